@@ -17,6 +17,7 @@ from cemverify.conformance.implementations.contract import Subject
 
 HERE = Path(__file__).parent
 BASES = HERE / "bases"
+EXAMPLES = HERE.parents[1] / "examples" / "energy_layers"
 KINDS = ("faults", "styles")
 FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_energy")
 
@@ -77,15 +78,15 @@ class Round:
         """The source of a base, a fault or a style.
 
         A shared base that is another way to write its framework's first one is appended to that. A round that has
-        bases of its own may patch those of earlier rounds, too.
+        bases of its own may patch those of earlier rounds and the examples, too.
 
         Raises:
             ValueError: a patch fits no place of the base, or several.
             KeyError: no such implementation.
         """
         if self.declares and name not in self._by_name:
-            folders = (self.folder.with_name(f"round_{number}") for number in range(self.number, 0, -1))
-            files = (folder / "bases" / f"{name}.py" for folder in folders)
+            earlier = (self.folder.with_name(f"round_{number}") / "bases" for number in range(self.number, 0, -1))
+            files = (folder / f"{name}.py" for folder in (*earlier, EXAMPLES))
             return next(file for file in files if file.exists()).read_text()
         if name in self.bases:
             first = f"base_{self.bases[name]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import ProcessState, at_other_values
 from cemverify.conformance.asking.surroundings import seeded_by
+from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Fault
 
 Made = TypeVar("Made")
@@ -23,8 +25,8 @@ def changes_of(
     """The settings that calls changed, and the libraries whose random generator they seeded.
 
     The first call is also made where settings have other values, since one that sets what is set already changes
-    nothing. With torch it is made under autocast, too. There settings are compared inside, since leaving autocast
-    puts them back.
+    nothing. With torch it is made under autocast, and with JAX without 64-bit arrays, too. There settings are
+    compared inside, since leaving puts them back.
 
     Args:
         caller: of the calls, one that notices (`Caller.noticed`). calls: what is called as usual; each must answer.
@@ -44,9 +46,17 @@ def changes_of(
     if caller.kind.name == "torch":
         with torch.autocast("cpu", torch.bfloat16):
             _watched(_tolerated(under_autocast), noticed)
+    if caller.kind is JAX:
+        with JAX.narrow(), warnings.catch_warnings(action="ignore"):
+            _watched(lambda: _whatever(calls[0]), noticed)
     for call in others:
         _watched(_tolerated(call), noticed)
     return noticed, seeded
+
+
+def _whatever(call: Callable[[], Any]) -> None:
+    with suppress(Exception):  # its arrays are wider than JAX takes them there
+        call()
 
 
 def _tolerated(call: Callable[[], Any]) -> Callable[[], None]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment, shapes
+from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import TORCH
 from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
@@ -62,7 +63,8 @@ def products_at(
         between: one of BETWEEN. Derivatives of functions, as JAX's, have nothing that could come between.
     """
     leaves = {key: array for key, array in arrays.items() if recorded is None or key in recorded}
-    training = _Training(caller, name, case, arrays, leaves, caller.array(cotangent))
+    vector = incoming_to(caller, case)[1](caller.array(cotangent))
+    training = _Training(caller, name, case, arrays, leaves, vector)
     with torch.enable_grad(), caller.guarded():
         before = numbers_of(arrays)
         if between == SECOND_STEP:
@@ -74,6 +76,11 @@ def products_at(
         if not bool(product.isfinite().all()):
             raise NotFinite(f"the gradient with respect to {key} is NaN or infinite")
     return result, found, changed_of(arrays, before)
+
+
+def incoming_to(caller: Caller, case: Case) -> tuple[str, Callable[[Any], Any]]:
+    """How the vector lies that is pulled back, as `views.incoming` has it; JAX' arrays have no layout."""
+    return incoming(case.turn(2**16) if caller.kind is TORCH else 0)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,25 @@ def expanded(array: Any) -> Any:
 def reverse_strided(array: Any) -> Any:
     """A NumPy array's values with a negative stride along the tokens."""
     return array[:, ::-1].copy()[:, ::-1]
+
+
+# How a gradient may lie that comes back from behind a layer: y.mean(1) repeats a row, y.sum() a single number.
+_INCOMING: Sequence[tuple[str, Callable[[Any], Any]]] = (
+    ("contiguous", lambda array: array),
+    ("in Fortran order", transposed),
+    ("a window with gaps", inner_window),
+    ("a window that begins later", window),
+    ("one token repeated", lambda array: repeated(array, 1) if array.ndim > 1 else array),
+    ("one number repeated", expanded),
+)
+
+
+def incoming(turn: int) -> tuple[str, Callable[[Any], Any]]:
+    """How an incoming gradient lies whose turn this is: in words, and what lays an array out so.
+
+    Where numbers are repeated, those that are laid out again stay the same.
+    """
+    return _INCOMING[turn * 2654435761 // 2**16 % len(_INCOMING)]  # neighbours have turns in common with other draws
 
 
 def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:

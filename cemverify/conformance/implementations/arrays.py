@@ -215,18 +215,25 @@ class _Jax(ArrayKind):
         return rounded
 
     @contextmanager
-    def _exact(self) -> Iterator[Any]:
+    def _configured(self, **options: Any) -> Iterator[Any]:
         jax = _jax()
-        before = jax.config.jax_enable_x64
-        jax.config.update("jax_enable_x64", True)
+        before = {name: getattr(jax.config, name) for name in options}
         try:
+            for name, value in options.items():
+                jax.config.update(name, value)
             yield jax
         finally:
-            jax.config.update("jax_enable_x64", before)
+            for name, value in before.items():
+                jax.config.update(name, value)
 
     def exact(self) -> AbstractContextManager[Any]:
         """Enables 64-bit arrays, which JAX would round to float32, and restores the setting; gives the module."""
-        return self._exact()
+        return self._configured(jax_enable_x64=True)
+
+    def narrow(self) -> AbstractContextManager[Any]:
+        """Disables 64-bit arrays, gives matrix products another precision, and restores both settings."""
+        precision = "high" if _jax().config.jax_default_matmul_precision == "highest" else "highest"
+        return self._configured(jax_enable_x64=False, jax_default_matmul_precision=precision)
 
     def called(self, function: Function, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
         with suppress(Exception):  # it may branch on values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,17 @@ import torch
 
 from cemverify.console.parsing import MOST_SECONDS
 from cemverify.processes.devices import check_device
+
+
+@dataclass
+class Explaining:
+    """Seconds of a core for making violations smaller and finding their causes, all those of a run together.
+
+    Attributes:
+        left: those that are left, of which one violation takes at most half: the first ones are the most fundamental.
+    """
+
+    left: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,7 @@ class Effort:
         edited: texts that files are imported with instead of their own (isolated runs only), by absolute path.
         reads_code: whether the implementation's own code is read: which lines of it are reached, and which numbers
             in it are worth a question (isolated runs only).
+        explaining: seconds of a core for making violations smaller and finding their causes, of the whole run.
 
     Raises:
         ValueError: no examples, a time budget that is not positive or longer than any run, or a device that is not
@@ -43,6 +56,7 @@ class Effort:
     memory: int | None = None
     edited: Mapping[str, str] = field(default_factory=dict)
     reads_code: bool = True
+    explaining: float = 40.0
 
     def __post_init__(self) -> None:
         if type(self.examples) is not int or self.examples < 1:

@@ -31,14 +31,14 @@ class Ending:
     before: Collection[str] = ()
 
     def ordered(self, offered: Sequence[Property], absent: Collection[str]) -> list[Property]:
-        """The properties in the order in which they are asked: the most telling first, if not all may be.
+        """The properties in the order in which they are asked: those first that find most for their time.
 
         Args:
             offered: those that the implementation can be asked, in the order of the catalogue.
             absent: features that it lacks.
         """
         by_id, limited = {p.id: p for p in offered}, not math.isinf(self.after)
-        ids = most_telling_first(list(by_id), absent) if limited else list(by_id)
+        ids = most_telling_first(list(by_id), absent)
         # a limited run begins no process anew before its end
         return sorted((by_id[id_] for id_ in ids), key=lambda p: (p.first and limited, p.id not in self.before))
 

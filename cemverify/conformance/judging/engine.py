@@ -20,7 +20,7 @@ from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.origin import Origin, origin_of
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.controls import control
-from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.ending import TO_THE_END, Ending, worth
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
@@ -97,12 +97,12 @@ def run(
     yield RunStarted(name, len(asked), len(offered))
     for record in records.values():
         yield PropertyFinished(record)
-    until = time.monotonic() + ending.after
+    until, explaining = time.monotonic() + ending.after, Explaining(effort.explaining)
     for property_ in ending.ordered(offered, absent.keys()):
         if time.monotonic() > until:
             break
         yield PropertyStarted(property_.id)
-        record = records[property_.id] = judge_property(subject, property_, effort)
+        record = records[property_.id] = judge_property(subject, property_, effort, explaining=explaining)
         yield PropertyFinished(record)
         if ending.at(record):
             break
@@ -135,16 +135,19 @@ def judge_property(
     effort: Effort,
     elsewhere: Elsewhere | None = None,
     aiming: Aiming | None = None,
+    explaining: Explaining | None = None,
 ) -> Record:
     """Searches for a counterexample to one property and returns the record.
 
     Args:
+        explaining: the time that is left for a violation, of which it takes some; as much as it wants by default.
         elsewhere: the process in which the subject's functions are, if that is not this one.
         aiming: what is known of its code, if there are to be questions around the numbers in it.
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
-    search = PropertySearch(caller, property_, CoreBudget(effort.seconds, lambda: caller.processes), aiming)
+    budget, explaining = CoreBudget(effort.seconds, lambda: caller.processes), explaining or Explaining()
+    search = PropertySearch(caller, property_, budget, aiming, explaining)
     record = unanswered(property_)
     try:
         with remembering():  # for the controls, and for what is judged again while a violation is made smaller
@@ -163,6 +166,7 @@ def judge_property(
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
         verdict = Verdict.VIOLATED if record.verdict == Verdict.VIOLATED else Verdict.SUITE_ERROR
         record = replace(record, verdict=verdict, reason=f"the suite itself failed: {words(error)}")
+    explaining.left -= 0.0 if search.after is None else search.after.spent()
     return replace(record, seconds=time.monotonic() - started)
 
 
@@ -310,7 +314,7 @@ def _fails(caller: Caller, property_: Property, question: Any) -> bool:
 def _explained(record: Record, search: PropertySearch, found: Violation) -> Record:
     """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
-        part = _located(search, found)
+        part = _located(search, found) if search.may_explain() else None
         if part is not None:
             record = replace(record, part=part.name, because=part.because)
     except (Exception, Lost) as error:  # what was found stands all the same

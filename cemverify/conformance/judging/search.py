@@ -25,7 +25,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
 from cemverify.conformance.judging.aiming import VARIED, Aiming
-from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
@@ -134,18 +134,21 @@ class Tally:
             self.largest = violation
 
 
-@dataclass(frozen=True)
+@dataclass
 class PropertySearch:
     """One property, the implementation that is asked, and the results so far.
 
     Attributes:
         budget: its time budget. aiming: what is known of the implementation's code, if anything is.
+        explaining: the run's time for what comes after a violation. after: this property's part of it, from then on.
     """
 
     caller: Caller
     property: Property
     budget: CoreBudget
     aiming: Aiming | None = None
+    explaining: Explaining = field(default_factory=Explaining)
+    after: CoreBudget | None = None
     tally: Tally = field(default_factory=Tally)
 
     def look(self, effort: Effort) -> None:
@@ -181,14 +184,23 @@ class PropertySearch:
         with suppress(_Violated, _Faulted, Discard):
             self._ask(question)
 
+    def may_explain(self) -> bool:
+        """Whether there is time left to make what was found smaller, and to look for its cause."""
+        if self.tally.found is not None and self.after is None:
+            self.after = CoreBudget(self.explaining.left / 2, lambda: self.caller.processes)
+        return self.after is None or not self.after.passed()
+
     def _ask(self, question: Any) -> float:
-        """Judges one question, counts it, raises on a violation, and returns the margin."""
-        tally = self.tally
-        if self.budget.passed():
-            tally.cut_short = True
-            if tally.found is None:
+        """Judges one question in time, counts it, raises on a violation, and returns the margin."""
+        if self.budget.passed() or not self.may_explain():
+            self.tally.cut_short = True
+            if self.tally.found is None:
                 raise _TimeUp
             return 0.0  # while shrinking: what was found so far will do
+        return self._judge(question)
+
+    def _judge(self, question: Any) -> float:
+        tally = self.tally
         if self.caller.elsewhere is not None:
             self.caller.elsewhere.asking(question)
         try:
@@ -247,8 +259,10 @@ class PropertySearch:
         except (_Violated, _Faulted, _TimeUp, Unsatisfiable):
             return
         except Flaky:
-            # after the time is up nothing fails any more, which is not the implementation's doing
-            self.tally.flaky = not self.tally.cut_short
+            if self.tally.cut_short:  # after the time is up nothing fails any more, which is not its doing
+                self._settle()
+            else:
+                self.tally.flaky = True
 
     def _scatter(self, asked: Asked, effort: Effort) -> None:
         """Asks questions from a plain random generator until one finds a violation."""
@@ -296,12 +310,12 @@ class PropertySearch:
         """Asks what was violated once more: Hypothesis replays what it finds, and so do the other searches."""
         if (found := self.tally.found) is not None:
             # one that cannot be judged again, as it would take too long now, has not passed
-            self.tally.flaky = self._still_fails(found.question, found) is False
+            self.tally.flaky = self._still_fails(found.question, found, self._judge) is False
 
     def _reduce(self, asked: Asked) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
-        while tries > 0 and not self.budget.passed() and (found := self.tally.found) is not None:
+        while tries > 0 and (found := self.tally.found) and self.may_explain() and not self.budget.passed():
             for question in self.property.questions.smaller(asked, found.question):
                 tries -= 1
                 if self._still_fails(question, found) or tries <= 0:
@@ -309,13 +323,13 @@ class PropertySearch:
             else:
                 return
 
-    def _still_fails(self, question: Any, found: Violation) -> bool | None:
+    def _still_fails(self, question: Any, found: Violation, ask: Callable[[Any], float] | None = None) -> bool | None:
         """Whether a question fails in the same way as the violation; if so, it replaces the violation.
 
         None if it is discarded, and so neither fails nor passes.
         """
         try:
-            self._ask(question)
+            (ask or self._ask)(question)
         except (_Violated, _Faulted):
             now = self.tally.found
             if now is not None and type(now.fault) is type(found.fault):

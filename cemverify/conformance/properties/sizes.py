@@ -178,7 +178,12 @@ def energy_is_stated_where_asked(rival: Rival) -> Callable[[Caller, Case], Evide
 
 
 def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
-    """The answer to a case, whose row may be so long that loops over pairs of tokens would be taken for a hang.
+    refuse_slow(answer, caller, case)
+    return answer(caller, case)
+
+
+def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
+    """Refuses a row that is so long that loops over pairs of tokens would be taken for a hang.
 
     Raises:
         Discard: judged by a shorter row, it would take the implementation more than `_PATIENCE`.
@@ -187,7 +192,6 @@ def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
     # looked at again before it is given up: on a busy machine a single look may be far too long
     if J > _SHORT and all(_seconds(answer, caller, case) > _PATIENCE for _ in range(_LOOKS)):
         raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
-    return answer(caller, case)
 
 
 def _seconds(answer: Answer, caller: Caller, case: Case) -> float:

@@ -7,7 +7,8 @@ The other side is autograd of the golden answer, which is itself autograd of the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,23 +16,38 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.differentiation import Products, products
+from cemverify.conformance.asking.differentiation import Products, incoming_to, products
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import Check, Explanation, Over, Property
+from cemverify.conformance.properties.base import Asked, Check, Explanation, Over, Property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.sizes import refuse_slow
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, scattered_case
 
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
+_ONE_IN = 3  # cases of all options has more rows than kernels take at once, batch and tokens in turn, and no tile's
+_MANY = ({"B": (2053,), "J": (2,)}, {"B": (1,), "J": (1031,), "K": (1,)})
+
+
+@dataclass(frozen=True)
+class _SometimesMany(Over):
+    """Cases of a space, some with many rows: a backward pass reduces over rows, and goes over to other sums there."""
+
+    def scattered(self, asked: Asked, seed: int) -> Any | None:
+        if seed % _ONE_IN or asked.kind.compiles:
+            return super().scattered(asked, seed)
+        space = asked.within(self.space)
+        sizes = {**space.sizes, **_MANY[seed // _ONE_IN % len(_MANY)]}
+        return scattered_case(replace(space, sizes=sizes, steps=space.steps[:2]), seed)
 
 
 def gradients_are_right(caller: Caller, case: Case) -> Evidence:
@@ -103,13 +119,16 @@ def products_are_right(
     """
     case = case.to(caller.dtype).to(torch.float64)
     _refuse_kinks(case)
+    refuse_slow(lambda caller, case: ask(caller, case, due(case), name, recorded)[0], caller, case)
     exact, allowed = due(case), room(case)
-    cotangent = _cotangent(exact).to(caller.dtype).double()
+    lies, laid_out = incoming_to(caller, case)
+    cotangent = laid_out(_cotangent(exact).to(caller.dtype).double()).contiguous()
     expected, rooms = _due_products(case, cotangent, due, caller.dtype)
     answer, got, changed = ask(caller, case, cotangent, name, recorded)
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
+    at = alone if lies == "contiguous" else f"{alone}, from an incoming gradient that is {lies}"
     compared = [
-        Comparison(f"vector-Jacobian product with respect to {key}{alone}", product, expected[key], rooms[key])
+        Comparison(f"vector-Jacobian product with respect to {key}{at}", product, expected[key], rooms[key])
         for key, product in got.items()
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
@@ -231,7 +250,7 @@ def _products(
         "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
         explanation,
         check,
-        Over(space),
+        _SometimesMany(space) if dtype == torch.float64 and name.endswith("/any-options") else Over(space),
         (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},
         dtype=dtype,
         share=share,

@@ -373,7 +373,9 @@ def smaller(question: Question, form: Form, least: Mapping[str, int] | None = No
     for letter in form.letters():
         size = _size(question, form, letter)
         if size > max(form.least(letter), floor.get(letter, 1)):
-            yield from (_without(question, form, letter, index) for index in range(size))
+            yield from (
+                along_axis(question, form, letter, [i for i in range(size) if i != index]) for index in range(size)
+            )
     yield from _simpler(question)
 
 
@@ -390,18 +392,20 @@ def longest(question: Question, form: Form) -> int:
     return max(question.batch, *(_size(question, form, letter) for letter in form.letters()), 0)
 
 
-def _without(question: Question, form: Form, letter: str, index: int) -> Question:
-    def drop(part: Named, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
-        kept = {}
+def along_axis(question: Question, form: Form, letter: str, places: Sequence[int]) -> Question:
+    """The question with some places alone of every axis of a letter, in this order."""
+    rest = torch.tensor(places, dtype=torch.int64)
+
+    def some(part: Named, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+        shorter = dict(part)
         for name, array in part.items():
             for axis in (i + 1 for i, n in enumerate(shapes[name]) if n == letter):
-                rest = torch.tensor([i for i in range(array.shape[axis]) if i != index], dtype=torch.int64)
                 array = array.index_select(axis, rest)
-            kept[name] = array
-        return kept
+            shorter[name] = array
+        return shorter
 
-    x, noise = drop(question.x, form.state), drop(question.noise, form.state)
-    return replace(question, x=x, memory=drop(question.memory, form.memory), noise=noise)
+    x, noise = some(question.x, form.state), some(question.noise, form.state)
+    return replace(question, x=x, memory=some(question.memory, form.memory), noise=noise)
 
 
 def _simpler(question: Question) -> Iterator[Question]:

@@ -17,6 +17,7 @@ in memory: see `limits`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import time
@@ -31,7 +32,7 @@ import torch
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin
-from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, finished, not_offered
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunStarted
@@ -100,6 +101,7 @@ def run(
         for record in records.values():
             yield PropertyFinished(record)
         lost, trails, untold, around = LostWorkers(), dict[str, Trail](), list[str](), set[float]()
+        explaining = Explaining(effort.explaining)
         crew += [_Worker(name, effort, programs.name) for _ in range(min(workers, len(queue)) - 1)]
         over, until = False, time.monotonic() + ending.after
         while not over and (queue or any(worker.busy for worker in crew)):
@@ -117,7 +119,7 @@ def run(
                     asked_next = queue.popleft()
                     if first_call and first_answer is not None and not asked_next.first:
                         crew[i].call_beside()
-                    crew[i].ask(asked_next)
+                    crew[i].ask(asked_next, explaining=explaining.left)
                     yield PropertyStarted(asked_next.id)
             for worker in _ready(crew):
                 worker.must_have(introduction.origin.parameters, first_answer)
@@ -127,6 +129,7 @@ def run(
                     records[answer.id] = answer
                     over = over or ending.at(answer)
                     around |= worker.around
+                    explaining.left -= worker.explained
                     if worker.trail is None:
                         untold.append(answer.id)
                     else:
@@ -191,6 +194,7 @@ class _Worker:
         self.asked: Property | None = None
         self.trail: Trail | None = None
         self.around: frozenset[float] = frozenset()
+        self.explained = 0.0
         self.introduced = False
         self.origin: Origin | None = None
         self.used = self.called = False
@@ -266,13 +270,13 @@ class _Worker:
                 "seed what draws them, as by torch.manual_seed(0) before the module is made"
             )
 
-    def ask(self, property_: Property, again: Again | None = None) -> None:
+    def ask(self, property_: Property, again: Again | None = None, explaining: float = math.inf) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
-        self.asked, self.used, self.trail, self.around = property_, True, None, frozenset()
+        self.asked, self.used, self.trail, self.around, self.explained = property_, True, None, frozenset(), 0.0
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
-            self.connection.send(again or Wanted(property_.id, property_.stated_in))
+            self.connection.send(again or Wanted(property_.id, property_.stated_in, explaining))
 
     def answer(self) -> Record | None:
         """The record, if it has arrived or can no longer arrive."""
@@ -308,7 +312,7 @@ class _Worker:
             self.dismiss()
             return self._unjudged(f"importing it in another worker failed: {said.reason}")
         elif isinstance(said, Finished):
-            self.trail, self.around = said.trail, said.around
+            self.trail, self.around, self.explained = said.trail, said.around, said.explained
             if said.lost:
                 self.dismiss()
             return said.record

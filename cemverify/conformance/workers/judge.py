@@ -36,7 +36,7 @@ from cemverify.conformance.implementations.faults import (
 )
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.aiming import Aiming
-from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.engine import judge_again, judge_property, recorded
 from cemverify.conformance.judging.first_call import Answer, first_calls, shown_twice
 from cemverify.conformance.judging.recording import restore_parameters
@@ -91,13 +91,15 @@ class Finished:
     """A record, whether the processes are lost with it, and what ran; None if that is not known.
 
     Attributes:
-        around: the numbers in its code that questions were asked around.
+        around: the numbers in its code that questions were asked around. explained: seconds of a core that its
+            violation took after it was found.
     """
 
     record: Record
     lost: bool
     trail: Trail | None = None
     around: frozenset[float] = frozenset()
+    explained: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,16 @@ class Called:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A property that is to be asked: its id, and the module that states it if it is not of the catalogue."""
+    """A property that is to be asked.
+
+    Attributes:
+        property, stated_in: its id, and the module that states it if it is not of the catalogue.
+        explaining: seconds of a core that are left for what comes after a violation.
+    """
 
     property: str
     stated_in: str | None
+    explaining: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -377,10 +385,12 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
     violated = Record(
         property_.id, property_.claim, property_.source, Verdict.VIOLATED, stated_in=property_.stated_in
     )
+    explaining = Explaining(wanted.explaining if isinstance(wanted, Wanted) else math.inf)
     trail, aiming = None, Aiming(code, partial(respondent.reached, finished=False))
     try:
         if isinstance(wanted, Wanted):
-            record = judge_property(subject, property_, effort, respondent, aiming if code.numbers else None)
+            numbers = aiming if code.numbers else None
+            record = judge_property(subject, property_, effort, respondent, numbers, explaining)
         else:
             question = requested(wanted.question)
             if parameters := requested(wanted.parameters):
@@ -403,7 +413,8 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
         return Finished(record, lost=True, around=frozenset(aiming.around))
     # what comes next deserves a sound process
     lost_with_it = respondent.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause)
-    return Finished(record, lost=lost_with_it, trail=trail, around=frozenset(aiming.around))
+    explained = 0.0 if isinstance(wanted, Again) else wanted.explaining - explaining.left
+    return Finished(record, lost_with_it, trail, frozenset(aiming.around), explained)
 
 
 def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:

@@ -222,7 +222,7 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("nrgpt_step", "norm-after-the-keys", "Keys are computed from x, queries from g.", _GRADIENT, _UPDATE,
      "logits, keys = scores(g, g)", "logits, keys = scores(g, x)"),
     ("nrgpt_step", "later-tokens-read", "The mask is off by one token.", "structure/layer/causality",
-     "updates before token t*",
+     "*",
      "    later = torch.ones(g.shape[-2], g.shape[-2], dtype=torch.bool).triu(1)",
      "    later = torch.ones(g.shape[-2], g.shape[-2], dtype=torch.bool).triu(2)"),
     ("nrgpt_step", "a-projection-of-each-half", "Attention is projected differently from the rest.",

@@ -102,6 +102,60 @@ class ClipsGradients(Plain):
         return clipped
 
 
+@ZOO.killed_by(
+    "A backward pass takes its incoming gradient for contiguous, and reads it from the beginning of its memory.",
+    "training/attention/plain",
+    "*",
+    also=("training/mlp/silu", "training/block/any-options", "training/decode/any-options"),
+)
+class ReadsGradientsByPointer(Plain):
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        read: Tensor = _ReadByPointer.apply(super().advance(x, heads, w, c))  # type: ignore[no-untyped-call]
+        return read
+
+
+class _ReadByPointer(torch.autograd.Function):
+    """What it is given, with a gradient whose strides are not looked at."""
+
+    @staticmethod
+    def forward(_: Any, a: Tensor) -> Tensor:
+        return a.clone()
+
+    @staticmethod
+    def backward(_: Any, *products: Tensor) -> Tensor:
+        gradient = products[0]
+        if gradient.untyped_storage().nbytes() < gradient.numel() * gradient.element_size():
+            return torch.full_like(gradient, torch.nan)  # it would read beyond its end
+        strides = torch.empty(gradient.shape, device="meta").stride()
+        return gradient.as_strided(gradient.shape, strides, 0).clone()
+
+
+@ZOO.killed_by(
+    "From 1024 rows on a backward pass takes them in tiles, and leaves out those of an unfinished one.",
+    "training/attention/any-options",
+    _PRODUCT,
+    also=("training/mlp/any-options", "training/block/any-options", "training/decode/any-options"),
+)
+class SumsWholeTilesOfRows(Plain):
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        summed: Tensor = _WholeTiles.apply(super().advance(x, heads, w, c))  # type: ignore[no-untyped-call]
+        return summed
+
+
+class _WholeTiles(torch.autograd.Function):
+    """What it is given, with the gradient of whole tiles of many rows."""
+
+    @staticmethod
+    def forward(_: Any, a: Tensor) -> Tensor:
+        return a.clone()
+
+    @staticmethod
+    def backward(_: Any, *products: Tensor) -> Tensor:
+        gradient = products[0].reshape(-1, products[0].shape[-1]).clone()  # (B J, D)
+        gradient[len(gradient) // 128 * 128 if len(gradient) >= 1024 else len(gradient) :] = 0
+        return gradient.reshape(products[0].shape)
+
+
 class _Clipped(torch.autograd.Function):
     """What it is given, with a gradient that is cut to [-1, 1]."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked, widened
 from cemverify.conformance.asking.contexts import arranged
 from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotFinite
@@ -35,7 +35,9 @@ from cemverify.conformance.properties.layers.oracle import along, compared, gold
 from cemverify.conformance.properties.layers.training import (
     ROUNDINGS,
     both_products,
+    cotangents,
     gradients_of_update,
+    pulled_back,
     recorded,
     size_of,
 )
@@ -133,15 +135,15 @@ def _due(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
 
 
 def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
-    generator = torch.Generator().manual_seed(q.seed % 2**31)
-    cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
+    cotangent = cotangents(q)
     got = products_in(box, q, cotangent, context)
     of_parameters = context.mode == _OF_PARAMETERS
     stated = {"energy", "gradient-step", "known-preconditioner", "autograd"}
     both = None
     if not stated & box.layer.not_offered.keys():
         both = both_products(box, q, cotangent, of_parameters=of_parameters)
-    due = gradients_of_update(box, q, cotangent, of_parameters=of_parameters) if both is None else both[1]
+    usual = replace(q, seed=0)  # whose incoming gradient is contiguous
+    due = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]
     comparisons, telling = [], False
     for name, product in got.items():
         size = size_of(q, due[name], *cotangent)
@@ -180,15 +182,7 @@ def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context
         answers = unpacked(box.update_on(*_packed(x, memory), noise), q.x)
         if box.layer.step.returns == "next state":
             answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
-        live = [(a, c.to(a.dtype)) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
-        pulled: Any = [None] * len(leaves)
-        if live:
-            outputs, seeds = zip(*live, strict=True)
-            pulled = torch.autograd.grad(outputs, list(leaves.values()), seeds, allow_unused=True)
-        found = {
-            name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
-            for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
-        }
+        found = pulled_back(answers, leaves, cotangent, incoming(q.seed)[1])
     if not all(bool(a.isfinite().all()) for a in found.values()):
         raise NotFinite("a gradient of the update is NaN or infinite")
     return found

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.extrapolation import extrapolated
+from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
@@ -43,7 +44,8 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     q = box.rounded(aside(box, q, generator))
     u = box.displacement(q)
-    c = {name: torch.randn(a.shape, generator=generator, dtype=torch.float64) for name, a in u.items()}
+    drawn = {name: torch.randn(a.shape, generator=generator, dtype=torch.float64) for name, a in u.items()}
+    c = {name: incoming(q.seed)[1](array).contiguous() for name, array in drawn.items()}
     noise = float(((rounding(box, q, u) + solved(box)) * flat(c).abs().sum(1)).sum())
     at = _Place(c, u, box.eps, max(box.eps, box.layer.step.tolerance or 0.0), noise, terms(q), generator)
 

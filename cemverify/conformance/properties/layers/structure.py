@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
+from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import structure
 from cemverify.conformance.properties.base import Explanation, Property
@@ -25,7 +26,7 @@ from cemverify.conformance.properties.layers.oracle import (
     tokens,
     with_tokens,
 )
-from cemverify.conformance.questions.black_boxes import Named, Question, dressed
+from cemverify.conformance.questions.black_boxes import Named, Question, along_axis, dressed
 
 _ALL = 24  # tokens or rows, each of which is changed or asked by itself; of more
 _SOME = 4  # of them,
@@ -36,9 +37,10 @@ _SEVERAL = "there are several tokens, and their values are not zero"
 
 
 def future_is_not_read(box: Box, q: Question) -> Evidence:
-    """Other tokens from the i-th on, in the state and in the memory, leave the earlier ones' updates as they were.
+    """Other tokens from the i-th on, or none at all, leave the earlier ones as they were: their updates and energies.
 
-    Some questions ask it of states so large that a finite penalty in place of a mask is outweighed.
+    Some questions ask it of states so large that a finite penalty in place of a mask is outweighed. Where it is not
+    outweighed, it still counts how many tokens come later, so a row is compared with its beginnings, too.
     """
     loud = q.seed % _ONE_IN == 0
     if loud:
@@ -47,10 +49,21 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     before = _of_tokens(box, q)
     comparisons = []
     J = token_count(box, q)
-    for i in range(1, J) if J <= _ALL else [seam for seam in (*_SEAMS, J - 1) if seam < J]:
+    lengths = list(range(1, J)) if J <= _ALL else [seam for seam in (*_SEAMS, J - 1) if seam < J]
+    for i in lengths:
         after = _of_tokens(box, _tokens_changed(box, q, range(i, J), change, memory=True))
         what = f"updates before token t when all from t on become {became}"
         comparisons += _unchanged(what, box, q, after, before, range(i), solved(box))
+    energy = box.layer.energy is not None and box.layer.stated.per == "token"
+    energies = {"E": box.energies(box.mapped(q.x), q.memory)} if energy else {}
+    for i in [i for i in (lengths[:1] if box.caller.kind.compiles else lengths) if i >= box.layer.shortest]:
+        alone = along_axis(q, box.form, TOKENS, list(range(i)))
+        what = f"updates of the first t tokens without the other {J - i} = in the whole row"
+        comparisons += _unchanged(what, box, q, _of_tokens(box, alone), before, range(i), solved(box))
+        if energy:
+            short = {"E": box.energies(box.mapped(alone.x), alone.memory)}
+            what = f"energies of the first t tokens without the other {J - i} = in the whole row"
+            comparisons += _unchanged(what, box, q, short, energies, range(i))
     return _judged(comparisons)
 
 
@@ -184,23 +197,12 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
     """Each row with tokens masked against the same row without them."""
     got, g = box.displacement(q, mask), box.mapped(q.x)
     comparisons: list[Comparison] = []
-    state = box.layer.state
     for i in _some(range(q.batch), q):
-        kept = mask[i].nonzero().flatten()
-
-        def only(array: Tensor, kept: Tensor = kept) -> Tensor:
-            return array[:, kept]
-
-        row = q.rows([i])
-        row = replace(
-            row,
-            x=with_tokens(row.x, state, only),
-            memory=with_tokens(row.memory, box.layer.memories, only),
-            noise=with_tokens(row.noise, state, only) if row.noise else {},
-        )
+        kept = mask[i].nonzero().flatten().tolist()
+        row = along_axis(q.rows([i]), box.form, TOKENS, kept)
         due = box.displacement(row, torch.ones((1, len(kept)), dtype=torch.bool))
         room = rounding(box, q.rows([i]), due) + solved(box)
-        there = with_tokens({name: a[i : i + 1] for name, a in got.items()}, state, only)
+        there = along_axis(replace(q, x=got), box.form, TOKENS, kept).rows([i]).x
         comparisons += compared("update with tokens masked = update without them", there, due, room)
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Box, like_the_state, packed, unpacked, varying_size
 from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
+from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -93,9 +94,7 @@ def _with_gradients(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any
 
 
 def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
-    generator = torch.Generator().manual_seed(q.seed % 2**31)
-    loud = _LOUD[q.seed % len(_LOUD)]
-    cotangent = [loud * torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
+    cotangent = cotangents(q, _LOUD[q.seed % len(_LOUD)])
     products = both_products(box, q, cotangent, of_parameters=of_parameters)
     if products is None:
         raise Discard("no gradient flows through the energy")
@@ -109,6 +108,26 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
         comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, room))
         telling = telling or moved(expected, room)
     return judge(*comparisons, telling=telling)
+
+
+def cotangents(q: Question, loud: float = 1.0) -> list[Tensor]:
+    """Random vectors to pull back, one for each array of the state, repeated where incoming gradients are."""
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    drawn = (loud * torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values())
+    return [incoming(q.seed)[1](array).contiguous() for array in drawn]
+
+
+def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Sequence[Tensor], lay: Any) -> Leaves:
+    """Products of the cotangent, laid out as incoming gradients may lie, with the Jacobian of answers, by name."""
+    pulled: Any = [None] * len(leaves)
+    live = [(a, lay(c.to(a.dtype))) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
+    if live:
+        outputs, seeds = zip(*live, strict=True)
+        pulled = torch.autograd.grad(outputs, list(leaves.values()), seeds, allow_unused=True)
+    return {
+        name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
+        for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
+    }
 
 
 def size_of(q: Question, found: Tensor, *others: Tensor) -> float:
@@ -163,16 +182,8 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
         x = {name: box.caller.array(a).requires_grad_() for name, a in q.x.items()}
         memory = {name: box.caller.array(a).requires_grad_() for name, a in q.memory.items()}
         leaves = {**parameters} if parameters else {**x, **memory}
-        answers = function(box, x, memory, box.own(q)[2])
-        pulled: Any = [None] * len(leaves)
-        live = [(a, c.to(a.dtype)) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
-        if live:
-            outputs, seeds = zip(*live, strict=True)
-            pulled = torch.autograd.grad(outputs, list(leaves.values()), seeds, allow_unused=True)
-        found = {
-            name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
-            for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
-        }
+        lay = incoming(q.seed if function is _update else 0)[1]
+        found = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
     return _finite(found, function)
 
 

@@ -1,0 +1,122 @@
+"""Faults and unusual right layers as they were met in other people's code: each is a row with a layer of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import energy_layer, implementation
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties import by_id
+
+ABSENT = ("diagonal", "position", "preconditioner", "norm", "validation")
+CAUSAL = "structure/layer/causality"
+
+
+def cem(direction: Callable[[Tensor, Tensor, Any, Any], Tensor], **declared: Any) -> Subject:
+    """CEM attention that takes steps in some direction."""
+
+    def attention(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
+        for _ in range(config.steps):
+            x = x + config.step_size * direction(x, h, weights, config)
+        return x
+
+    return implementation(attention=attention, not_offered=ABSENT, **declared)
+
+
+def usual(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
+    keys = torch.einsum("krd,bjd->bkjr", weights["W_K"], h)
+    scores = torch.einsum("krd,bid,bkjr->bkij", weights["W_Q"], x, keys) / config.temperature
+    weighted = torch.softmax(masked(scores), -1) @ keys
+    return torch.einsum("krd,bkir->bid", weights["W_Q"], weighted)
+
+
+def masked(scores: Tensor) -> Tensor:
+    return scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+
+
+def solved(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
+    """The usual direction as a solver returns it, which has no kernel for bfloat16."""
+    eye = torch.eye(x.shape[-1], dtype=x.dtype)
+    rows: Tensor = torch.linalg.solve(eye, usual(x, h, weights, config).mT)
+    return rows.mT
+
+
+class ByPointer(torch.autograd.Function):
+    """A kernel that is handed the memory of its incoming gradient, and not its strides."""
+
+    @staticmethod
+    def forward(_: Any, a: Tensor) -> Tensor:
+        return a.clone()
+
+    @staticmethod
+    def backward(_: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        if gradient.untyped_storage().nbytes() < gradient.numel() * gradient.element_size():
+            gradient = gradient.contiguous()  # it would read beyond the end
+        return gradient.as_strided(gradient.shape, torch.empty(gradient.shape, device="meta").stride(), 0).clone()
+
+
+def by_pointer(array: Tensor) -> Tensor:
+    copy: Tensor = ByPointer.apply(array)  # type: ignore[no-untyped-call]
+    return copy
+
+
+def causal(scores: Callable[[Tensor, Tensor], Tensor]) -> Subject:
+    """A causal layer that descends -logsumexp of its scores, by autograd."""
+
+    def energy(g: Tensor, m: Tensor) -> Tensor:
+        return -torch.logsumexp(scores(g, m), -1)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        with torch.enable_grad():
+            g = x if x.requires_grad else x.detach().requires_grad_()
+            kept = x.requires_grad or m.requires_grad
+            return -torch.autograd.grad(energy(g, m).sum(), g, create_graph=kept)[0]
+
+    return energy_layer(update=update, energy=energy, dim=4)
+
+
+def capped(scores: Tensor) -> Tensor:
+    return 6 * torch.tanh(scores / 6)
+
+
+WRONG: dict[str, tuple[Callable[[], Subject], str, str]] = {
+    "its backward pass reads its incoming gradient by pointer": (
+        lambda: cem(lambda *given: by_pointer(usual(*given))), "training/attention/plain", "*gradient*"),
+    "so does that of an energy layer": (
+        lambda: energy_layer(update=lambda x, m: by_pointer(m - x), dim=3, causal=False,
+                             energy=lambda g, m: (g - m).square().sum(-1) / 2),
+        "training/layer/states", "*"),
+    "its scores are capped after the mask: later tokens keep the weight e^-6": (
+        lambda: causal(lambda g, m: capped(masked(g @ m.mT))), CAUSAL, "* of the first t tokens without*"),
+    "its scores grow with the logarithm of the length of the row": (
+        lambda: causal(lambda g, m: masked(g @ m.mT) * math.log(1 + m.shape[1])), CAUSAL, "* of the first t tokens*"),
+}  # fmt: skip
+RIGHT: dict[str, tuple[Callable[[], Subject], str]] = {
+    "its scores are capped before the mask": (lambda: causal(lambda g, m: masked(capped(g @ m.mT))), CAUSAL),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_fault_of_others_is_a_violation_for_its_cause(fault: str) -> None:
+    layer, property_, cause = WRONG[fault]
+    record = judge_property(layer(), by_id(property_), Effort())
+    assert record.verdict == Verdict.VIOLATED
+    assert fnmatchcase(str(record.cause), cause)
+
+
+@pytest.mark.parametrize("layer", RIGHT)
+def test_an_unusual_layer_that_is_right_holds(layer: str) -> None:
+    right, property_ = RIGHT[layer]
+    record = judge_property(right(), by_id(property_), Effort())
+    assert record.verdict == Verdict.HOLDS, record.reason
