@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,11 +13,18 @@ import torch
 from torch import Tensor
 
 from cemverify import energy_layer, implementation
+from cemverify.cem.layers import MLPConfig, PreconditionerConfig
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.search import PropertySearch, SuiteBroke
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import by_id
+from cemverify.conformance.properties import Property, by_id, catalogue
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import MODES, USUAL, Context, InContext
+from cemverify.processes.time_limits import CoreBudget
 
 ABSENT = ("diagonal", "position", "preconditioner", "norm", "validation")
 CAUSAL = "structure/layer/causality"
@@ -113,6 +121,30 @@ def test_a_fault_of_others_is_a_violation_for_its_cause(fault: str) -> None:
     record = judge_property(layer(), by_id(property_), Effort())
     assert record.verdict == Verdict.VIOLATED
     assert fnmatchcase(str(record.cause), cause)
+
+
+def test_a_missing_kernel_is_no_violation_and_the_feature_to_declare_is_said() -> None:
+    record = judge_property(cem(solved), by_id("precision/attention/bfloat16"), Effort())
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert "write not_offered=('dtype:bfloat16',)" in str(record.reason)
+
+
+def exploding() -> Case:
+    """relu^2 squares its state in each of nine steps: the right answer is no number any more."""
+    x, h, V, W, d = (torch.tensor(a).double() for a in ([[[0, 2]]], [[[-2, 0]]], [[-1, 1]], [[-1, 0]], [0, 0]))
+    config = MLPConfig(2, 1, activation="relu2", steps=9, preconditioner=PreconditionerConfig("diagonal"))
+    return Case(config, x, h, {"V": V, "W": W, "P_d": d})
+
+
+@pytest.mark.parametrize("property_", [p for p in catalogue() if "/mlp/" in p.id], ids=lambda p: p.id)
+def test_where_the_right_answer_overflows_no_property_calls_an_answer_wrong(property_: Property) -> None:
+    modes = MODES if property_.family == "contexts" else (USUAL,)
+    for mode in modes:
+        question = InContext(exploding(), Context(mode)) if property_.family == "contexts" else exploding()
+        search = PropertySearch(Caller(reference, property_.dtype or torch.float64), property_, CoreBudget(60.0))
+        with suppress(SuiteBroke):  # the case of a sequence is another
+            search.look_at(question)
+        assert search.tally.found is None
 
 
 @pytest.mark.parametrize("layer", RIGHT)

@@ -22,7 +22,9 @@ from cemverify.conformance.implementations.faults import (
     Fault,
     OutOfMemory,
     Raised,
+    Unsupported,
     advice,
+    lacking,
     place,
     ran_out,
     words,
@@ -149,6 +151,9 @@ class Caller:
             if ran_out(error):
                 traceback.clear_frames(error.__traceback__)  # which hold what filled it
                 raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
+            if feature := lacking(error, self.dtype):
+                write = f"write not_offered=({feature!r},)"
+                raise Unsupported(f"it raised {words(error)}{place(error)}: {write}") from error
             raise Raised(f"it raised {words(error)}{place(error)}{advice(error, self.dtype)}") from error
         finally:
             if os.getpid() != own:

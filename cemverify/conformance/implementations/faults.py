@@ -7,6 +7,7 @@ import re
 import site
 import sysconfig
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cemverify.conformance.implementations.features import WEIGHTS
@@ -89,6 +90,27 @@ def advice(error: BaseException, dtype: object) -> str:
     )
 
 
+# What a library says that has no kernel for a dtype, or no rule for a transform: a feature less, and no mistake.
+_NO_KERNEL = re.compile(r"not implemented for '(BFloat16|Float)'|[Uu]nsupported dtype (bfloat16|float32)\b")
+_NO_RULE = {
+    "vmap": re.compile(r"[Bb]atching rule|must override the setup_context"),
+    "gradients": re.compile(r"[Dd]ifferentiation rule|derivative for \S+ is not implemented"),
+}
+
+
+def lacking(error: BaseException, dtype: object) -> str | None:
+    """The feature that a library does not have, if an exception says that it has not; None for any other.
+
+    Args:
+        dtype: of the arguments of the call: a kernel that is missing for another one is the implementation's doing.
+    """
+    message = words(error)
+    if kernel := _NO_KERNEL.search(message):
+        narrow = "bfloat16" if "BFloat16" in kernel[0] or "bfloat16" in kernel[0] else "float32"
+        return f"dtype:{narrow}" if str(dtype) == f"torch.{narrow}" else None
+    return next((feature for feature, rule in _NO_RULE.items() if rule.search(message)), None)
+
+
 _SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory", "resource_exhausted", "bad_alloc")
 
 
@@ -114,6 +136,12 @@ class Raised(Fault):
     """A call of the implementation raised an exception."""
 
     cause = "raised"
+
+
+class Unsupported(Raised):
+    """A library has no kernel or rule for what a call of the implementation does."""
+
+    cause = "unsupported"
 
 
 class NotAnArray(Fault):
@@ -156,6 +184,10 @@ class Crashed(Fault):
     """The implementation ended its process during a call."""
 
     cause = "crashed"
+
+
+_KINDS: Sequence[type[Fault]] = (*Fault.__subclasses__(), Unsupported)
+FAULTS: Mapping[str, type[Fault]] = {kind.cause: kind for kind in _KINDS}
 
 
 class Discard(Exception):

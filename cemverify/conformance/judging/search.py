@@ -23,11 +23,13 @@ from hypothesis.errors import Flaky, Unsatisfiable
 from cemverify.catalogue.index import largest
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
+from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite, OutOfMemory, ran_out, words
 from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.oracle.golden import leaves_range
 from cemverify.conformance.properties import Asked, Property
+from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
@@ -210,6 +212,8 @@ class PropertySearch:
             tally.discard(str(discard))
             raise
         except Fault as fault:
+            if isinstance(fault, NotFinite):
+                self._refuse_overflow(question)
             tally.violated(Violation(question, None, fault))
             raise _Faulted from fault
         except Exception as error:
@@ -223,10 +227,23 @@ class PropertySearch:
             whose = "the suite itself" if own is None else f"the property in {own}"
             raise SuiteBroke(f"{whose} failed: {at}") from error
         if not margin <= 1:
+            self._refuse_overflow(evidence.asked or question)
             tally.violated(Violation(question, evidence, None))
             raise _Violated
         tally.held(question, margin, telling=evidence.telling, asked=evidence.asked)
         return margin
+
+    def _refuse_overflow(self, question: Any) -> None:
+        """Refuses a case of which the right answer overflows, or something on the way to it: whatever comes is right.
+
+        Raises:
+            Discard: it does.
+        """
+        case = getattr(question, "case", question)  # of a question in a context
+        if isinstance(case, Case) and leaves_range(case, self.caller.dtype):
+            reason = "the right answer, or what leads to it, is so large that its square overflows"
+            self.tally.discard(reason)
+            raise Discard(reason)
 
     def _explore(self, strategy: Any, effort: Effort) -> None:
         """Runs Hypothesis, which shrinks what it finds; its last failure is the smallest."""

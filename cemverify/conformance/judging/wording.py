@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from cemverify.conformance.implementations.faults import Unsupported
 from cemverify.conformance.judging.search import Tally, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Evidence
@@ -31,6 +32,8 @@ def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.
     record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
     if tally.flaky and not (once and tally.found is not None):
         return _inconclusive(record, "non-deterministic: a case failed once and passed when it was repeated")
+    if tally.found is not None and isinstance(tally.found.fault, Unsupported):
+        return _inconclusive(record, str(tally.found.fault))
     if tally.found is not None:
         return _violated(record, tally.found, tally.largest)
     if tally.cut_short:

@@ -8,7 +8,8 @@ compared with mpmath there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -26,15 +27,36 @@ from cemverify.conformance.questions.cases import Case
 @remembered
 def golden(case: Case) -> Tensor:
     """The output that the layer must return: (B, J, D), float64."""
-    case = case.to(torch.float64)
-    if case.layer == "block":
-        attention, mlp = case.part("attention"), case.part("mlp")
-        middle = golden(replace(attention, h=norm_into(attention, case.h)))
-        return golden(replace(mlp, x=middle, h=norm_into(mlp, middle)))
+    *_, (_, x) = reached(case.to(torch.float64))
+    return x
+
+
+def reached(case: Case) -> Iterator[tuple[Case, Tensor]]:
+    """The states that a case goes through, from the first to the right answer, (B, J, D), each with its layer."""
     x = case.x
+    if case.layer == "block":
+        attention = case.part("attention")
+        for part, x in reached(replace(attention, h=norm_into(attention, case.h))):
+            yield part, x
+        mlp = case.part("mlp")
+        yield from reached(replace(mlp, x=x, h=norm_into(mlp, x)))
+        return
+    yield case, x
     for _ in range(case.layer_config.steps):
         x = x + golden_update(case, x)
-    return x
+        yield case, x
+
+
+def leaves_range(case: Case, dtype: torch.dtype) -> bool:
+    """Whether squares of what a right layer computes overflow in a dtype: of states, energies and pre-activations."""
+    limit = math.sqrt(torch.finfo(dtype).max)
+    for part, x in reached(case.to(torch.float64)):
+        numbers = [x, energies_at(part, x)]
+        if part.layer == "mlp":
+            numbers.append(norm_into(part, x) @ part.weights["V"].mT)
+        if not all(bool((array.abs() < limit).all()) for array in numbers):
+            return True
+    return False
 
 
 def products(case: Case, cotangent: Tensor, answer: Callable[[Case], Tensor] = golden) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Allowance, Lost
 from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
 from cemverify.conformance.implementations.faults import (
+    FAULTS,
     Crashed,
     Fault,
     Hung,
@@ -150,9 +151,6 @@ class Again:
     parameters: bytes
 
 
-_FAULTS: dict[str, type[Fault]] = {kind.cause: kind for kind in Fault.__subclasses__()}
-
-
 @dataclass
 class Respondent:
     """The implementation's process, which answers, as the judge sees it.
@@ -263,7 +261,7 @@ def _outcome(said: Mapping[str, Any]) -> Any:
     if "answer" in said:
         return said["answer"]
     if "fault" in said:
-        raise _FAULTS.get(str(said["fault"]), Fault)(printable(str(said.get("text"))))
+        raise FAULTS.get(str(said["fault"]), Fault)(printable(str(said.get("text"))))
     raise RuntimeError(printable(str(said.get("broke"))))
 
 
