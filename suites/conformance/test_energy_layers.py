@@ -136,6 +136,85 @@ def test_an_impossible_declaration_is_refused_in_a_sentence(said: dict[str, Any]
         quadratic(**said)
 
 
+# --- right layers that are easily refused, each beside a faulty twin ----------------------------------------
+
+LONGEST = 90  # row for which there is memory
+
+
+def turned(P: list[list[float]], **changes: Any) -> EnergyLayer:
+    """Down |x - m|^2 / 2, turned by P."""
+    by = torch.tensor(P, dtype=torch.float64)
+    said: dict[str, Any] = {"update": lambda x, m: (m - x) @ by.to(x).T, "preconditioner": by, "dim": len(P)}
+    return quadratic(**{**said, **changes})
+
+
+def sheared(x: Tensor, m: Tensor) -> Tensor:
+    """Beside P (m - x), which leaves out the third channel."""
+    step = m - x
+    return torch.stack((step[..., 0] + step[..., 1] / 64, step[..., 1], 0 * step[..., 2]), -1)
+
+
+FLAT = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+SKEW = [[0.0, 1.0, -2.0], [-1.0, 0.0, 0.5], [2.0, -0.5, 0.0]]
+
+
+def retrieval(wrong: bool = False) -> EnergyLayer:
+    """A layer that needs more memory for long rows than there is."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        if x.shape[1] > LONGEST:
+            raise MemoryError
+        scale = 1.1 if wrong and x.shape[1] > 40 else 1.0
+        return torch.softmax(scale * x @ m.mT, -1) @ m
+
+    energy = lambda x, m: -torch.logsumexp(x @ m.mT, -1)  # noqa: E731
+    return energy_layer(update=update, energy=energy, state=("J", 2), memory=("M", 2))
+
+
+def kept(x: Tensor, m: Tensor, buffers: dict[Any, Tensor] = {}) -> Tensor:  # noqa: B006
+    with torch.no_grad():
+        return buffers.setdefault((x.shape, x.dtype), torch.empty_like(x)).copy_(m)
+
+
+def drawn_to(sign: float) -> EnergyLayer:
+    """The next state, in so many dimensions that noise in its place would go downhill, since the energy is a bowl."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return x + sign * (torch.sigmoid(x) - x) + 0 * m
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        return (x * x / 2 - torch.logaddexp(x, torch.zeros_like(x))).sum(-1) + 0 * m.sum(-1)
+
+    return energy_layer(update=update, energy=energy, dim=32, returns="next state")
+
+
+TWINS: dict[str, tuple[Any, Any, str, str]] = {
+    "a singular P": (lambda: turned(FLAT), lambda: turned(FLAT, update=sheared),
+                     "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
+    "a skew P": (lambda: turned(FLAT), lambda: turned(SKEW), "descent/layer/slope", "the update descends nothing"),
+    "an answer that is an argument": (lambda: quadratic(update=lambda x, m: m, returns="next state"),
+                                      lambda: quadratic(update=kept, returns="next state"),
+                                      "structure/layer/edited-arrays", "an output after further calls"),
+    "more memory than there is": (retrieval, lambda: retrieval(wrong=True), "extremes/layer/long-rows", "update = "),
+    "noise instead of the next state": (lambda: drawn_to(1.0), lambda: drawn_to(-1.0), "descent/layer/slope",
+                                        "the slope of the energy"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
+    right, wrong, property_, cause = TWINS[name]
+    record = judged(right(), property_)
+    assert record.verdict == Verdict.HOLDS, record.reason
+    record = judged(wrong(), property_)
+    assert record.verdict == Verdict.VIOLATED
+    assert str(record.cause).startswith(cause)
+
+
+def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:
+    assert 60 < judged(retrieval(), "extremes/layer/long-rows").asked_up_to["J"] <= LONGEST
+
+
 def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
     absent = quadratic(coupled=True, energy_per="sequence").not_offered
     assert absent["own-state"] == "declared: its energy reads every token's state"

@@ -236,7 +236,24 @@ def chain(bound: float) -> EnergyLayer:
     )
 
 
+def turned(P: tuple[tuple[float, ...], ...]) -> EnergyLayer:
+    """A step down |x - m|^2 / 2, turned by P."""
+    by = torch.tensor(P, dtype=torch.float64)
+    return energy_layer(
+        update=lambda x, m: (m - x) @ by.to(x).mT,
+        energy=lambda x, m: (x - m).square().sum(-1) / 2,
+        dim=3,
+        preconditioner=by,
+    )
+
+
+_FLAT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))
+_SKEW = ((0.0, 1.0, -2.0), (-1.0, 0.0, 0.5), (2.0, -0.5, 0.0))
+
+
 ZOO += [
+    Mutant("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
+        "the update descends nothing*", partial(turned, _SKEW), ZOO.family, original=partial(turned, _FLAT)),
     Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
         "the energy's curvature <= L", partial(chain, 3.8), ZOO.family, original=partial(chain, 4.0)),
 ]  # fmt: skip

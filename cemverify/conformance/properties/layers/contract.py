@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -281,13 +282,13 @@ def _around_an_edit(
     """
     state, memory, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
-        returned = box.called_on(name, state, memory, noise, own_mask)
+        returned = _apart(box, name, box.called_on(name, state, memory, noise, own_mask), q, state, memory)
         first = box.read_of(name, returned, q.x)
         changed = _own(box, name, other, mask)
         for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
             array[...] = new
         kept = box.read_of(name, returned, q.x)
-        second = box.called_on(name, state, memory, noise, own_mask)
+        second = _apart(box, name, box.called_on(name, state, memory, noise, own_mask), q, state, memory)
         again = box.read_of(name, second, q.x)
         for _ in range(_RING[q.seed % len(_RING)]):
             box.called_on(name, *_own(box, name, other, mask))
@@ -443,6 +444,22 @@ def listed(given: Any) -> list[Any]:
     if given is None:
         return []
     return list(given) if isinstance(given, tuple) else [given]
+
+
+def _apart(box: Box, name: str, returned: Any, q: Question, *given: Any) -> Any:
+    """An answer, copied where it is an argument itself: the state, where nothing moves, or the memory."""
+    if name in SCALARS:
+        return returned
+    own = [_place(array) for part in given for array in listed(part)]
+    arrays = [plain(array) for array in unpacked(returned, q.x)]
+    return tuple(box.array(as_tensor(array)) if _place(array) in own else array for array in arrays)
+
+
+def _place(array: Any) -> Any:
+    """Where an array begins in memory, and how it goes on."""
+    if isinstance(array, Tensor):
+        return array.data_ptr(), tuple(array.shape), array.stride()
+    return np.asarray(array).ctypes.data, np.shape(array), np.asarray(array).strides
 
 
 def _each(change: Callable[[Tensor], Tensor], named: Named) -> Arrays:

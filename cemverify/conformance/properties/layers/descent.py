@@ -41,15 +41,36 @@ _FEW = 8  # of its rows
 _TURNS = 8  # of a direction, until it is the one in which the update changes fastest
 _BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
 _BENDING = 3  # of so many questions the curvature is looked for itself in one
+_RIGHT_ANGLE = 1e-6  # the cosine of one, beside that of a P whose eigenvalues differ by a factor of at most 1e12
 _FAR = 1e6  # a step without a bound may run away
 
 
 def slope_is_downward(box: Box, q: Question) -> Evidence:
     """The energy's rate of change along the update is at most zero."""
     q = replace(q, noise={})
-    slope, room = slope_along(box, q, box.displacement(q))
+    u = box.displacement(q)
+    slope, room = slope_along(box, q, u)
     what = "the slope of the energy along the update <= 0"
-    return judge(Comparison(what, slope, torch.zeros_like(slope), room, "at most"), telling=moved(slope, room))
+    falls = Comparison(what, slope, torch.zeros_like(slope), room, "at most")
+    level = box.layer.step.preconditioner is not None and not moved(slope, room)
+    nothing = _descends_nothing(box, q, u) if level else []
+    return judge(falls, *nothing, telling=bool(nothing) or moved(slope, room))
+
+
+def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
+    """Some row's update must point downhill, where updates and gradients are long enough to tell.
+
+    P > 0 turns no gradient by a right angle: with r the ratio of its largest to its smallest eigenvalue, the cosine
+    of the angle is at most -2 sqrt(r) / (1 + r). Of a semidefinite P the slope is zero only where the update is.
+    """
+    slope, room = _row_slope(box, q, u, box.mapped(q.x))
+    lengths = flat(u).norm(dim=1) * flat(_gradient(box, q.x, q.memory)).norm(dim=1)
+    due, rows = -_RIGHT_ANGLE * lengths, room < _RIGHT_ANGLE * lengths / 2
+    if not bool(rows.any()):
+        return []
+    what = "the update descends nothing: some slope of the energy along it < 0"
+    steepest = (slope / lengths.clamp(min=1e-300))[rows].argmin()[None]
+    return [Comparison(what, slope[rows][steepest], due[rows][steepest], room[rows][steepest], "at most")]
 
 
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:

@@ -105,14 +105,23 @@ def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
 def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
     """The Jacobian that must be symmetric: J_G^T P^-1 J_u, with J_G = 1 without a state map.
 
-    With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g.
+    With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g. A singular P has no
+    inverse: there it is J_u P^T = -eta P H P^T.
+
+    Raises:
+        Discard: P is singular, and there is a state map.
     """
-    u = box.displacement(q)
+    u, mapped = box.displacement(q), box.layer.state_map is not None or box.layer.lagrangian is not None
     J, error = jacobian(box, box.displacement, q, rounding(box, q, u))
     if (P := preconditioner_matrix(box, q)) is not None:
-        inverse = torch.linalg.inv(P)
-        J, error = inverse @ J, inverse.abs() @ error
-    if box.layer.state_map is not None or box.layer.lagrangian is not None:
+        if int(torch.linalg.matrix_rank(P)) == len(P):
+            inverse = torch.linalg.inv(P)
+            J, error = inverse @ J, inverse.abs() @ error
+        elif mapped:
+            raise Discard("the preconditioner is singular, and with a state map no Jacobian need be symmetric")
+        else:
+            J, error = J @ P.mT, error @ P.mT.abs()
+    if mapped:
         G, off = jacobian(box, lambda question: box.mapped(question.x), q, rounding(box, q, q.x))
         error = G.mT.abs() @ error + off.mT @ J.abs() + off.mT @ error
         J = G.mT @ J
