@@ -127,6 +127,8 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"step_size": lambda x, m: 1.0, "step": "cccp"}, "a step size that depends on the state needs"),
         ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
+        ({"domain": "ball"}, "domain of an energy layer must be 'box' or .* or a function that gives the nearest"),
+        ({"domain": "box", "state_map": torch.tanh}, "a domain goes with no state map"),
     ],
     # what is declared, by name: functions in it have another address in each process
     ids=lambda said: said if isinstance(said, str) else " ".join(said),
@@ -188,7 +190,97 @@ def drawn_to(sign: float) -> EnergyLayer:
     return energy_layer(update=update, energy=energy, dim=32, returns="next state")
 
 
+def on_a_domain(
+    domain: Any, step: Callable[[Tensor], Tensor], energy: Callable[[Tensor], Tensor], **more: Any
+) -> EnergyLayer:
+    """A layer whose step and energy see a state of the domain, and are pulled by a memory."""
+    return energy_layer(
+        update=lambda x, m: step(x) + 0 * m,
+        energy=lambda x, m: energy(x) + 0 * m.sum(-1),
+        dim=3,
+        step_size=0.1,
+        domain=domain,
+        **more,
+    )
+
+
+PAYOFF = torch.tensor([[1.0, 0.4, -0.3], [0.4, 0.5, 0.6], [-0.3, 0.6, 0.8]], dtype=torch.float64)
+
+
+def replicator(mean: Callable[[Tensor, Tensor], Tensor]) -> EnergyLayer:
+    """Strategies grow by how much fitter than the mean they are: -P dE/dx with P v = x (v - x.v)."""
+
+    def step(x: Tensor) -> Tensor:
+        fitness = x @ PAYOFF.to(x)
+        grown: Tensor = 0.1 * x * (fitness - mean(x, fitness)[..., None])
+        return grown
+
+    def P(x: Tensor, v: Tensor) -> Tensor:
+        return x * (v - (x * v).sum(-1, keepdim=True))
+
+    return on_a_domain("simplex", step, lambda x: -(x @ PAYOFF.to(x) * x).sum(-1) / 2, preconditioner=P)
+
+
+def on_a_sphere(share: float) -> EnergyLayer:
+    """Towards the eigenvectors of x/|x|, which is not differentiable at zero."""
+
+    def step(x: Tensor) -> Tensor:
+        length = x.norm(dim=-1, keepdim=True)
+        pull = x @ PAYOFF.to(x) / length
+        turn: Tensor = 0.1 * (pull - share * x * (x * pull).sum(-1, keepdim=True)) + (1 - share) * x.roll(1, -1)
+        return turn
+
+    def energy(x: Tensor) -> Tensor:
+        y = x / x.norm(dim=-1, keepdim=True)
+        values: Tensor = -(y @ PAYOFF.to(y) * y).sum(-1) / 2
+        return values
+
+    return on_a_domain("sphere", step, energy)
+
+
+def in_a_box(steps: int) -> EnergyLayer:
+    """A solver that starts at atanh(x), which is not a number outside of the box."""
+
+    def solve(x: Tensor, m: Tensor) -> Tensor:
+        z = torch.atanh(x)
+        for _ in range(steps):
+            z = 0.5 * z + 0.5 * (torch.tanh(z) @ PAYOFF.to(z) / 4 + torch.tanh(m))
+        return torch.tanh(z)
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        entropy = (1 + x) * torch.log1p(x) + (1 - x) * torch.log1p(-x)
+        return (entropy / 2 - x @ PAYOFF.to(x) * x / 8 - torch.tanh(m) * x).sum(-1)
+
+    said: dict[str, Any] = {"step": "equilibrium", "tolerance": 1e-9, "returns": "next state", "domain": "box"}
+    return energy_layer(update=solve, energy=energy, dim=3, **said)
+
+
+def away_from_zero(x: Tensor) -> Tensor:
+    return torch.where(x < 0, -1.0, 1.0).to(x) * x.abs().clamp(min=0.25)
+
+
+def of_signs(where: float) -> EnergyLayer:
+    return on_a_domain(
+        away_from_zero,
+        lambda x: -0.1 * (torch.sign(x - where) + x),
+        lambda x: (x.abs() + x * x / 2).sum(-1),
+    )
+
+
+def of_logarithms(off: float) -> EnergyLayer:
+    return on_a_domain("positive", lambda x: -0.1 * (x.log() + off), lambda x: (x * x.log() - x).sum(-1))
+
+
+UPDATE = "update = -eta P grad energy"
 TWINS: dict[str, tuple[Any, Any, str, str]] = {
+    "replicator dynamics": (lambda: replicator(lambda x, f: (x * f).sum(-1)),
+                            lambda: replicator(lambda _, f: f.mean(-1)), "gradient/layer/energy", UPDATE),
+    "a sphere": (lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "gradient/layer/conservative-field",
+                 "the Jacobian equals its transpose"),
+    "gradients on a sphere": (lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "training/layer/states", "grad"),
+    "a box": (lambda: in_a_box(150), lambda: in_a_box(20), "descent/layer/stationary", "the gradient at"),
+    "signs": (lambda: of_signs(0.0), lambda: of_signs(0.3), "gradient/layer/energy", UPDATE),
+    "logarithms": (lambda: of_logarithms(0.0), lambda: of_logarithms(0.01), "extremes/layer/huge-states", UPDATE),
     "a singular P": (lambda: turned(FLAT), lambda: turned(FLAT, update=sheared),
                      "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
     "a skew P": (lambda: turned(FLAT), lambda: turned(SKEW), "descent/layer/slope", "the update descends nothing"),
@@ -209,6 +301,15 @@ def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
     record = judged(wrong(), property_)
     assert record.verdict == Verdict.VIOLATED
     assert str(record.cause).startswith(cause)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["replicator dynamics", "a sphere", "a box", "signs", "logarithms"])
+def test_a_layer_on_a_domain_is_asked_nothing_beside_it(name: str) -> None:
+    layer = TWINS[name][0]()
+    asked = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
+    records = check_implementation(layer, properties=asked, examples=12)
+    assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
 
 
 def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -27,6 +27,7 @@ Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
 StepKind = Literal["gradient", "proximal", "cccp", "equilibrium", "free"]
 Returns = Literal["difference", "next state"]
+DomainName = Literal["box", "simplex", "sphere", "positive"]
 Axis = int | str
 Shape = tuple[Axis, ...]
 
@@ -61,6 +62,7 @@ class Step:
         momentum: mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0.
         preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
             gradient and returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given.
+        moving: whether P is a function of the state and the gradient.
         returns: what the update function returns, x' - x or x'.
         monotone: whether the whole step, however long, must not raise the energy.
         smoothness: a bound on the Hessian of the energy in x, if one is known.
@@ -84,6 +86,7 @@ class Step:
     varying: Callable[..., Any] | None = None
     proximal: Callable[[Any, Any], Any] | None = None
     penalty: Callable[[Any], Any] | None = None
+    moving: bool = False
 
     @property
     def unknown_preconditioner(self) -> bool:
@@ -108,6 +111,7 @@ class EnergyLayer:
         shortest: the fewest tokens that it takes. parameters: arrays that may be trained, by name.
         working_dtype: the precision in which it computes.
         not_offered: features that it lacks, each with the reason. arrays: the kind that it takes and returns.
+        domain: the states for which it is defined: a name, or a function that gives the nearest; None for all.
     """
 
     update: Callable[..., Any]
@@ -129,6 +133,7 @@ class EnergyLayer:
     working_dtype: str = "float64"
     not_offered: Mapping[str, str] = field(default_factory=dict)
     arrays: ArrayName = "torch"
+    domain: DomainName | Callable[..., Any] | None = None
 
     @property
     def memories(self) -> Mapping[str, Shape]:
@@ -175,6 +180,7 @@ def energy_layer(
     working_dtype: Literal["float64", "float32"] = "float64",
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
+    domain: DomainName | Callable[..., Any] | None = None,
 ) -> EnergyLayer:
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
 
@@ -207,8 +213,8 @@ def energy_layer(
             size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
             PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
         momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
-        preconditioner: P: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE. A P
-            that is not positive lets the energy rise.
+        preconditioner: P: None, an array (D,) or (D, D), a function f(v) of the gradient or f(x, v) of state and
+            gradient, or SOME_POSITIVE_DEFINITE. A P that is not positive lets the energy rise.
         proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
             infinite for states that it forbids.
             The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
@@ -224,6 +230,9 @@ def energy_layer(
         arrays: "torch", "numpy" or "jax": what the functions take and return.
         not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
             "dtype:float32", "dtype:bfloat16".
+        domain: the states for which it is defined: "box", numbers in [-1, 1]; "simplex", numbers of at least 0 whose
+            sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; or a function that
+            gives the nearest of them. No other states are asked, and gradients are those along the domain.
 
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
@@ -261,12 +270,13 @@ def energy_layer(
         varying,
         proximal,
         penalty,
+        callable(preconditioner) and _takes(preconditioner, 2) and not _takes(preconditioner, 1),
     )
     assert not isinstance(states, str)
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
         causal and "causality" not in set(not_offered), conservative, permutable, masked, shortest, named,
-        working_dtype, {}, arrays,
+        working_dtype, {}, arrays, domain,
     )  # fmt: skip
     _check(layer)
     absent = _absent(layer) | _named_absences(not_offered)
@@ -298,6 +308,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("conservative", "several steps together are not a gradient field", when=several)
     without("conservative", "its memory moves with the state", when=layer.reads_itself)
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
+    without("conservative", "its preconditioner depends on the state", when=step.moving)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
     without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("proximal", "free", "equilibrium"))
     mapped = layer.state_map is not None or layer.lagrangian is not None
@@ -466,16 +477,19 @@ _NOT_BEFORE_A_PROXIMAL_MAP = (
 
 def _check(layer: EnergyLayer) -> None:
     step, stated = layer.step, layer.stated
+    or_else = {"domain": ", or a function that gives the nearest allowed state"}
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         ("energy_per", stated.per, ("token", "sequence", "batch")),
         ("step", step.kind, ("gradient", "proximal", "cccp", "equilibrium", "free")),
         ("returns", step.returns, ("difference", "next state")),
         ("working_dtype", layer.working_dtype, ("float64", "float32")),
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
+        ("domain", None if callable(layer.domain) else layer.domain, (None, *get_args(DomainName))),
     )
     for name, value, values in allowed:
         if value not in values:
-            raise ValueError(f"{name} of an energy layer must be {' or '.join(map(repr, values))}, not {value!r}")
+            named = " or ".join(repr(one) for one in values if one is not None)
+            raise ValueError(f"{name} of an energy layer must be {named}{or_else.get(name, '')}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
     if strange := set(stated.mean_over) - {"tokens", "batch"}:
         raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
@@ -517,6 +531,9 @@ def _check(layer: EnergyLayer) -> None:
         (not 0 <= step.momentum < 1, f"momentum is at least 0 and below 1, not {step.momentum:g}"),
         (step.momentum > 0 and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
         (step.momentum > 0 and step.kind != "gradient", f"momentum belongs to step='gradient', not {step.kind!r}"),
+        (layer.domain is not None and (layer.state_map is not None or layer.lagrangian is not None
+                                       or step.kind == "proximal"),
+         "a domain goes with no state map, no Lagrangian and no proximal map, which say themselves where states lie"),
         (layer.leak and layer.lagrangian is None, "leak=True needs the Lagrangian whose x.g - L(x) it adds"),
         (bool(layer.parameters) and layer.arrays != "torch", "parameters must be torch tensors"),
         (layer.masked and not tokens, f"a mask needs a state with a token axis {TOKENS!r}"),

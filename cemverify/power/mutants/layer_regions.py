@@ -251,7 +251,29 @@ _FLAT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))
 _SKEW = ((0.0, 1.0, -2.0), (-1.0, 0.0, 0.5), (2.0, -0.5, 0.0))
 
 
+def strategies(mean: Function) -> EnergyLayer:
+    """Replicator dynamics: shares x grow by how much fitter than the mean they are, and their sum stays 1."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        fitness = x + m
+        grown: Tensor = x * (fitness - mean(x, fitness).unsqueeze(-1))
+        return grown
+
+    return energy_layer(
+        update=update,
+        energy=lambda x, m: -(x * x / 2 + m * x).sum(-1),
+        dim=3,
+        preconditioner=lambda x, v: x * (v - (x * v).sum(-1, keepdim=True)),
+        domain="simplex",
+    )
+
+
+_MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
+
 ZOO += [
+    Mutant("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
+        "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)), ZOO.family,
+        original=partial(strategies, _MEAN)),
     Mutant("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
         "the update descends nothing*", partial(turned, _SKEW), ZOO.family, original=partial(turned, _FLAT)),
     Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,

@@ -128,7 +128,9 @@ class Asking:
             raise Discard(f"outside the premise: a question without {self.texture}")
         box = Box.of(caller)
         try:
-            return self.check(box, box.rounded(question))
+            q = box.rounded(question)
+            evidence = self.check(box, q)
+            return evidence if box.layer.domain is None else replace(evidence, asked=evidence.asked or q)
         except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
             shorter = halved(question, box.form)
             if shorter is None:

@@ -117,7 +117,7 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
     context = context_of(box, q)
     if context.mode == _OF_PARAMETERS or context.mode in _RECORDED:
         return _products_hold(box, q, context)
-    got = answered_in(box, q, context)
+    got = box.along(q.x, answered_in(box, q, context))
     due, room = _due(box, q, got)
     return judge(
         *compared(f"update = as usual: {context}", got, due, room), telling=moved(flat(due), along(room, flat(due)))
@@ -130,7 +130,7 @@ def _due(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
         found = golden(box, q)
         return found.arrays, found.room_for(box, q, got)
     wider = q.rows([*range(q.batch), 0])
-    due = {name: a[: q.batch] for name, a in box.displacement(wider).items()}
+    due = box.along(q.x, {name: a[: q.batch] for name, a in box.displacement(wider).items()})
     return due, 2 * rounding(box, q, due) + solved(box)
 
 
@@ -140,7 +140,7 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
     of_parameters = context.mode == _OF_PARAMETERS
     stated = {"energy", "gradient-step", "known-preconditioner", "autograd"}
     both = None
-    if not stated & box.layer.not_offered.keys():
+    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:
         both = both_products(box, q, cotangent, of_parameters=of_parameters)
     usual = replace(q, seed=0)  # whose incoming gradient is contiguous
     due = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]

@@ -299,7 +299,7 @@ def _around_an_edit(
         return first, kept, again, later, anew
 
 
-@long_experiment(lambda asked: dict.fromkeys([*asked.q.x, *asked.q.memory], [_due(asked)] * 2))
+@long_experiment(lambda asked: dict.fromkeys(_exchanged(asked.box, asked.q), [_due(asked)] * 2))
 def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> dict[str, list[Arrays]]:
     """After two numbers of an array were exchanged: the answer, and that for new arrays, by the array's name.
 
@@ -314,12 +314,17 @@ def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> 
     with box.caller.guarded():
         answer(state, memory, *others)
         found = {}
-        for key, array in arrays.items():
-            exchange(writable(array), lambda n: q.seed % n)
+        for key in _exchanged(box, q):
+            exchange(writable(arrays[key]), lambda n: q.seed % n)
             now = {k: as_tensor(a) for k, a in arrays.items()}
             new = replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory})
             found[key] = answer(state, memory, *others), new
         return {key: [got, answer(*_own(box, name, new, mask))] for key, (got, new) in found.items()}
+
+
+def _exchanged(box: Box, q: Question) -> list[str]:
+    """The arrays of which two numbers may be exchanged: those of a domain would leave it."""
+    return [*(q.x if box.layer.domain is None else ()), *q.memory]
 
 
 @experiment(_due)
@@ -344,7 +349,7 @@ _SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
     around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
-    state, memory, _, _ = _own(box, name, around, None)
+    state, memory = box.given(around.x, "State"), box.given(around.memory, "Memory") if q.memory else None
     _, _, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
         returned = box.called_on(

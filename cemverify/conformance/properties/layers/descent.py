@@ -159,11 +159,21 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
     tolerance = box.layer.step.tolerance
     assert tolerance is not None
     u = box.displacement(q)
-    start, there = (_gradient(box, x, q.memory) for x in (q.x, _at(q, u)))
+    start, there = _gradient(box, q.x, q.memory), _out_of_balance(box, q, u)
     room = tolerance + rounding(box, q, u, start)
     zeros = {name: torch.zeros_like(a) for name, a in there.items()}
     telling = moved(flat(start), along(10 * room, flat(start)))
     return judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+
+
+def _out_of_balance(box: Box, q: Question, u: Named) -> Arrays:
+    """The gradient at the state that comes back; of a domain, as far as it does not lead out: x - (x - g) allowed."""
+    x = box.nearest(_at(q, u))
+    gradient = _gradient(box, x, q.memory)
+    if box.layer.domain is None:
+        return gradient
+    stepped = box.nearest({name: x[name] - gradient[name] for name in x})
+    return {name: x[name] - stepped[name] for name in x}
 
 
 # --- where whole steps are asked ----------------------------------------------------------------------------
@@ -257,7 +267,7 @@ def _ulp(box: Box, q: Question) -> float:
 
 
 def _gradient(box: Box, x: Named, memory: Named) -> Arrays:
-    found = box.gradient(box.mapped(x), memory)[0]
+    found = box.gradient(box.reached(x), memory)[0]
     return {name: found[name] + x[name] for name in found} if box.layer.leak else found
 
 
@@ -272,7 +282,7 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
     if layer.stated.per == "token" and not whole:
         g = box.mapped(q.x)
         memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
-        after, before = box.energies(box.mapped(_at(q, u)), memory), box.energies(g, memory)
+        after, before = box.energies(box.reached(_at(q, u)), memory), box.energies(g, memory)
     else:
         after, before = (box.whole_energies(x, q.memory) for x in (_at(q, u), q.x))
     size = {"E": before.reshape(q.batch, -1)}
