@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.domains import along, within, within_a_function
+from cemverify.conformance.asking.domains import APART, INSIDE, along, within, within_a_function
 from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
@@ -29,7 +29,6 @@ SCALARS = ("energy", "Lagrangian")  # functions that return no array of the stat
 FORBIDDEN = 1e300  # stands for an infinite penalty
 _SHAPES = 2  # of questions, where every shape is compiled
 _MOST_MOVED = 2**9  # numbers of a state that are moved one by one, where an axis is long
-_INSIDE, _APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
 _NEAR = 4  # roundings by which a state may lie beside it
 _PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
 
@@ -88,7 +87,7 @@ class Box:
         q = q.each(narrow)
         if self.layer.domain is None:
             return q
-        return replace(q, x={name: narrow(a) for name, a in self._within(q.x, _INSIDE).items()})
+        return replace(q, x={name: narrow(a) for name, a in self._within(q.x, INSIDE).items()})
 
     # --- the domain ----------------------------------------------------------------------------------
 
@@ -156,10 +155,18 @@ class Box:
         """
         if not self.caller.kind.compiles:
             return self.answer_as_it_comes(q, mask)
-        rows = self._padded(q.batch) if padded else list(range(q.batch))
+        rows = self._padded(q.batch) if padded and self.share(q.batch) == 1 else list(range(q.batch))
         wide = q.rows(rows)
         found = self._answered(wide, None if mask is None else mask[rows], compiled=True)
         return {name: array[: q.batch] for name, array in found.items()}
+
+    def answer_of_rows(self, q: Question) -> Arrays:
+        """What the update returns, as each row by itself would get it: alone it has all of a mean over the batch."""
+        answer, share = self.answer(q), self.share(q.batch)
+        start = (
+            q.x if self.layer.step.returns == "next state" else {name: torch.zeros_like(a) for name, a in q.x.items()}
+        )
+        return answer if share == 1 else {k: start[k] + (a - start[k]) / share for k, a in answer.items()}
 
     def difference(self, answer: Named, x: Named) -> Arrays:
         """The displacement that an answer stands for."""
@@ -190,7 +197,7 @@ class Box:
             noise = self.given({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
         memory = self.given(q.memory, "Memory") if q.memory else None
         return (
-            self.given(self._within(q.x, _APART), "State"),
+            self.given(self._within(q.x, APART), "State"),
             memory,
             noise,
             None if mask is None else self.array(mask),
@@ -263,7 +270,7 @@ class Box:
             return self._state_map(x)
         if self.layer.lagrangian is not None:
             return self.lagrangians_gradient(x)
-        return self._within(x, _APART)
+        return self._within(x, APART)
 
     @experiment(lambda asked: shapes(asked.x))
     def _state_map(self, x: Named) -> Arrays:
@@ -326,8 +333,12 @@ class Box:
             raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
         return values
 
-    def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
-        """The energy that is descended, of each batch row: (B,)."""
+    def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None, copies: int = 1) -> Tensor:
+        """The energy that is descended, of each batch row: (B,).
+
+        Args:
+            copies: how often the rows of a batch are there, one after the other.
+        """
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
             values = self.energies(g, memory, mask)
@@ -337,7 +348,7 @@ class Box:
             row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))
             own_mask = None if mask is None else mask[i : i + 1]
             rows.append(self.energies(row, of, own_mask) * self._mean_factor(row))
-        return torch.stack(rows)
+        return torch.stack(rows) * self.share(B // copies)
 
     def whole_energies(self, x: Named, memory: Named) -> Tensor:
         """The whole energy of each row as a function of the state x: (B,).
@@ -393,7 +404,7 @@ class Box:
         def total(states: Named, rows: int) -> Tensor:
             fixed = {k: a.repeat(rows, *[1] * (a.dim() - 1)) for k, a in (g if present else memory).items()}
             own_mask = None if mask is None else mask.repeat(rows, 1)
-            return self.row_energies(states, Fixed(fixed) if present else fixed, own_mask)
+            return self.row_energies(states, Fixed(fixed) if present else fixed, own_mask, rows)
 
         return self.differences(total, g)
 
@@ -496,7 +507,7 @@ class Box:
 
     @experiment(lambda asked: shapes(asked.x))
     def _varying_sizes(self, x: Named, memory: Named) -> Arrays:
-        own = self.given(self._within(x, _APART), "State")
+        own = self.given(self._within(x, APART), "State")
         held = self.given(memory, "Memory") if memory else None
         with self.caller.guarded():
             size = as_tensor(plain(varying_size(self.layer, own, held)))
@@ -557,12 +568,18 @@ class Box:
         return self.given(memory, "Memory") if memory else None
 
     def _mean_factor(self, g: Named) -> float:
-        return float(self._tokens_of(g)[1]) if "tokens" in self.layer.stated.mean_over else 1.0
+        summed = "tokens" in self.layer.stated.mean_over and self.layer.stated.step_of == "sum"
+        return float(self._tokens_of(g)[1]) if summed else 1.0
+
+    def share(self, B: int) -> float:
+        """The share of a row's own energy in what is descended: one B-th of a mean over the batch."""
+        stated = self.layer.stated
+        return 1 / B if "batch" in stated.mean_over and stated.step_of == "mean" else 1.0
 
     def batch_factor(self, g: Named) -> float:
         """What the sum of the energy's values is multiplied by to give the energy that is descended."""
         B = next(iter(g.values())).shape[0]
-        return self._mean_factor(g) * (B if "batch" in self.layer.stated.mean_over else 1)
+        return self._mean_factor(g) * (B * self.share(B) if "batch" in self.layer.stated.mean_over else 1)
 
     def _tokens_of(self, g: Named) -> torch.Size:
         for name, shape in self.layer.state.items():

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import NUMPY, ArrayKind
 
+INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
 _WIDTH = 2.0**-10  # of differences of a projection
 _DRAWN = 32  # states whose mean is inside of a convex domain
 
@@ -54,7 +55,7 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
     if bool(((project(middle) - middle).abs() <= 2.0**-6 * (1 - share)).all()):
         return middle + share * (project(middle + (x - middle) / share) - middle)
     found = project(x)
-    return project(2 * found - x)
+    return project(2 * found - x) if share == INSIDE else found
 
 
 def along(domain: Any, kind: ArrayKind, x: Any, v: Any) -> Any:

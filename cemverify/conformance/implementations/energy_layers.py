@@ -25,7 +25,8 @@ from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARE
 
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
-StepKind = Literal["gradient", "proximal", "cccp", "equilibrium", "free"]
+StepKind = Literal["gradient", "proximal", "cccp", "block", "coordinate", "equilibrium", "free"]
+StepOf = Literal["sum", "mean"]
 Returns = Literal["difference", "next state"]
 DomainName = Literal["box", "simplex", "sphere", "positive"]
 Axis = int | str
@@ -33,6 +34,7 @@ Shape = tuple[Axis, ...]
 
 TOKENS = "J"  # the axis of a shape that counts tokens
 PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
+ONE_AFTER_ANOTHER = ("block", "coordinate")  # steps
 SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fixed but not given
 
 
@@ -44,10 +46,12 @@ class StatedEnergy:
         per: one value per token (B, J), per sequence (B,), or one scalar for the batch.
         mean_over: the axes over which it is a mean. Everything else is summed, so the energy that is descended is
             the sum of what is returned times the sizes of these axes.
+        step_of: "mean" where the mean itself is descended, as it is returned.
     """
 
     per: Per = "token"
     mean_over: tuple[MeanOver, ...] = ()
+    step_of: StepOf = "sum"
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,15 @@ class Step:
 
     Attributes:
         kind: "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does
-            not raise the energy. "equilibrium" returns a state at which the energy is stationary. "free" claims
-            nothing about the energy.
+            not raise the energy. "block" sets one array of the state after the other, and "coordinate" one number
+            of its last axis after the other, to where the energy is least given the others. "equilibrium" returns a
+            state at which the energy is stationary. "free" claims nothing about the energy.
         sizes: eta of each of the T steps.
         momentum: mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0.
         preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
             gradient and returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given.
         moving: whether P is a function of the state and the gradient.
+        order: of blocks, by name, or of coordinates; as they are declared if it is empty.
         returns: what the update function returns, x' - x or x'.
         monotone: whether the whole step, however long, must not raise the energy.
         smoothness: a bound on the Hessian of the energy in x, if one is known.
@@ -87,6 +93,7 @@ class Step:
     proximal: Callable[[Any, Any], Any] | None = None
     penalty: Callable[[Any], Any] | None = None
     moving: bool = False
+    order: tuple[Any, ...] = ()
 
     @property
     def unknown_preconditioner(self) -> bool:
@@ -155,6 +162,7 @@ def energy_layer(
     memory: Shape | Mapping[str, Shape] | str | None = ("?",),
     energy_per: Per = "token",
     mean_over: Iterable[MeanOver] = (),
+    step_of: StepOf = "sum",
     coupled: bool = False,
     causal: bool = True,
     conservative: bool = True,
@@ -164,6 +172,7 @@ def energy_layer(
     lagrangian: Callable[..., Any] | None = None,
     leak: bool = False,
     step: StepKind = "gradient",
+    order: Iterable[str | int] = (),
     steps: int = 1,
     step_size: float | Sequence[float] | torch.Tensor | Callable[..., Any] = 1.0,
     momentum: float = 0.0,
@@ -198,6 +207,8 @@ def energy_layer(
             energy(g, m), is differentiated with m = g held fixed.
         energy_per: "token" (B, J), "sequence" (B,) or "batch", a scalar.
         mean_over: "tokens" and "batch", as far as the returned energy is a mean over them rather than a sum.
+        step_of: "sum" if the step is the gradient of the sum all the same, "mean" if it is that of the mean: in a
+            batch of B a row then moves by one B-th of what it moves by alone.
         coupled: the energy reads other tokens' states and the update is its gradient in all of them.
         causal: declare False where tokens read later ones through the memory.
         conservative: declare False where the update field is not claimed to be a gradient.
@@ -207,7 +218,9 @@ def energy_layer(
             `permutable`.
         state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
-        step: "gradient", "proximal", "cccp", "equilibrium" or "free"; see `Step`.
+        step: "gradient", "proximal", "cccp", "block", "coordinate", "equilibrium" or "free"; see `Step`.
+        order: for step="block" the names of the state's arrays, for step="coordinate" the places of its last axis,
+            as they are set one after the other; as declared without.
         steps, step_size: T steps of size eta, or of a list of T sizes. Of a learned size give the tensor, () or (T,),
             or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`. Of a
             size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
@@ -255,14 +268,14 @@ def energy_layer(
     named = _parameters(parameters)
     if isinstance(momentum, bool) or not isinstance(momentum, float | int | torch.Tensor):
         raise ValueError(f"the momentum of an energy layer is a number, not {momentum!r}")
-    form = StatedEnergy(energy_per, tuple(mean_over))
+    form = StatedEnergy(energy_per, tuple(mean_over), step_of)
     taken = Step(
         step,
         sizes,
         float(momentum),
         preconditioner,
         returns,
-        monotone or step == "cccp",
+        monotone or step in ("cccp", *ONE_AFTER_ANOTHER),
         smoothness,
         tolerance,
         float(noise),
@@ -271,6 +284,7 @@ def energy_layer(
         proximal,
         penalty,
         callable(preconditioner) and _takes(preconditioner, 2) and not _takes(preconditioner, 1),
+        tuple(order),
     )
     assert not isinstance(states, str)
     layer = EnergyLayer(
@@ -302,7 +316,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("proximal", f"its step is declared {step.kind!r}", when=step.kind != "proximal")
     several = len(step.sizes) > 1
     without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
-    of_values = step.kind in ("proximal", "equilibrium", "cccp")
+    of_values = step.kind in ("proximal", "equilibrium", "cccp", *ONE_AFTER_ANOTHER)
     without("conservative", f"its step is declared {step.kind!r}", when=of_values)
     without("conservative", "its step size depends on the state", when=step.varying is not None)
     without("conservative", "several steps together are not a gradient field", when=several)
@@ -310,7 +324,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
     without("conservative", "its preconditioner depends on the state", when=step.moving)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
-    without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("proximal", "free", "equilibrium"))
+    steep = step.kind in ("gradient", "cccp")
+    without("slope", f"its step is declared {step.kind!r}", when=not steep)
     mapped = layer.state_map is not None or layer.lagrangian is not None
     unproven = layer.state_map is not None and layer.lagrangian is None
     without("slope", "descent follows from a state map only if it is the gradient of a Lagrangian", when=unproven)
@@ -446,6 +461,14 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
+def _places(layer: EnergyLayer) -> set[Any]:
+    """What is set one after the other, if it can be named."""
+    if layer.step.kind == "block":
+        return set(layer.state)
+    (*_, size) = next(iter(layer.state.values()), (0,)) or (0,)
+    return set(range(size)) if layer.step.kind == "coordinate" and isinstance(size, int) else set()
+
+
 def _parameters(given: Any) -> Mapping[str, Any]:
     if given is None:
         return MappingProxyType({})
@@ -480,7 +503,8 @@ def _check(layer: EnergyLayer) -> None:
     or_else = {"domain": ", or a function that gives the nearest allowed state"}
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         ("energy_per", stated.per, ("token", "sequence", "batch")),
-        ("step", step.kind, ("gradient", "proximal", "cccp", "equilibrium", "free")),
+        ("step", step.kind, get_args(StepKind)),
+        ("step_of", stated.step_of, get_args(StepOf)),
         ("returns", step.returns, ("difference", "next state")),
         ("working_dtype", layer.working_dtype, ("float64", "float32")),
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
@@ -509,7 +533,7 @@ def _check(layer: EnergyLayer) -> None:
         (step.unknown_preconditioner and layer.energy is None, "an unknown preconditioner needs an energy"),
         (step.kind == "equilibrium" and (step.tolerance is None or not 0 < step.tolerance < math.inf),
          "step='equilibrium' needs a positive tolerance, that of its solver"),
-        (step.kind in ("equilibrium", "cccp") and layer.energy is None,
+        (step.kind in ("equilibrium", "cccp", *ONE_AFTER_ANOTHER) and layer.energy is None,
          f"step={step.kind!r} needs an energy"),
         (step.tolerance is not None and step.kind != "equilibrium", "a tolerance belongs to step='equilibrium'"),
         (step.kind == "proximal" and not (callable(step.proximal) and callable(step.penalty)),
@@ -531,6 +555,15 @@ def _check(layer: EnergyLayer) -> None:
         (not 0 <= step.momentum < 1, f"momentum is at least 0 and below 1, not {step.momentum:g}"),
         (step.momentum > 0 and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
         (step.momentum > 0 and step.kind != "gradient", f"momentum belongs to step='gradient', not {step.kind!r}"),
+        (stated.step_of == "mean" and not stated.mean_over, "step_of='mean' needs mean_over=, which says over what"),
+        (step.kind in ONE_AFTER_ANOTHER and (layer.reads_itself or layer.state_map is not None
+                                             or layer.lagrangian is not None or step.noise > 0),
+         f"step={step.kind!r} goes with no PRESENT_STATE, state map, Lagrangian or noise"),
+        (step.kind == "block" and len(layer.state) < 2, "step='block' needs several arrays of states"),
+        (step.kind == "coordinate" and (len(layer.state) > 1 or layer.domain in ("simplex", "sphere")),
+         "step='coordinate' needs a single array of states, whose numbers can change one by one"),
+        (bool(step.order) and (set(step.order) != _places(layer) or len(set(step.order)) != len(step.order)),
+         "order names every block, or every place of a last axis of known size, once"),
         (layer.domain is not None and (layer.state_map is not None or layer.lagrangian is not None
                                        or step.kind == "proximal"),
          "a domain goes with no state map, no Lagrangian and no proximal map, which say themselves where states lie"),

@@ -268,12 +268,34 @@ def strategies(mean: Function) -> EnergyLayer:
     )
 
 
+def pair(*order: str) -> EnergyLayer:
+    """Two blocks, a and then b, each set to where the energy is least given the other."""
+
+    def update(x: Any) -> Any:
+        a = x.b / 2 + 1
+        return {"a": a, "b": a / 2}
+
+    return energy_layer(
+        update=update,
+        energy=lambda g: (g.a * g.a + g.b * g.b - g.a * g.b - 2 * g.a).sum(-1) / 2,
+        state={"a": (2,), "b": (2,)},
+        memory=None,
+        energy_per="sequence",
+        step="block",
+        order=order,
+        returns="next state",
+    )
+
+
 _MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
 
 ZOO += [
     Mutant("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
         "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)), ZOO.family,
         original=partial(strategies, _MEAN)),
+    Mutant("pair-in-the-other-order", "Its blocks are set in another order than it says.",
+        "descent/layer/whole-step", "the energy <= that with another value of block*", partial(pair, "b", "a"),
+        ZOO.family, original=partial(pair, "a", "b")),
     Mutant("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
         "the update descends nothing*", partial(turned, _SKEW), ZOO.family, original=partial(turned, _FLAT)),
     Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,

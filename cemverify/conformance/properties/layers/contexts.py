@@ -117,7 +117,7 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
     context = context_of(box, q)
     if context.mode == _OF_PARAMETERS or context.mode in _RECORDED:
         return _products_hold(box, q, context)
-    got = box.along(q.x, answered_in(box, q, context))
+    got = answered_in(box, q, context)
     due, room = _due(box, q, got)
     return judge(
         *compared(f"update = as usual: {context}", got, due, room), telling=moved(flat(due), along(room, flat(due)))
@@ -126,11 +126,13 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
 
 def _due(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
     """The update that is due, and the room of an answer: (B,)."""
-    if not {"energy", "gradient-step", "known-preconditioner"} & box.layer.not_offered.keys():
+    stated = {"energy", "gradient-step", "known-preconditioner"}
+    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:  # else only what leads along it is
         found = golden(box, q)
         return found.arrays, found.room_for(box, q, got)
     wider = q.rows([*range(q.batch), 0])
-    due = box.along(q.x, {name: a[: q.batch] for name, a in box.displacement(wider).items()})
+    of_one = box.share(q.batch) / box.share(wider.batch)
+    due = {name: of_one * a[: q.batch] for name, a in box.displacement(wider).items()}
     return due, 2 * rounding(box, q, due) + solved(box)
 
 

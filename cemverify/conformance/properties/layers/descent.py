@@ -19,6 +19,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
@@ -42,6 +43,8 @@ _TURNS = 8  # of a direction, until it is the one in which the update changes fa
 _BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
 _BENDING = 3  # of so many questions the curvature is looked for itself in one
 _RIGHT_ANGLE = 1e-6  # the cosine of one, beside that of a P whose eigenvalues differ by a factor of at most 1e12
+_AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far a tried value lies aside, as a share
+_TRIED = 12  # coordinates
 _FAR = 1e6  # a step without a bound may run away
 
 
@@ -93,10 +96,60 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
     """The energy after the whole step, however long, is at most that before: E(x') <= E(x)."""
     comparisons, telling = [], False
     for at in _places(box, replace(q, noise={})):
-        after, before, room = finite_step(box, at, box.displacement(at))
+        u = box.displacement(at)
+        after, before, room = finite_step(box, at, u)
         comparisons.append(Comparison("energy after the whole step <= before", after, before, room, "at most"))
+        if box.layer.step.kind in ONE_AFTER_ANOTHER:
+            comparisons += _others_are_no_better(box, at, u)
         telling = telling or moved(after - before, room)
     return judge(*comparisons, telling=telling)
+
+
+def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
+    """No other value of a block or coordinate has less energy, given the earlier ones as they are now.
+
+    Of several sweeps that is seen of the last block alone.
+    """
+    step, old, new = box.layer.step, q.x, box.nearest(_at(q, u))
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    turns, names = _turns(box, q)
+    last = len(names) - 1
+    chosen = sorted({*torch.randperm(last + 1, generator=generator)[:_TRIED].tolist(), last})
+    copies, comparisons = 5 + 2 * len(_AROUND), []
+    held = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in q.memory.items()}
+
+    def others(z: Tensor, before: Tensor) -> Tensor:  # (B, ...) -> (copies B, ...)
+        fresh, also, way = (torch.randn(z.shape, generator=generator, dtype=z.dtype) for _ in range(3))
+        beside = [z + share * towards for share in _AROUND for towards in (way, before - z)]
+        return torch.cat((before, -z, torch.zeros_like(z), fresh, also, *beside))
+
+    def energies(x: Named, memory: Named, times: int) -> Tensor:  # (times B, tokens or 1) -> (times, B, ...)
+        of_tokens = box.layer.stated.per == "token" and not box.layer.coupled
+        values = box.energies(x, memory) if of_tokens else box.row_energies(x, memory, copies=times)[:, None]
+        return values.reshape(times, q.batch, -1)
+
+    for t in chosen if len(step.sizes) == 1 else [last]:
+        at = {name: torch.where(turns[name] <= t, new[name], old[name]) for name in new}
+        many = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in at.items()}
+        other = box.mapped({name: others(at[name], old[name]) for name in at})
+        tried = {name: torch.where(turns[name] == t, other[name], a) for name, a in many.items()}
+        there, here = energies(tried, held, copies), energies(at, q.memory, 1)
+        room = rounding(box, q, u, {"E": here[0]}) * len(flat(q.x)[0])
+        what = f"the energy <= that with another value of {names[t]}"
+        wide = room[None, :, None].expand_as(there)
+        comparisons.append(Comparison(what, here.expand_as(there), there, wide, "at most"))
+    return comparisons
+
+
+def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
+    """When each number of the state is set, as arrays that broadcast to it; and what is set in each turn."""
+    order = box.layer.step.order
+    if box.layer.step.kind == "block":
+        order = order or tuple(q.x)
+        return {name: torch.tensor(order.index(name)) for name in q.x}, [f"block {name}" for name in order]
+    ((name, array),) = q.x.items()
+    order = order or tuple(range(array.shape[-1]))
+    return {name: torch.tensor(order).argsort()}, [f"coordinate {i}" for i in order]
 
 
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
