@@ -155,7 +155,7 @@ class Box:
         """
         if not self.caller.kind.compiles:
             return self.answer_as_it_comes(q, mask)
-        rows = self._padded(q.batch) if padded and self.share(q.batch) == 1 else list(range(q.batch))
+        rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
         wide = q.rows(rows)
         found = self._answered(wide, None if mask is None else mask[rows], compiled=True)
         return {name: array[: q.batch] for name, array in found.items()}
