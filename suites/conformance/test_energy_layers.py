@@ -127,6 +127,12 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"step_size": lambda x, m: 1.0, "step": "cccp"}, "a step size that depends on the state needs"),
         ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
+        ({"domain": "ball"}, "domain of an energy layer must be 'box' or .* or a function that gives the nearest"),
+        ({"step": "block"}, "needs several arrays of states"),
+        ({"step": "coordinate", "domain": "sphere"}, "whose numbers can change one by one"),
+        ({"step": "coordinate", "order": (0, 0)}, "order names every block, or every place"),
+        ({"step_of": "mean"}, "needs mean_over="),
+        ({"domain": "box", "state_map": torch.tanh}, "a domain goes with no state map"),
     ],
     # what is declared, by name: functions in it have another address in each process
     ids=lambda said: said if isinstance(said, str) else " ".join(said),
@@ -134,6 +140,266 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
 def test_an_impossible_declaration_is_refused_in_a_sentence(said: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quadratic(**said)
+
+
+# --- right layers that are easily refused, each beside a faulty twin ----------------------------------------
+
+LONGEST = 90  # row for which there is memory
+
+
+def turned(P: list[list[float]], **changes: Any) -> EnergyLayer:
+    """Down |x - m|^2 / 2, turned by P."""
+    by = torch.tensor(P, dtype=torch.float64)
+    said: dict[str, Any] = {"update": lambda x, m: (m - x) @ by.to(x).T, "preconditioner": by, "dim": len(P)}
+    return quadratic(**{**said, **changes})
+
+
+def sheared(x: Tensor, m: Tensor) -> Tensor:
+    """Beside P (m - x), which leaves out the third channel."""
+    step = m - x
+    return torch.stack((step[..., 0] + step[..., 1] / 64, step[..., 1], 0 * step[..., 2]), -1)
+
+
+FLAT = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+SKEW = [[0.0, 1.0, -2.0], [-1.0, 0.0, 0.5], [2.0, -0.5, 0.0]]
+
+
+def retrieval(wrong: bool = False) -> EnergyLayer:
+    """A layer that needs more memory for long rows than there is."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        if x.shape[1] > LONGEST:
+            raise MemoryError
+        scale = 1.1 if wrong and x.shape[1] > 40 else 1.0
+        return torch.softmax(scale * x @ m.mT, -1) @ m
+
+    energy = lambda x, m: -torch.logsumexp(x @ m.mT, -1)  # noqa: E731
+    return energy_layer(update=update, energy=energy, state=("J", 2), memory=("M", 2))
+
+
+def kept(x: Tensor, m: Tensor, buffers: dict[Any, Tensor] = {}) -> Tensor:  # noqa: B006
+    with torch.no_grad():
+        return buffers.setdefault((x.shape, x.dtype), torch.empty_like(x)).copy_(m)
+
+
+def drawn_to(sign: float) -> EnergyLayer:
+    """The next state, in so many dimensions that noise in its place would go downhill, since the energy is a bowl."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return x + sign * (torch.sigmoid(x) - x) + 0 * m
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        return (x * x / 2 - torch.logaddexp(x, torch.zeros_like(x))).sum(-1) + 0 * m.sum(-1)
+
+    return energy_layer(update=update, energy=energy, dim=32, returns="next state")
+
+
+def on_a_domain(
+    domain: Any, step: Callable[[Tensor], Tensor], energy: Callable[[Tensor], Tensor], **more: Any
+) -> EnergyLayer:
+    """A layer whose step and energy see a state of the domain, and are pulled by a memory."""
+    return energy_layer(
+        update=lambda x, m: step(x) + 0 * m,
+        energy=lambda x, m: energy(x) + 0 * m.sum(-1),
+        dim=3,
+        step_size=0.1,
+        domain=domain,
+        **more,
+    )
+
+
+PAYOFF = torch.tensor([[1.0, 0.4, -0.3], [0.4, 0.5, 0.6], [-0.3, 0.6, 0.8]], dtype=torch.float64)
+
+
+def replicator(mean: Callable[[Tensor, Tensor], Tensor]) -> EnergyLayer:
+    """Strategies grow by how much fitter than the mean they are: -P dE/dx with P v = x (v - x.v)."""
+
+    def step(x: Tensor) -> Tensor:
+        fitness = x @ PAYOFF.to(x)
+        grown: Tensor = 0.1 * x * (fitness - mean(x, fitness)[..., None])
+        return grown
+
+    def P(x: Tensor, v: Tensor) -> Tensor:
+        return x * (v - (x * v).sum(-1, keepdim=True))
+
+    return on_a_domain("simplex", step, lambda x: -(x @ PAYOFF.to(x) * x).sum(-1) / 2, preconditioner=P)
+
+
+def on_a_sphere(share: float) -> EnergyLayer:
+    """Towards the eigenvectors of x/|x|, which is not differentiable at zero."""
+
+    def step(x: Tensor) -> Tensor:
+        length = x.norm(dim=-1, keepdim=True)
+        pull = x @ PAYOFF.to(x) / length
+        turn: Tensor = 0.1 * (pull - share * x * (x * pull).sum(-1, keepdim=True)) + (1 - share) * x.roll(1, -1)
+        return turn
+
+    def energy(x: Tensor) -> Tensor:
+        y = x / x.norm(dim=-1, keepdim=True)
+        values: Tensor = -(y @ PAYOFF.to(y) * y).sum(-1) / 2
+        return values
+
+    return on_a_domain("sphere", step, energy)
+
+
+def in_a_box(steps: int) -> EnergyLayer:
+    """A solver that starts at atanh(x), which is not a number outside of the box."""
+
+    def solve(x: Tensor, m: Tensor) -> Tensor:
+        z = torch.atanh(x)
+        for _ in range(steps):
+            z = 0.5 * z + 0.5 * (torch.tanh(z) @ PAYOFF.to(z) / 4 + torch.tanh(m))
+        return torch.tanh(z)
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        entropy = (1 + x) * torch.log1p(x) + (1 - x) * torch.log1p(-x)
+        return (entropy / 2 - x @ PAYOFF.to(x) * x / 8 - torch.tanh(m) * x).sum(-1)
+
+    said: dict[str, Any] = {"step": "equilibrium", "tolerance": 1e-9, "returns": "next state", "domain": "box"}
+    return energy_layer(update=solve, energy=energy, dim=3, **said)
+
+
+def away_from_zero(x: Tensor) -> Tensor:
+    return torch.where(x < 0, -1.0, 1.0).to(x) * x.abs().clamp(min=0.25)
+
+
+def of_signs(where: float) -> EnergyLayer:
+    return on_a_domain(
+        away_from_zero,
+        lambda x: -0.1 * (torch.sign(x - where) + x),
+        lambda x: (x.abs() + x * x / 2).sum(-1),
+    )
+
+
+def of_logarithms(off: float) -> EnergyLayer:
+    return on_a_domain("positive", lambda x: -0.1 * (x.log() + off), lambda x: (x * x.log() - x).sum(-1))
+
+
+def of_a_mean(rows: Callable[[Tensor], Any]) -> EnergyLayer:
+    """Down the mean over the batch of |x - m|^2 / 2, as it stands."""
+    return quadratic(
+        update=lambda x, m: (m - x) / rows(x),
+        energy=lambda x, m: ((x - m) ** 2).sum((1, 2)).mean() / 2,
+        energy_per="batch",
+        mean_over=("batch",),
+        step_of="mean",
+    )
+
+
+COUPLING = torch.tensor([[0.8, -0.5, 0.3], [0.2, 0.9, -0.7]], dtype=torch.float64)  # (hidden, visible)
+
+
+def mean_field(order: tuple[str, ...], hidden_bias: float = 0.2) -> EnergyLayer:
+    """A Boltzmann machine's hidden and then visible means, each where the free energy is least given the other."""
+
+    def update(x: Any) -> dict[str, Tensor]:
+        hidden = torch.tanh(x.visible @ COUPLING.to(x.visible).T + hidden_bias)
+        return {"visible": torch.tanh(hidden @ COUPLING.to(hidden)), "hidden": hidden}
+
+    def energy(g: Any) -> Tensor:
+        def entropy(x: Tensor) -> Tensor:
+            return -((1 + x) * torch.log1p(x) + (1 - x) * torch.log1p(-x)).sum(-1) / 2
+
+        pairs = (g.hidden @ COUPLING.to(g.hidden) * g.visible).sum(-1)
+        values: Tensor = -pairs - 0.2 * g.hidden.sum(-1) - entropy(g.visible) - entropy(g.hidden)
+        return values
+
+    shapes: dict[str, tuple[int, ...]] = {"visible": (3,), "hidden": (2,)}
+    said: dict[str, Any] = {"energy_per": "sequence", "returns": "next state", "domain": "box"}
+    return energy_layer(update=update, energy=energy, state=shapes, memory=None, step="block", order=order, **said)
+
+
+PULLS = torch.tensor([[0.0, 1.0, -2.0], [1.0, 0.0, 0.75], [-2.0, 0.75, 0.0]], dtype=torch.float64)
+
+
+def signs_of(x: Tensor) -> Tensor:
+    return torch.where(x < 0, -1.0, 1.0).to(x)
+
+
+def binary(own: float) -> EnergyLayer:
+    """A Hopfield net whose neurons are set one after the other."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        for i in range(3):
+            field = (x * PULLS[i].to(x)).sum(-1) + m[..., i] + own * x[..., i]
+            x = torch.cat((x[..., :i], signs_of(field)[..., None], x[..., i + 1 :]), -1)
+        return x
+
+    return quadratic(
+        update=update,
+        energy=lambda x, m: -(x @ PULLS.to(x) * x).sum(-1) / 2 - (m * x).sum(-1),
+        dim=3,
+        step="coordinate",
+        order=(0, 1, 2),
+        returns="next state",
+        domain=signs_of,
+        not_offered=("autograd", "gradients"),
+    )
+
+
+UPDATE = "update = -eta P grad energy"
+TWINS: dict[str, tuple[Any, Any, str, str]] = {
+    "replicator dynamics": (lambda: replicator(lambda x, f: (x * f).sum(-1)),
+                            lambda: replicator(lambda _, f: f.mean(-1)), "gradient/layer/energy", UPDATE),
+    "a sphere": (lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "gradient/layer/conservative-field",
+                 "the Jacobian equals its transpose"),
+    "gradients on a sphere": (lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "training/layer/states", "grad"),
+    "a box": (lambda: in_a_box(150), lambda: in_a_box(20), "descent/layer/stationary", "the gradient at"),
+    "signs": (lambda: of_signs(0.0), lambda: of_signs(0.3), "gradient/layer/energy", UPDATE),
+    "a mean as it stands": (lambda: of_a_mean(len), lambda: of_a_mean(lambda x: min(len(x), 3)),
+                            "structure/layer/batch-independence", "a batch row alone"),
+    "blocks": (lambda: mean_field(("hidden", "visible")), lambda: mean_field(("hidden", "visible"), 0.21),
+               "descent/layer/whole-step", "the energy <= that with another value of block hidden"),
+    "blocks in another order": (lambda: mean_field(("hidden", "visible")), lambda: mean_field(("visible", "hidden")),
+                                "descent/layer/whole-step", "the energy <= that with another value of block"),
+    "coordinates": (lambda: binary(0.0), lambda: binary(0.25), "descent/layer/whole-step",
+                    "the energy <= that with another value of coordinate"),
+    "logarithms": (lambda: of_logarithms(0.0), lambda: of_logarithms(0.01), "extremes/layer/huge-states", UPDATE),
+    "a singular P": (lambda: turned(FLAT), lambda: turned(FLAT, update=sheared),
+                     "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
+    "a skew P": (lambda: turned(FLAT), lambda: turned(SKEW), "descent/layer/slope", "the update descends nothing"),
+    "an answer that is an argument": (lambda: quadratic(update=lambda x, m: m, returns="next state"),
+                                      lambda: quadratic(update=kept, returns="next state"),
+                                      "structure/layer/edited-arrays", "an output after further calls"),
+    "more memory than there is": (retrieval, lambda: retrieval(wrong=True), "extremes/layer/long-rows", "update = "),
+    "noise instead of the next state": (lambda: drawn_to(1.0), lambda: drawn_to(-1.0), "descent/layer/slope",
+                                        "the slope of the energy"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
+    right, wrong, property_, cause = TWINS[name]
+    record = judged(right(), property_)
+    assert record.verdict == Verdict.HOLDS, record.reason
+    record = judge_property(wrong(), select([property_])[0], Effort(examples=30, shrink=False))
+    assert record.verdict == Verdict.VIOLATED
+    assert str(record.cause).startswith(cause)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "replicator dynamics",
+        "a sphere",
+        "a box",
+        "signs",
+        "logarithms",
+        "a mean as it stands",
+        "blocks",
+        "coordinates",
+    ],
+)
+def test_an_unusual_layer_holds_with_all_that_its_declaration_implies(name: str) -> None:
+    layer = TWINS[name][0]()
+    asked = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
+    records = check_implementation(layer, properties=asked, examples=12)
+    assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
+
+
+def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:
+    assert 60 < judged(retrieval(), "extremes/layer/long-rows").asked_up_to["J"] <= LONGEST
 
 
 def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.domains import APART, INSIDE, along, within, within_a_function
 from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
@@ -28,6 +29,7 @@ SCALARS = ("energy", "Lagrangian")  # functions that return no array of the stat
 FORBIDDEN = 1e300  # stands for an infinite penalty
 _SHAPES = 2  # of questions, where every shape is compiled
 _MOST_MOVED = 2**9  # numbers of a state that are moved one by one, where an axis is long
+_NEAR = 4  # roundings by which a state may lie beside it
 _PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
 
 
@@ -77,8 +79,60 @@ class Box:
         return replace(self, caller=self.caller.at(dtype))
 
     def rounded(self, q: Question) -> Question:
-        """The question in numbers of its dtype."""
-        return q.each(lambda array: array.to(self.caller.dtype).to(torch.float64))
+        """The question in numbers of its dtype, and of the domain that is declared."""
+
+        def narrow(array: Tensor) -> Tensor:
+            return array.to(self.caller.dtype).to(torch.float64)
+
+        q = q.each(narrow)
+        if self.layer.domain is None:
+            return q
+        return replace(q, x={name: narrow(a) for name, a in self._within(q.x, INSIDE).items()})
+
+    # --- the domain ----------------------------------------------------------------------------------
+
+    def nearest(self, x: Named) -> Arrays:
+        """The allowed state nearest to x; x itself, to the last bit, where it differs from that by roundoff."""
+        return self._within(x, 1.0)
+
+    def reached(self, x: Named) -> Arrays:
+        """The energy's argument at a state that the layer returned, which may lie at the boundary of its domain."""
+        return self.mapped(x) if self.layer.domain is None else self.nearest(x)
+
+    def along(self, x: Named, v: Named) -> Arrays:
+        """What of v leads along the domain at a state x: arrays of the state's shapes."""
+        if self.layer.domain is None:
+            return dict(v)
+        x = self.nearest(x)
+        if isinstance(self.layer.domain, str):
+            return {name: along(self.layer.domain, self.caller.kind, x[name], v[name]) for name in x}
+        return self._along_a_function(x, v)
+
+    def _within(self, x: Named, share: float) -> Arrays:
+        """The nearest state of a domain shrunk to that share."""
+        if self.layer.domain is None:
+            return dict(x)
+        if isinstance(self.layer.domain, str):
+            found = {name: within(self.layer.domain, array, share) for name, array in x.items()}
+        else:
+            found = self._within_a_function(x, share)
+        near = ((flat(found) - flat(x)).abs() <= _NEAR * self.eps * (1 + flat(x).abs())).all(1)
+        return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in found.items()}
+
+    @long_experiment(lambda asked: shapes(asked.x))
+    def _within_a_function(self, x: Named, share: float) -> Arrays:
+        def project(at: Tensor) -> Tensor:  # (B, n)
+            own = self.given(shaped(at, x), "State")
+            return flat(self.read(self.layer.domain(own), shaped(at, x)))  # type: ignore[operator, misc]
+
+        with self.caller.guarded():
+            return shaped(within_a_function(project, flat(x), share), x)
+
+    @experiment(lambda asked: shapes(asked.x))
+    def _along_a_function(self, x: Named, v: Named) -> Arrays:
+        own, ways = self.given(x, "State"), self.given(v, "State")
+        with self.caller.guarded():
+            return self.read(along(self.layer.domain, self.caller.kind, own, ways), x)
 
     # --- calls ---------------------------------------------------------------------------------------
 
@@ -101,10 +155,18 @@ class Box:
         """
         if not self.caller.kind.compiles:
             return self.answer_as_it_comes(q, mask)
-        rows = self._padded(q.batch) if padded else list(range(q.batch))
+        rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
         wide = q.rows(rows)
         found = self._answered(wide, None if mask is None else mask[rows], compiled=True)
         return {name: array[: q.batch] for name, array in found.items()}
+
+    def answer_of_rows(self, q: Question) -> Arrays:
+        """What the update returns, as each row by itself would get it: alone it has all of a mean over the batch."""
+        answer, share = self.answer(q), self.share(q.batch)
+        start = (
+            q.x if self.layer.step.returns == "next state" else {name: torch.zeros_like(a) for name, a in q.x.items()}
+        )
+        return answer if share == 1 else {k: start[k] + (a - start[k]) / share for k, a in answer.items()}
 
     def difference(self, answer: Named, x: Named) -> Arrays:
         """The displacement that an answer stands for."""
@@ -134,7 +196,12 @@ class Box:
         if self.layer.step.noise and noise is None:
             noise = self.given({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
         memory = self.given(q.memory, "Memory") if q.memory else None
-        return self.given(q.x, "State"), memory, noise, None if mask is None else self.array(mask)
+        return (
+            self.given(self._within(q.x, APART), "State"),
+            memory,
+            noise,
+            None if mask is None else self.array(mask),
+        )
 
     def given(self, named: Named, kind: str) -> Any:
         """One array as such, several as a named tuple."""
@@ -186,7 +253,7 @@ class Box:
         functions: dict[str, Any] = {
             "state map": layer.state_map,
             "Lagrangian": layer.lagrangian,
-            "preconditioner": layer.step.preconditioner,
+            "preconditioner": lambda state: preconditioned_at(layer, state, state),
             "proximal map": lambda state: _proximal(layer, state, layer.step.sizes[0]),
         }
         return functions[name](state)
@@ -198,12 +265,12 @@ class Box:
     # --- the energy ------------------------------------------------------------------------------------
 
     def mapped(self, x: Named) -> Arrays:
-        """What the state map makes of x: g = G(x)."""
+        """What the state map makes of x: g = G(x); of a domain, the nearest state within."""
         if self.layer.state_map is not None:
             return self._state_map(x)
         if self.layer.lagrangian is not None:
             return self.lagrangians_gradient(x)
-        return dict(x)
+        return self._within(x, APART)
 
     @experiment(lambda asked: shapes(asked.x))
     def _state_map(self, x: Named) -> Arrays:
@@ -257,7 +324,7 @@ class Box:
     def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
         own = self.compiled if compiled else self
         own_mask = None if mask is None else own.array(mask)
-        arguments, named = _arguments(own.given(g, "State"), own._memory_for(g, memory), None, own_mask)
+        arguments, named = _arguments(own.given(own.nearest(g), "State"), own._memory_for(g, memory), None, own_mask)
         assert self.layer.energy is not None
         with self.caller.guarded():
             values = as_tensor(self._called(self.layer.energy, arguments, named, compiled=compiled))
@@ -266,8 +333,12 @@ class Box:
             raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
         return values
 
-    def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
-        """The energy that is descended, of each batch row: (B,)."""
+    def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None, copies: int = 1) -> Tensor:
+        """The energy that is descended, of each batch row: (B,).
+
+        Args:
+            copies: how often the rows of a batch are there, one after the other.
+        """
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
             values = self.energies(g, memory, mask)
@@ -277,14 +348,14 @@ class Box:
             row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))
             own_mask = None if mask is None else mask[i : i + 1]
             rows.append(self.energies(row, of, own_mask) * self._mean_factor(row))
-        return torch.stack(rows)
+        return torch.stack(rows) * self.share(B // copies)
 
     def whole_energies(self, x: Named, memory: Named) -> Tensor:
         """The whole energy of each row as a function of the state x: (B,).
 
         E(G(x), m), and x.g - L(x) beside it where the neurons have their own term.
         """
-        g = self.mapped(x)
+        g = self.reached(x)
         total = self.row_energies(g, memory)
         if self.layer.leak:
             total = total + _inner(x, g) - self.lagrangians(x)
@@ -305,11 +376,15 @@ class Box:
             return as_tensor(self.caller.kind.called(self.layer.lagrangian, (state,)))
 
     def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
-        """dE/dg of the energy that is descended, memory fixed, and where from: "autograd" or "differences"."""
+        """dE/dg of the energy that is descended, memory fixed, and where from: "autograd" or "differences".
+
+        Where a domain is declared, it is the gradient along it.
+        """
         if "autograd" not in self.layer.not_offered:
+            g = self.nearest(g)
             found = self._energys_gradient(g, memory, mask)
             if found is not None:
-                return found, "autograd"
+                return self.along(g, found), "autograd"
         return self.differences_of_energy(g, memory, mask)[0], "differences"
 
     @long_experiment(lambda asked: shapes(asked.g))
@@ -329,7 +404,7 @@ class Box:
         def total(states: Named, rows: int) -> Tensor:
             fixed = {k: a.repeat(rows, *[1] * (a.dim() - 1)) for k, a in (g if present else memory).items()}
             own_mask = None if mask is None else mask.repeat(rows, 1)
-            return self.row_energies(states, Fixed(fixed) if present else fixed, own_mask)
+            return self.row_energies(states, Fixed(fixed) if present else fixed, own_mask, rows)
 
         return self.differences(total, g)
 
@@ -406,21 +481,21 @@ class Box:
 
     # --- P -----------------------------------------------------------------------------------------------
 
-    def preconditioned(self, gradient: Named) -> Arrays:
-        """P times a gradient, for a P that is given."""
+    def preconditioned(self, gradient: Named, x: Named) -> Arrays:
+        """P, at the state x, times a gradient, for a P that is given."""
         P = self.layer.step.preconditioner
         if P is None:
             return dict(gradient)
         if callable(P):
-            return self._preconditioned(gradient)
+            return self._preconditioned(gradient, self.nearest(x))
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
 
     @experiment(lambda asked: shapes(asked.gradient))
-    def _preconditioned(self, gradient: Named) -> Arrays:
-        own = self.given(gradient, "State")
+    def _preconditioned(self, gradient: Named, x: Named) -> Arrays:
+        own, state = self.given(gradient, "State"), self.given(x, "State")
         with self.caller.guarded():
-            return self.read(self.layer.step.preconditioner(own), gradient)
+            return self.read(preconditioned_at(self.layer, own, state), gradient)
 
     # --- the size of a step, and the map that ends it ----------------------------------------------------
 
@@ -432,7 +507,7 @@ class Box:
 
     @experiment(lambda asked: shapes(asked.x))
     def _varying_sizes(self, x: Named, memory: Named) -> Arrays:
-        own = self.given(x, "State")
+        own = self.given(self._within(x, APART), "State")
         held = self.given(memory, "Memory") if memory else None
         with self.caller.guarded():
             size = as_tensor(plain(varying_size(self.layer, own, held)))
@@ -493,12 +568,18 @@ class Box:
         return self.given(memory, "Memory") if memory else None
 
     def _mean_factor(self, g: Named) -> float:
-        return float(self._tokens_of(g)[1]) if "tokens" in self.layer.stated.mean_over else 1.0
+        summed = "tokens" in self.layer.stated.mean_over and self.layer.stated.step_of == "sum"
+        return float(self._tokens_of(g)[1]) if summed else 1.0
+
+    def share(self, B: int) -> float:
+        """The share of a row's own energy in what is descended: one B-th of a mean over the batch."""
+        stated = self.layer.stated
+        return 1 / B if "batch" in stated.mean_over and stated.step_of == "mean" else 1.0
 
     def batch_factor(self, g: Named) -> float:
         """What the sum of the energy's values is multiplied by to give the energy that is descended."""
         B = next(iter(g.values())).shape[0]
-        return self._mean_factor(g) * (B if "batch" in self.layer.stated.mean_over else 1)
+        return self._mean_factor(g) * (B * self.share(B) if "batch" in self.layer.stated.mean_over else 1)
 
     def _tokens_of(self, g: Named) -> torch.Size:
         for name, shape in self.layer.state.items():
@@ -529,6 +610,12 @@ def like_the_state(size: Any, state: Any) -> Any:
     if len(size.shape) > len(state.shape) or any(n not in (1, of) for n, of in zip(size.shape, due, strict=True)):
         raise WrongShape(f"the step size has shape {tuple(size.shape)}, with which that of the state does not begin")
     return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))
+
+
+def preconditioned_at(layer: EnergyLayer, gradient: Any, state: Any) -> Any:
+    """What the function of a preconditioner returns."""
+    P = layer.step.preconditioner
+    return P(state, gradient) if layer.step.moving else P(gradient)
 
 
 def _proximal(layer: EnergyLayer, state: Any, eta: Any) -> Any:

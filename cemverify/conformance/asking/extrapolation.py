@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cemverify.conformance.implementations.faults import OutOfMemory
+
 
 def extrapolated(
     central: Callable[[Any], Tensor], step: float | Tensor, noise: float | Tensor
@@ -50,7 +52,17 @@ def jacobian(function: Callable[[Tensor], Tensor], at: Tensor, step: float, nois
 
     def central(h: float) -> Tensor:
         points = torch.cat((at[None] + h * directions, at[None] - h * directions))  # (2n, B, n)
-        values = function(points.flatten(0, 1)).reshape(2, n, B, -1)
+        values = _in_parts(function, points).reshape(2, n, B, -1)
         return ((values[0] - values[1]) / (2 * h)).permute(1, 2, 0)
 
     return extrapolated(central, step, noise)
+
+
+def _in_parts(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
+    """The values at (m, B, n) points, (m B, ...): all at once, or half by half where that takes too much memory."""
+    try:
+        return function(points.flatten(0, 1))
+    except OutOfMemory:
+        if len(points) == 1:
+            raise
+    return torch.cat([_in_parts(function, half) for half in points.tensor_split(2)])

@@ -133,6 +133,10 @@ class ArrayKind(ABC):
         """
         raise NotImplementedError(self.lacks["gradients"])
 
+    def derivative_along(self, function: Function, x: Any, v: Any) -> Any:
+        """The derivative of a function of one argument at x along v."""
+        raise NotImplementedError(self.lacks["gradients"])
+
 
 class _Torch(ArrayKind):
     name = "torch"
@@ -175,6 +179,9 @@ class _Torch(ArrayKind):
         return answer, {
             name: zeros[name] if product is None else product for name, product in zip(arrays, pulled, strict=True)
         }
+
+    def derivative_along(self, function: Function, x: Any, v: Any) -> Any:
+        return torch.func.jvp(function, (x,), (v,))[1]
 
 
 class _NumPy(ArrayKind):
@@ -274,6 +281,9 @@ class _Jax(ArrayKind):
         answer, pull = _jax().vjp(function, arrays)
         between()
         return answer, pull(cotangent)[0]
+
+    def derivative_along(self, function: Function, x: Any, v: Any) -> Any:
+        return _jax().jvp(function, (x,), (v,))[1]
 
     def gradient(self, function: Function) -> Function:
         """The gradient of the sum of a function's values in its first argument, as a function."""

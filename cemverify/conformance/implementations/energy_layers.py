@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -25,13 +25,16 @@ from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARE
 
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
-StepKind = Literal["gradient", "proximal", "cccp", "equilibrium", "free"]
+StepKind = Literal["gradient", "proximal", "cccp", "block", "coordinate", "equilibrium", "free"]
+StepOf = Literal["sum", "mean"]
 Returns = Literal["difference", "next state"]
+DomainName = Literal["box", "simplex", "sphere", "positive"]
 Axis = int | str
 Shape = tuple[Axis, ...]
 
 TOKENS = "J"  # the axis of a shape that counts tokens
 PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
+ONE_AFTER_ANOTHER = ("block", "coordinate")  # steps
 SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fixed but not given
 
 
@@ -43,10 +46,12 @@ class StatedEnergy:
         per: one value per token (B, J), per sequence (B,), or one scalar for the batch.
         mean_over: the axes over which it is a mean. Everything else is summed, so the energy that is descended is
             the sum of what is returned times the sizes of these axes.
+        step_of: "mean" where the mean itself is descended, as it is returned.
     """
 
     per: Per = "token"
     mean_over: tuple[MeanOver, ...] = ()
+    step_of: StepOf = "sum"
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,15 @@ class Step:
 
     Attributes:
         kind: "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does
-            not raise the energy. "equilibrium" returns a state at which the energy is stationary. "free" claims
-            nothing about the energy.
+            not raise the energy. "block" sets one array of the state after the other, and "coordinate" one number
+            of its last axis after the other, to where the energy is least given the others. "equilibrium" returns a
+            state at which the energy is stationary. "free" claims nothing about the energy.
         sizes: eta of each of the T steps.
         momentum: mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0.
         preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
             gradient and returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given.
+        moving: whether P is a function of the state and the gradient.
+        order: of blocks, by name, or of coordinates; as they are declared if it is empty.
         returns: what the update function returns, x' - x or x'.
         monotone: whether the whole step, however long, must not raise the energy.
         smoothness: a bound on the Hessian of the energy in x, if one is known.
@@ -84,6 +92,8 @@ class Step:
     varying: Callable[..., Any] | None = None
     proximal: Callable[[Any, Any], Any] | None = None
     penalty: Callable[[Any], Any] | None = None
+    moving: bool = False
+    order: tuple[Any, ...] = ()
 
     @property
     def unknown_preconditioner(self) -> bool:
@@ -108,6 +118,7 @@ class EnergyLayer:
         shortest: the fewest tokens that it takes. parameters: arrays that may be trained, by name.
         working_dtype: the precision in which it computes.
         not_offered: features that it lacks, each with the reason. arrays: the kind that it takes and returns.
+        domain: the states for which it is defined: a name, or a function that gives the nearest; None for all.
     """
 
     update: Callable[..., Any]
@@ -129,6 +140,7 @@ class EnergyLayer:
     working_dtype: str = "float64"
     not_offered: Mapping[str, str] = field(default_factory=dict)
     arrays: ArrayName = "torch"
+    domain: DomainName | Callable[..., Any] | None = None
 
     @property
     def memories(self) -> Mapping[str, Shape]:
@@ -150,6 +162,7 @@ def energy_layer(
     memory: Shape | Mapping[str, Shape] | str | None = ("?",),
     energy_per: Per = "token",
     mean_over: Iterable[MeanOver] = (),
+    step_of: StepOf = "sum",
     coupled: bool = False,
     causal: bool = True,
     conservative: bool = True,
@@ -159,6 +172,7 @@ def energy_layer(
     lagrangian: Callable[..., Any] | None = None,
     leak: bool = False,
     step: StepKind = "gradient",
+    order: Iterable[str | int] = (),
     steps: int = 1,
     step_size: float | Sequence[float] | torch.Tensor | Callable[..., Any] = 1.0,
     momentum: float = 0.0,
@@ -175,6 +189,7 @@ def energy_layer(
     working_dtype: Literal["float64", "float32"] = "float64",
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
+    domain: DomainName | Callable[..., Any] | None = None,
 ) -> EnergyLayer:
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
 
@@ -192,6 +207,8 @@ def energy_layer(
             energy(g, m), is differentiated with m = g held fixed.
         energy_per: "token" (B, J), "sequence" (B,) or "batch", a scalar.
         mean_over: "tokens" and "batch", as far as the returned energy is a mean over them rather than a sum.
+        step_of: "sum" if the step is the gradient of the sum all the same, "mean" if it is that of the mean: in a
+            batch of B a row then moves by one B-th of what it moves by alone.
         coupled: the energy reads other tokens' states and the update is its gradient in all of them.
         causal: declare False where tokens read later ones through the memory.
         conservative: declare False where the update field is not claimed to be a gradient.
@@ -201,14 +218,16 @@ def energy_layer(
             `permutable`.
         state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
-        step: "gradient", "proximal", "cccp", "equilibrium" or "free"; see `Step`.
+        step: "gradient", "proximal", "cccp", "block", "coordinate", "equilibrium" or "free"; see `Step`.
+        order: for step="block" the names of the state's arrays, for step="coordinate" the places of its last axis,
+            as they are set one after the other; as declared without.
         steps, step_size: T steps of size eta, or of a list of T sizes. Of a learned size give the tensor, () or (T,),
             or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`. Of a
             size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
             PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
         momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
-        preconditioner: P: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE. A P
-            that is not positive lets the energy rise.
+        preconditioner: P: None, an array (D,) or (D, D), a function f(v) of the gradient or f(x, v) of state and
+            gradient, or SOME_POSITIVE_DEFINITE. A P that is not positive lets the energy rise.
         proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
             infinite for states that it forbids.
             The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
@@ -224,6 +243,9 @@ def energy_layer(
         arrays: "torch", "numpy" or "jax": what the functions take and return.
         not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
             "dtype:float32", "dtype:bfloat16".
+        domain: the states for which it is defined: "box", numbers in [-1, 1]; "simplex", numbers of at least 0 whose
+            sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; or a function that
+            gives the nearest of them. No other states are asked, and gradients are those along the domain.
 
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
@@ -246,14 +268,14 @@ def energy_layer(
     named = _parameters(parameters)
     if isinstance(momentum, bool) or not isinstance(momentum, float | int | torch.Tensor):
         raise ValueError(f"the momentum of an energy layer is a number, not {momentum!r}")
-    form = StatedEnergy(energy_per, tuple(mean_over))
+    form = StatedEnergy(energy_per, tuple(mean_over), step_of)
     taken = Step(
         step,
         sizes,
         float(momentum),
         preconditioner,
         returns,
-        monotone or step == "cccp",
+        monotone or step in ("cccp", *ONE_AFTER_ANOTHER),
         smoothness,
         tolerance,
         float(noise),
@@ -261,12 +283,14 @@ def energy_layer(
         varying,
         proximal,
         penalty,
+        callable(preconditioner) and _takes(preconditioner, 2) and not _takes(preconditioner, 1),
+        tuple(order),
     )
     assert not isinstance(states, str)
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
         causal and "causality" not in set(not_offered), conservative, permutable, masked, shortest, named,
-        working_dtype, {}, arrays,
+        working_dtype, {}, arrays, domain,
     )  # fmt: skip
     _check(layer)
     absent = _absent(layer) | _named_absences(not_offered)
@@ -292,14 +316,16 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("proximal", f"its step is declared {step.kind!r}", when=step.kind != "proximal")
     several = len(step.sizes) > 1
     without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
-    of_values = step.kind in ("proximal", "equilibrium", "cccp")
+    of_values = step.kind in ("proximal", "equilibrium", "cccp", *ONE_AFTER_ANOTHER)
     without("conservative", f"its step is declared {step.kind!r}", when=of_values)
     without("conservative", "its step size depends on the state", when=step.varying is not None)
     without("conservative", "several steps together are not a gradient field", when=several)
     without("conservative", "its memory moves with the state", when=layer.reads_itself)
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
+    without("conservative", "its preconditioner depends on the state", when=step.moving)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
-    without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("proximal", "free", "equilibrium"))
+    steep = step.kind in ("gradient", "cccp")
+    without("slope", f"its step is declared {step.kind!r}", when=not steep)
     mapped = layer.state_map is not None or layer.lagrangian is not None
     unproven = layer.state_map is not None and layer.lagrangian is None
     without("slope", "descent follows from a state map only if it is the gradient of a Lagrangian", when=unproven)
@@ -435,6 +461,14 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
+def _places(layer: EnergyLayer) -> set[Any]:
+    """What is set one after the other, if it can be named."""
+    if layer.step.kind == "block":
+        return set(layer.state)
+    (*_, size) = next(iter(layer.state.values()), (0,)) or (0,)
+    return set(range(size)) if layer.step.kind == "coordinate" and isinstance(size, int) else set()
+
+
 def _parameters(given: Any) -> Mapping[str, Any]:
     if given is None:
         return MappingProxyType({})
@@ -466,16 +500,20 @@ _NOT_BEFORE_A_PROXIMAL_MAP = (
 
 def _check(layer: EnergyLayer) -> None:
     step, stated = layer.step, layer.stated
+    or_else = {"domain": ", or a function that gives the nearest allowed state"}
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         ("energy_per", stated.per, ("token", "sequence", "batch")),
-        ("step", step.kind, ("gradient", "proximal", "cccp", "equilibrium", "free")),
+        ("step", step.kind, get_args(StepKind)),
+        ("step_of", stated.step_of, get_args(StepOf)),
         ("returns", step.returns, ("difference", "next state")),
         ("working_dtype", layer.working_dtype, ("float64", "float32")),
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
+        ("domain", None if callable(layer.domain) else layer.domain, (None, *get_args(DomainName))),
     )
     for name, value, values in allowed:
         if value not in values:
-            raise ValueError(f"{name} of an energy layer must be {' or '.join(map(repr, values))}, not {value!r}")
+            named = " or ".join(repr(one) for one in values if one is not None)
+            raise ValueError(f"{name} of an energy layer must be {named}{or_else.get(name, '')}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
     if strange := set(stated.mean_over) - {"tokens", "batch"}:
         raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
@@ -495,7 +533,7 @@ def _check(layer: EnergyLayer) -> None:
         (step.unknown_preconditioner and layer.energy is None, "an unknown preconditioner needs an energy"),
         (step.kind == "equilibrium" and (step.tolerance is None or not 0 < step.tolerance < math.inf),
          "step='equilibrium' needs a positive tolerance, that of its solver"),
-        (step.kind in ("equilibrium", "cccp") and layer.energy is None,
+        (step.kind in ("equilibrium", "cccp", *ONE_AFTER_ANOTHER) and layer.energy is None,
          f"step={step.kind!r} needs an energy"),
         (step.tolerance is not None and step.kind != "equilibrium", "a tolerance belongs to step='equilibrium'"),
         (step.kind == "proximal" and not (callable(step.proximal) and callable(step.penalty)),
@@ -517,6 +555,18 @@ def _check(layer: EnergyLayer) -> None:
         (not 0 <= step.momentum < 1, f"momentum is at least 0 and below 1, not {step.momentum:g}"),
         (step.momentum > 0 and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
         (step.momentum > 0 and step.kind != "gradient", f"momentum belongs to step='gradient', not {step.kind!r}"),
+        (stated.step_of == "mean" and not stated.mean_over, "step_of='mean' needs mean_over=, which says over what"),
+        (step.kind in ONE_AFTER_ANOTHER and (layer.reads_itself or layer.state_map is not None
+                                             or layer.lagrangian is not None or step.noise > 0),
+         f"step={step.kind!r} goes with no PRESENT_STATE, state map, Lagrangian or noise"),
+        (step.kind == "block" and len(layer.state) < 2, "step='block' needs several arrays of states"),
+        (step.kind == "coordinate" and (len(layer.state) > 1 or layer.domain in ("simplex", "sphere")),
+         "step='coordinate' needs a single array of states, whose numbers can change one by one"),
+        (bool(step.order) and (set(step.order) != _places(layer) or len(set(step.order)) != len(step.order)),
+         "order names every block, or every place of a last axis of known size, once"),
+        (layer.domain is not None and (layer.state_map is not None or layer.lagrangian is not None
+                                       or step.kind == "proximal"),
+         "a domain goes with no state map, no Lagrangian and no proximal map, which say themselves where states lie"),
         (layer.leak and layer.lagrangian is None, "leak=True needs the Lagrangian whose x.g - L(x) it adds"),
         (bool(layer.parameters) and layer.arrays != "torch", "parameters must be torch tensors"),
         (layer.masked and not tokens, f"a mask needs a state with a token axis {TOKENS!r}"),

@@ -38,10 +38,14 @@ def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
     """An energy layer with a trivial update, or a trivial energy; the rest of it stays."""
     kind = ARRAY_KINDS[layer.arrays]
 
+    def answer(state: Tensor) -> Tensor:
+        # what adds nothing to x is the identity of an energy layer, and what adds noise goes nowhere
+        difference = layer.step.returns == "difference"
+        values = _trivial("zero" if name == "identity" and difference else name, state, per_token=False)
+        return state + values if name == "random" and not difference else values
+
     def update(x: Any, *_: Any, **__: Any) -> Any:
-        # what adds nothing to x is the identity of an energy layer
-        adds = "zero" if name == "identity" and layer.step.returns == "difference" else name
-        answers = [kind.like(_trivial(adds, as_tensor(a), per_token=False), a) for a in listed(x)]
+        answers = [kind.like(answer(as_tensor(a)), a) for a in listed(x)]
         return answers if isinstance(x, tuple) else answers[0]
 
     def energy(g: Any, *_: Any, **__: Any) -> Any:

@@ -85,6 +85,14 @@ class Question:
         """The number of batch rows, B."""
         return next(iter(self.x.values())).shape[0]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How large it is: tokens J, rows B, the most patterns of a memory M, features D, as far as it has them."""
+        tokens, patterns = ([a.shape[1] for a in part.values() if a.dim() > 2] for part in (self.x, self.memory))
+        found = {"J": max(tokens, default=0), "B": self.batch, "M": max(patterns, default=0)}
+        found["D"] = max(array.shape[-1] for array in self.x.values())
+        return {letter: size for letter, size in found.items() if size}
+
     def rows(self, rows: Sequence[int]) -> Question:
         """The question of some rows of the batch alone, in this order."""
         return self.each(lambda array: array[list(rows)])
@@ -394,7 +402,7 @@ def longest(question: Question, form: Form) -> int:
 
 def along_axis(question: Question, form: Form, letter: str, places: Sequence[int]) -> Question:
     """The question with some places alone of every axis of a letter, in this order."""
-    rest = torch.tensor(places, dtype=torch.int64)
+    rest = torch.tensor(list(places), dtype=torch.int64)
 
     def some(part: Named, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
         shorter = dict(part)
@@ -406,6 +414,16 @@ def along_axis(question: Question, form: Form, letter: str, places: Sequence[int
 
     x, noise = some(question.x, form.state), some(question.noise, form.state)
     return replace(question, x=x, memory=some(question.memory, form.memory), noise=noise)
+
+
+def halved(question: Question, form: Form) -> Question | None:
+    """The first half of every axis that is long; None if none is."""
+    shorter = question.rows(range(question.batch // 2)) if question.batch > LEAST_LONG else question
+    for letter in form.letters():
+        size = _size(question, form, letter)
+        if size > max(LEAST_LONG, 2 * form.least(letter)):
+            shorter = along_axis(shorter, form, letter, range(size // 2))
+    return None if shorter is question else shorter
 
 
 def _simpler(question: Question) -> Iterator[Question]:

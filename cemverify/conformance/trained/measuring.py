@@ -120,9 +120,9 @@ def matrix(box: Box, q: Question) -> Tensor | None:
         return eye
     try:
         one = {name: eye.reshape(D, *[1] * (q.x[name].dim() - 2), D)}
-        P = box.preconditioned(one)[name].reshape(D, D).mT
+        P = box.preconditioned(one, one)[name].reshape(D, D).mT
         probe = {name: q.x[name]}
-        there = box.preconditioned(probe)[name]
+        there = box.preconditioned(probe, q.x)[name]
     except Exception:  # a P of the whole state need not take a single token
         return None
     near = (there - q.x[name] @ P.mT).abs().max() <= 1e-6 * (1 + there.abs().max())

@@ -150,9 +150,10 @@ def describe(subject: Subject) -> dict[str, Any]:
     if not callable(P) and P is not None:
         step["preconditioner"] = _as_word_or_array(P)
     step |= dict.fromkeys(given, "a function")
-    declared = {name: value for name, value in vars(subject).items() if name not in _NOT_PLAIN}
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
     has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian")}
+    has |= {"domain": True} if callable(subject.domain) else {}  # a name is plain
+    declared = {name: value for name, value in vars(subject).items() if name not in {*_NOT_PLAIN, *has}}
     return {
         **declared,
         **common,

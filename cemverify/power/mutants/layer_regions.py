@@ -236,7 +236,68 @@ def chain(bound: float) -> EnergyLayer:
     )
 
 
+def turned(P: tuple[tuple[float, ...], ...]) -> EnergyLayer:
+    """A step down |x - m|^2 / 2, turned by P."""
+    by = torch.tensor(P, dtype=torch.float64)
+    return energy_layer(
+        update=lambda x, m: (m - x) @ by.to(x).mT,
+        energy=lambda x, m: (x - m).square().sum(-1) / 2,
+        dim=3,
+        preconditioner=by,
+    )
+
+
+_FLAT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))
+_SKEW = ((0.0, 1.0, -2.0), (-1.0, 0.0, 0.5), (2.0, -0.5, 0.0))
+
+
+def strategies(mean: Function) -> EnergyLayer:
+    """Replicator dynamics: shares x grow by how much fitter than the mean they are, and their sum stays 1."""
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        fitness = x + m
+        grown: Tensor = x * (fitness - mean(x, fitness).unsqueeze(-1))
+        return grown
+
+    return energy_layer(
+        update=update,
+        energy=lambda x, m: -(x * x / 2 + m * x).sum(-1),
+        dim=3,
+        preconditioner=lambda x, v: x * (v - (x * v).sum(-1, keepdim=True)),
+        domain="simplex",
+    )
+
+
+def pair(*order: str) -> EnergyLayer:
+    """Two blocks, a and then b, each set to where the energy is least given the other."""
+
+    def update(x: Any) -> Any:
+        a = x.b / 2 + 1
+        return {"a": a, "b": a / 2}
+
+    return energy_layer(
+        update=update,
+        energy=lambda g: (g.a * g.a + g.b * g.b - g.a * g.b - 2 * g.a).sum(-1) / 2,
+        state={"a": (2,), "b": (2,)},
+        memory=None,
+        energy_per="sequence",
+        step="block",
+        order=order,
+        returns="next state",
+    )
+
+
+_MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
+
 ZOO += [
+    Mutant("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
+        "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)), ZOO.family,
+        original=partial(strategies, _MEAN)),
+    Mutant("pair-in-the-other-order", "Its blocks are set in another order than it says.",
+        "descent/layer/whole-step", "the energy <= that with another value of block*", partial(pair, "b", "a"),
+        ZOO.family, original=partial(pair, "a", "b")),
+    Mutant("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
+        "the update descends nothing*", partial(turned, _SKEW), ZOO.family, original=partial(turned, _FLAT)),
     Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
         "the energy's curvature <= L", partial(chain, 3.8), ZOO.family, original=partial(chain, 4.0)),
 ]  # fmt: skip

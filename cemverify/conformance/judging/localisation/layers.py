@@ -50,7 +50,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     found: list[tuple[Question, Arrays, Arrays, Tensor]] = []
     for q in (box.rounded(q) for q in asked):
         try:
-            got, due = box.displacement(q), golden(box, q)
+            got, due = box.along(q.x, box.displacement(q)), golden(box, q)
         except (Fault, Discard):
             continue
         found.append((q, got, due.arrays, due.room_for(box, q, got)))
@@ -282,7 +282,7 @@ def _first_token(box: Box, q: Question) -> Question:
 def _verdict(box: Box, q: Question) -> bool | None:
     """Whether the update is wrong there; None if that cannot be said."""
     try:
-        got, due = box.displacement(q), golden(box, q)
+        got, due = box.along(q.x, box.displacement(q)), golden(box, q)
     except (Fault, Discard):
         return None
     room = due.room_for(box, q, got)
@@ -323,7 +323,7 @@ def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tenso
                 break
             if layer.leak:
                 step = {k: step[k] + q.x[k] for k in step}
-            other = -eta * flat(box.preconditioned(step))
+            other = -eta * flat(box.preconditioned(step, q.x))
             slack = room[:, None] + 1e-6 * flat(due).abs().max()
             fits = fits and bool(((flat(got) - other).abs() <= slack).all())
         if fits:

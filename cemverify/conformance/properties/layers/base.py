@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.implementations.faults import Discard, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Asked, Explanation, Property
 from cemverify.conformance.questions.aims import Aim, aims
@@ -21,6 +21,7 @@ from cemverify.conformance.questions.black_boxes import (
     Question,
     aimed,
     dressed,
+    halved,
     longest,
     questions,
     scattered,
@@ -114,7 +115,10 @@ class Cases:
 
 @dataclass(frozen=True)
 class Asking:
-    """A check of a box as a check of a caller; comparable, so that properties are."""
+    """A check of a box as a check of a caller; comparable, so that properties are.
+
+    What takes more memory than there is, is asked at half the length, as often as it takes.
+    """
 
     check: Check
     texture: str | None = None
@@ -123,7 +127,16 @@ class Asking:
         if self.texture is not None and not wears(question, self.texture):
             raise Discard(f"outside the premise: a question without {self.texture}")
         box = Box.of(caller)
-        return self.check(box, box.rounded(question))
+        try:
+            q = box.rounded(question)
+            evidence = self.check(box, q)
+            return evidence if box.layer.domain is None else replace(evidence, asked=evidence.asked or q)
+        except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
+            shorter = halved(question, box.form)
+            if shorter is None:
+                raise
+        evidence = self(caller, shorter)
+        return replace(evidence, asked=evidence.asked or shorter)
 
 
 def energy_layer_property(

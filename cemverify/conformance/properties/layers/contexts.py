@@ -126,11 +126,13 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
 
 def _due(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
     """The update that is due, and the room of an answer: (B,)."""
-    if not {"energy", "gradient-step", "known-preconditioner"} & box.layer.not_offered.keys():
+    stated = {"energy", "gradient-step", "known-preconditioner"}
+    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:  # else only what leads along it is
         found = golden(box, q)
         return found.arrays, found.room_for(box, q, got)
     wider = q.rows([*range(q.batch), 0])
-    due = {name: a[: q.batch] for name, a in box.displacement(wider).items()}
+    of_one = box.share(q.batch) / box.share(wider.batch)
+    due = {name: of_one * a[: q.batch] for name, a in box.displacement(wider).items()}
     return due, 2 * rounding(box, q, due) + solved(box)
 
 
@@ -140,7 +142,7 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
     of_parameters = context.mode == _OF_PARAMETERS
     stated = {"energy", "gradient-step", "known-preconditioner", "autograd"}
     both = None
-    if not stated & box.layer.not_offered.keys():
+    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:
         both = both_products(box, q, cotangent, of_parameters=of_parameters)
     usual = replace(q, seed=0)  # whose incoming gradient is contiguous
     due = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -281,13 +282,13 @@ def _around_an_edit(
     """
     state, memory, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
-        returned = box.called_on(name, state, memory, noise, own_mask)
+        returned = _apart(box, name, box.called_on(name, state, memory, noise, own_mask), q, state, memory)
         first = box.read_of(name, returned, q.x)
         changed = _own(box, name, other, mask)
         for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
             array[...] = new
         kept = box.read_of(name, returned, q.x)
-        second = box.called_on(name, state, memory, noise, own_mask)
+        second = _apart(box, name, box.called_on(name, state, memory, noise, own_mask), q, state, memory)
         again = box.read_of(name, second, q.x)
         for _ in range(_RING[q.seed % len(_RING)]):
             box.called_on(name, *_own(box, name, other, mask))
@@ -298,7 +299,7 @@ def _around_an_edit(
         return first, kept, again, later, anew
 
 
-@long_experiment(lambda asked: dict.fromkeys([*asked.q.x, *asked.q.memory], [_due(asked)] * 2))
+@long_experiment(lambda asked: dict.fromkeys(_exchanged(asked.box, asked.q), [_due(asked)] * 2))
 def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> dict[str, list[Arrays]]:
     """After two numbers of an array were exchanged: the answer, and that for new arrays, by the array's name.
 
@@ -313,12 +314,17 @@ def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> 
     with box.caller.guarded():
         answer(state, memory, *others)
         found = {}
-        for key, array in arrays.items():
-            exchange(writable(array), lambda n: q.seed % n)
+        for key in _exchanged(box, q):
+            exchange(writable(arrays[key]), lambda n: q.seed % n)
             now = {k: as_tensor(a) for k, a in arrays.items()}
             new = replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory})
             found[key] = answer(state, memory, *others), new
         return {key: [got, answer(*_own(box, name, new, mask))] for key, (got, new) in found.items()}
+
+
+def _exchanged(box: Box, q: Question) -> list[str]:
+    """The arrays of which two numbers may be exchanged: those of a domain would leave it."""
+    return [*(q.x if box.layer.domain is None else ()), *q.memory]
 
 
 @experiment(_due)
@@ -343,7 +349,7 @@ _SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
     around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
-    state, memory, _, _ = _own(box, name, around, None)
+    state, memory = box.given(around.x, "State"), box.given(around.memory, "Memory") if q.memory else None
     _, _, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
         returned = box.called_on(
@@ -443,6 +449,22 @@ def listed(given: Any) -> list[Any]:
     if given is None:
         return []
     return list(given) if isinstance(given, tuple) else [given]
+
+
+def _apart(box: Box, name: str, returned: Any, q: Question, *given: Any) -> Any:
+    """An answer, copied where it is an argument itself: the state, where nothing moves, or the memory."""
+    if name in SCALARS:
+        return returned
+    own = [_place(array) for part in given for array in listed(part)]
+    arrays = [plain(array) for array in unpacked(returned, q.x)]
+    return tuple(box.array(as_tensor(array)) if _place(array) in own else array for array in arrays)
+
+
+def _place(array: Any) -> Any:
+    """Where an array begins in memory, and how it goes on."""
+    if isinstance(array, Tensor):
+        return array.data_ptr(), tuple(array.shape), array.stride()
+    return np.asarray(array).ctypes.data, np.shape(array), np.asarray(array).strides
 
 
 def _each(change: Callable[[Tensor], Tensor], named: Named) -> Arrays:

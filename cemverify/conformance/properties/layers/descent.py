@@ -19,6 +19,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
@@ -41,15 +42,38 @@ _FEW = 8  # of its rows
 _TURNS = 8  # of a direction, until it is the one in which the update changes fastest
 _BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
 _BENDING = 3  # of so many questions the curvature is looked for itself in one
+_RIGHT_ANGLE = 1e-6  # the cosine of one, beside that of a P whose eigenvalues differ by a factor of at most 1e12
+_AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far a tried value lies aside, as a share
+_TRIED = 12  # coordinates
 _FAR = 1e6  # a step without a bound may run away
 
 
 def slope_is_downward(box: Box, q: Question) -> Evidence:
     """The energy's rate of change along the update is at most zero."""
     q = replace(q, noise={})
-    slope, room = slope_along(box, q, box.displacement(q))
+    u = box.displacement(q)
+    slope, room = slope_along(box, q, u)
     what = "the slope of the energy along the update <= 0"
-    return judge(Comparison(what, slope, torch.zeros_like(slope), room, "at most"), telling=moved(slope, room))
+    falls = Comparison(what, slope, torch.zeros_like(slope), room, "at most")
+    level = box.layer.step.preconditioner is not None and not moved(slope, room)
+    nothing = _descends_nothing(box, q, u) if level else []
+    return judge(falls, *nothing, telling=bool(nothing) or moved(slope, room))
+
+
+def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
+    """Some row's update must point downhill, where updates and gradients are long enough to tell.
+
+    P > 0 turns no gradient by a right angle: with r the ratio of its largest to its smallest eigenvalue, the cosine
+    of the angle is at most -2 sqrt(r) / (1 + r). Of a semidefinite P the slope is zero only where the update is.
+    """
+    slope, room = _row_slope(box, q, u, box.mapped(q.x))
+    lengths = flat(u).norm(dim=1) * flat(_gradient(box, q.x, q.memory)).norm(dim=1)
+    due, rows = -_RIGHT_ANGLE * lengths, room < _RIGHT_ANGLE * lengths / 2
+    if not bool(rows.any()):
+        return []
+    what = "the update descends nothing: some slope of the energy along it < 0"
+    steepest = (slope / lengths.clamp(min=1e-300))[rows].argmin()[None]
+    return [Comparison(what, slope[rows][steepest], due[rows][steepest], room[rows][steepest], "at most")]
 
 
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
@@ -72,10 +96,60 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
     """The energy after the whole step, however long, is at most that before: E(x') <= E(x)."""
     comparisons, telling = [], False
     for at in _places(box, replace(q, noise={})):
-        after, before, room = finite_step(box, at, box.displacement(at))
+        u = box.displacement(at)
+        after, before, room = finite_step(box, at, u)
         comparisons.append(Comparison("energy after the whole step <= before", after, before, room, "at most"))
+        if box.layer.step.kind in ONE_AFTER_ANOTHER:
+            comparisons += _others_are_no_better(box, at, u)
         telling = telling or moved(after - before, room)
     return judge(*comparisons, telling=telling)
+
+
+def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
+    """No other value of a block or coordinate has less energy, given the earlier ones as they are now.
+
+    Of several sweeps that is seen of the last block alone.
+    """
+    step, old, new = box.layer.step, q.x, box.nearest(_at(q, u))
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    turns, names = _turns(box, q)
+    last = len(names) - 1
+    chosen = sorted({*torch.randperm(last + 1, generator=generator)[:_TRIED].tolist(), last})
+    copies, comparisons = 5 + 2 * len(_AROUND), []
+    held = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in q.memory.items()}
+
+    def others(z: Tensor, before: Tensor) -> Tensor:  # (B, ...) -> (copies B, ...)
+        fresh, also, way = (torch.randn(z.shape, generator=generator, dtype=z.dtype) for _ in range(3))
+        beside = [z + share * towards for share in _AROUND for towards in (way, before - z)]
+        return torch.cat((before, -z, torch.zeros_like(z), fresh, also, *beside))
+
+    def energies(x: Named, memory: Named, times: int) -> Tensor:  # (times B, tokens or 1) -> (times, B, ...)
+        of_tokens = box.layer.stated.per == "token" and not box.layer.coupled
+        values = box.energies(x, memory) if of_tokens else box.row_energies(x, memory, copies=times)[:, None]
+        return values.reshape(times, q.batch, -1)
+
+    for t in chosen if len(step.sizes) == 1 else [last]:
+        at = {name: torch.where(turns[name] <= t, new[name], old[name]) for name in new}
+        many = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in at.items()}
+        other = box.mapped({name: others(at[name], old[name]) for name in at})
+        tried = {name: torch.where(turns[name] == t, other[name], a) for name, a in many.items()}
+        there, here = energies(tried, held, copies), energies(at, q.memory, 1)
+        room = rounding(box, q, u, {"E": here[0]}) * len(flat(q.x)[0])
+        what = f"the energy <= that with another value of {names[t]}"
+        wide = room[None, :, None].expand_as(there)
+        comparisons.append(Comparison(what, here.expand_as(there), there, wide, "at most"))
+    return comparisons
+
+
+def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
+    """When each number of the state is set, as arrays that broadcast to it; and what is set in each turn."""
+    order = box.layer.step.order
+    if box.layer.step.kind == "block":
+        order = order or tuple(q.x)
+        return {name: torch.tensor(order.index(name)) for name in q.x}, [f"block {name}" for name in order]
+    ((name, array),) = q.x.items()
+    order = order or tuple(range(array.shape[-1]))
+    return {name: torch.tensor(order).argsort()}, [f"coordinate {i}" for i in order]
 
 
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
@@ -138,11 +212,21 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
     tolerance = box.layer.step.tolerance
     assert tolerance is not None
     u = box.displacement(q)
-    start, there = (_gradient(box, x, q.memory) for x in (q.x, _at(q, u)))
+    start, there = _gradient(box, q.x, q.memory), _out_of_balance(box, q, u)
     room = tolerance + rounding(box, q, u, start)
     zeros = {name: torch.zeros_like(a) for name, a in there.items()}
     telling = moved(flat(start), along(10 * room, flat(start)))
     return judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+
+
+def _out_of_balance(box: Box, q: Question, u: Named) -> Arrays:
+    """The gradient at the state that comes back; of a domain, as far as it does not lead out: x - (x - g) allowed."""
+    x = box.nearest(_at(q, u))
+    gradient = _gradient(box, x, q.memory)
+    if box.layer.domain is None:
+        return gradient
+    stepped = box.nearest({name: x[name] - gradient[name] for name in x})
+    return {name: x[name] - stepped[name] for name in x}
 
 
 # --- where whole steps are asked ----------------------------------------------------------------------------
@@ -236,7 +320,7 @@ def _ulp(box: Box, q: Question) -> float:
 
 
 def _gradient(box: Box, x: Named, memory: Named) -> Arrays:
-    found = box.gradient(box.mapped(x), memory)[0]
+    found = box.gradient(box.reached(x), memory)[0]
     return {name: found[name] + x[name] for name in found} if box.layer.leak else found
 
 
@@ -251,7 +335,7 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
     if layer.stated.per == "token" and not whole:
         g = box.mapped(q.x)
         memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
-        after, before = box.energies(box.mapped(_at(q, u)), memory), box.energies(g, memory)
+        after, before = box.energies(box.reached(_at(q, u)), memory), box.energies(g, memory)
     else:
         after, before = (box.whole_energies(x, q.memory) for x in (_at(q, u), q.x))
     size = {"E": before.reshape(q.batch, -1)}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -57,7 +58,8 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
 
     gradients = gradients_of_update(box, q, list(c.values()), of_parameters=False)
     found = [
-        at.along_one_direction(name, gradients, {name: array}, with_arguments) for name, array in arguments.items()
+        at.along_one_direction(name, gradients, {name: array}, with_arguments, leads=partial(_leads, box, q))
+        for name, array in arguments.items()
     ]
     if values := parameters_of(box):
 
@@ -70,6 +72,12 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
             parts[_TOGETHER] = dict(values)
         found += [_within_range(at, name, gradients, part, with_parameters) for name, part in parts.items()]
     return judge(*found, telling=any(moved(f.expected, f.budget) for f in found))
+
+
+def _leads(box: Box, q: Question, v: Arrays) -> Arrays:
+    """Directions of a state that lead along its domain."""
+    state = {name: v.get(name, torch.zeros_like(a)) for name, a in q.x.items()}
+    return {**v, **{name: a for name, a in box.along(q.x, state).items() if name in v}}
 
 
 def _within_range(at: _Place, name: str, gradients: Named, here: Named, displaced: Displaced) -> Comparison:
@@ -98,12 +106,19 @@ class _Place:
     generator: torch.Generator
 
     def along_one_direction(
-        self, name: str, gradients: Named, here: Named, displaced: Displaced, nearer: float = 1.0
+        self,
+        name: str,
+        gradients: Named,
+        here: Named,
+        displaced: Displaced,
+        nearer: float = 1.0,
+        leads: Callable[[Arrays], Arrays] = dict,
     ) -> Comparison:
         """The two derivatives along a random direction of some arrays.
 
         Args:
             name: of what is moved. here: its arrays. gradients: at least theirs. nearer: by what the width shrinks.
+            leads: gives what of a direction may be taken.
         """
         spacing = max(_spacing(array) for array in here.values())
         h = nearer * max(self.precision, spacing) ** (1 / 3) / 4
@@ -111,6 +126,7 @@ class _Place:
             k: (1 + array.abs().max()) * torch.randn(array.shape, generator=self.generator, dtype=torch.float64)
             for k, array in here.items()
         }
+        v = leads(v)
 
         def value(by: float) -> Tensor:
             return self._times_c(displaced({k: array + by * v[k] for k, array in here.items()}))

@@ -42,7 +42,7 @@ _COORDINATES = 24
 
 def update_is_gradient(box: Box, q: Question) -> Evidence:
     """update = -eta P dE/dg, T times."""
-    got, due = box.displacement(q), golden(box, q)
+    got, due = box.along(q.x, box.displacement(q)), golden(box, q)
     room = due.room_for(box, q, got)
     # where a tenth of the update were missing, that would show
     telling = moved(flat(due.arrays), along(_TENFOLD / 2 * room, flat(got)))
@@ -53,7 +53,7 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
 def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     """update = -eta P dE/dg with the same mask, of the tokens that count, wherever others are masked."""
     mask, state = drawn_mask(box, q), box.layer.state
-    got, due = box.displacement(q, mask), golden(box, q, mask)
+    got, due = box.along(q.x, box.displacement(q, mask)), golden(box, q, mask)
 
     def counted(array: Tensor) -> Tensor:  # (B, J, ...)
         return array * mask.reshape(*mask.shape, *[1] * (array.dim() - 2))
@@ -103,16 +103,26 @@ def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
 
 
 def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
-    """The Jacobian that must be symmetric: J_G^T P^-1 J_u, with J_G = 1 without a state map.
+    """The Jacobian that must be symmetric: J_G^T P^-1 J_u, with J_G = 1 without a state map or a domain.
 
-    With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g.
+    With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g. A singular P has no
+    inverse: there it is J_u P^T = -eta P H P^T.
+
+    Raises:
+        Discard: P is singular, and there is a state map.
     """
-    u = box.displacement(q)
-    J, error = jacobian(box, box.displacement, q, rounding(box, q, u))
+    u, layer = box.displacement(q), box.layer
+    mapped = layer.state_map is not None or layer.lagrangian is not None or layer.domain is not None
+    J, error = jacobian(box, lambda at: box.along(at.x, box.displacement(at)), q, rounding(box, q, u))
     if (P := preconditioner_matrix(box, q)) is not None:
-        inverse = torch.linalg.inv(P)
-        J, error = inverse @ J, inverse.abs() @ error
-    if box.layer.state_map is not None or box.layer.lagrangian is not None:
+        if int(torch.linalg.matrix_rank(P)) == len(P):
+            inverse = torch.linalg.inv(P)
+            J, error = inverse @ J, inverse.abs() @ error
+        elif mapped:
+            raise Discard("the preconditioner is singular, and with a state map no Jacobian need be symmetric")
+        else:
+            J, error = J @ P.mT, error @ P.mT.abs()
+    if mapped:
         G, off = jacobian(box, lambda question: box.mapped(question.x), q, rounding(box, q, q.x))
         error = G.mT.abs() @ error + off.mT @ J.abs() + off.mT @ error
         J = G.mT @ J

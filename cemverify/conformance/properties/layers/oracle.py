@@ -44,7 +44,7 @@ _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is 
 
 @dataclass(frozen=True)
 class Golden:
-    """The displacement that is due.
+    """The displacement that is due, along the domain.
 
     Attributes:
         arrays: by name. room: how far a right answer may be from it, per batch row: (B,), but for its own size.
@@ -71,8 +71,9 @@ def golden(box: Box, q: Question, mask: Tensor | None = None) -> Golden:
     """
     P = preconditioner(box, q)
     found, how, error = _steps(box, q, P, mask)
+    found = box.along(q.x, found)
     room = rounding(box, q, found) + error + _normalised(box, q, found)
-    room = beyond_nudges(box, q, room, found, lambda nudged: _steps(box, nudged, P, mask)[0])
+    room = beyond_nudges(box, q, room, found, lambda nudged: box.along(q.x, _steps(box, nudged, P, mask)[0]))
     return Golden(found, room, how, _measured(box, q, P, found, mask))
 
 
@@ -83,7 +84,7 @@ def _measured(box: Box, q: Question, P: Preconditioner, found: Named, mask: Tens
     worst = torch.zeros(q.batch, dtype=torch.float64)
     for seed in range(_SHAKES):
         try:
-            moved = _steps(box, q, P, mask, shaken=seed)[0]
+            moved = box.along(q.x, _steps(box, q, P, mask, shaken=seed)[0])
         except Fault:  # it lets nothing look inside
             return None
         worst = torch.maximum(worst, (flat(moved) - flat(found)).abs().amax(1))
@@ -101,7 +102,7 @@ def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: i
     """P times the gradient at x where every operand on the way to it is perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
         gradient, _ = box.gradient(box.mapped(x), memory, mask)
-        return box.preconditioned(_sum(gradient, x) if box.layer.leak else gradient)
+        return box.preconditioned(_sum(gradient, x) if box.layer.leak else gradient, x)
 
 
 def beyond_nudges(box: Box, q: Question, room: Tensor, found: Named, ask: Callable[[Question], Named]) -> Tensor:
@@ -139,7 +140,7 @@ def _normalised(box: Box, q: Question, found: Named) -> Tensor:
 class Preconditioner:
     """P, and how far off it may be where it had to be found: as a relative error of P times a gradient."""
 
-    apply: Callable[[Named], Arrays]
+    apply: Callable[[Named, Named], Arrays]
     error: float = 0.0
 
 
@@ -148,7 +149,7 @@ def preconditioner(box: Box, q: Question) -> Preconditioner:
     if not box.layer.step.unknown_preconditioner:
         return Preconditioner(box.preconditioned)
     P, error, _ = calibrated(box, q)
-    return Preconditioner(lambda gradient: {name: a @ P.mT for name, a in gradient.items()}, error)
+    return Preconditioner(lambda gradient, _: {name: a @ P.mT for name, a in gradient.items()}, error)
 
 
 def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
@@ -202,10 +203,10 @@ def _steps(
         gradient, how = box.gradient(g, q.memory, mask)
         if how == "differences":
             gradient, off = box.differences_of_energy(g, q.memory, mask)
-            error = error + eta * off * _gain(P, gradient)
+            error = error + eta * off * _gain(P, gradient, x)
         if box.layer.leak:
             gradient = _sum(gradient, x)
-        step = P.apply(gradient)
+        step = P.apply(gradient, x)
         error = error + eta * P.error * flat(step).abs().amax(1)
         before, x = x, _stepped(box, t, x, before, sizes, step)
     sigma = box.layer.step.noise
@@ -222,10 +223,10 @@ def _stepped(box: Box, t: int, x: Named, before: Named, sizes: Mapping[str, Any]
     return there if box.layer.step.kind != "proximal" else box.proximal(there, box.layer.step.sizes[t])
 
 
-def _gain(P: Preconditioner, gradient: Named) -> float:
+def _gain(P: Preconditioner, gradient: Named, x: Named) -> float:
     """How much larger P makes what is small, at most; estimated on signs."""
     signs = {name: torch.where(a < 0, -1.0, 1.0).to(torch.float64) for name, a in gradient.items()}
-    return max(1.0, 4 * float(flat(P.apply(signs)).abs().max()))
+    return max(1.0, 4 * float(flat(P.apply(signs, x)).abs().max()))
 
 
 def _sum(a: Named, b: Named) -> Arrays:
@@ -316,7 +317,8 @@ def jacobian(box: Box, function: Callable[[Question], Named], q: Question, noise
 
 def width(box: Box) -> float:
     """Half the width of the wider difference: moderate, for states of the size of one."""
-    return 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
+    wide = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
+    return wide if box.layer.domain is None else wide / 4  # a boundary may be near
 
 
 def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
@@ -325,7 +327,7 @@ def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
         return None
     n = flat(q.x).shape[1]
     one = {k: a[:1] for k, a in q.x.items()}
-    return flat(box.preconditioned(shaped(torch.eye(n, dtype=torch.float64), one))).mT
+    return flat(box.preconditioned(shaped(torch.eye(n, dtype=torch.float64), one), one)).mT
 
 
 def velocity(box: Box, q: Question, displacement: Named) -> tuple[Arrays, Tensor]:

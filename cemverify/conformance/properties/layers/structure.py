@@ -97,7 +97,7 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
 
 def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     """Every row alone gives what it gives among others, in its update and in its energy."""
-    among = box.answer(q)
+    among = box.answer_of_rows(q)
     room = rounding(box, q, among) + solved(box)
     comparisons = []
     values = None

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Box, like_the_state, packed, unpacked, varying_size
+from cemverify.conformance.asking.boxes import (
+    Box,
+    like_the_state,
+    packed,
+    preconditioned_at,
+    unpacked,
+    varying_size,
+)
+from cemverify.conformance.asking.domains import along
 from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
@@ -84,7 +92,7 @@ def _update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, L
             made(_update)
         with set_to(box, values, counted=bool(q.seed % 2)):
             with torch.no_grad():
-                got = made(_update)
+                got = made(_update_along)
             with torch.enable_grad():
                 return got, {name: a.detach() for name, a in made(_with_gradients).items()}
 
@@ -100,6 +108,8 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
         raise Discard("no gradient flows through the energy")
     got, due = products
     check(got, shapes(due))
+    if not of_parameters:
+        got, due = ({**part, **box.along(q.x, {name: part[name] for name in q.x})} for part in (got, due))
     comparisons, telling = [], False
     for name, expected in due.items():
         if not bool(expected.isfinite().all()):
@@ -150,7 +160,7 @@ def both_products(
 ) -> tuple[Leaves, Leaves] | None:
     """Of the update, and of -eta P dE/dg: products by name. None if no gradient flows through the energy."""
     with recorded(box, of_parameters) as asked, suppress(_NoGradient):
-        return _products(box, q, asked, cotangent, _update), _products(box, q, asked, cotangent, _descended)
+        return _products(box, q, asked, cotangent, _update_along), _products(box, q, asked, cotangent, _descended)
     return None
 
 
@@ -218,7 +228,7 @@ def _jax_product(box: Box, function: Any) -> Any:
 
 
 def _finite(found: Leaves, function: Any) -> Leaves:
-    if function is _update and not all(bool(a.isfinite().all()) for a in found.values()):
+    if function is not _descended and not all(bool(a.isfinite().all()) for a in found.values()):
         raise NotFinite("a gradient of the update is NaN or infinite")
     return found
 
@@ -230,6 +240,20 @@ def _update(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
     if box.layer.step.returns == "next state":
         answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
     return answers
+
+
+def _update_along(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
+    """What of that leads along the domain."""
+    return _along(box, x, _update(box, x, memory, noise))
+
+
+def _along(box: Box, x: Leaves, ways: list[Any]) -> list[Any]:
+    if box.layer.domain is None:
+        return ways
+    v = packed(dict(zip(x, ways, strict=True)), "State")
+    if isinstance(box.layer.domain, str):
+        return [along(box.layer.domain, box.caller.kind, a, way) for a, way in zip(x.values(), ways, strict=True)]
+    return unpacked(along(box.layer.domain, box.caller.kind, packed(x, "State"), v), x)
 
 
 def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  # noqa: ARG001
@@ -250,7 +274,8 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
         further = () if held is None else (held,)
         gradient = _derivative(box, lambda state, further=further: energy(state, *further), g)
         gradient = {name: factor * a + (now[name] if layer.leak else 0) for name, a in gradient.items()}
-        step = _preconditioned(box, gradient)
+        gradient = dict(zip(now, _along(box, now, list(gradient.values())), strict=True))
+        step = _preconditioned(box, gradient, now)
         eta = dict.fromkeys(now, given)
         if layer.step.varying is not None:
             size = varying_size(layer, packed(now, "State"), packed(memory, "Memory") if memory else None)
@@ -260,7 +285,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
             ended = layer.step.proximal(packed(moved_to, "State"), given)
             moved_to = dict(zip(now, unpacked(ended, now), strict=True))
         before, now = now, moved_to
-    return [a - b for a, b in zip(now.values(), x.values(), strict=True)]
+    return _along(box, x, [a - b for a, b in zip(now.values(), x.values(), strict=True)])
 
 
 def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
@@ -275,12 +300,13 @@ def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
     return {name: torch.zeros_like(a) if p is None else p for (name, a), p in zip(at.items(), found, strict=True)}
 
 
-def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
+def _preconditioned(box: Box, gradient: Leaves, x: Leaves) -> Leaves:
     P = box.layer.step.preconditioner
     if P is None:
         return gradient
     if callable(P):
-        return dict(zip(gradient, unpacked(P(packed(gradient, "State")), gradient), strict=True))
+        step = preconditioned_at(box.layer, packed(gradient, "State"), packed(x, "State"))
+        return dict(zip(gradient, unpacked(step, gradient), strict=True))
     matrix = P if box.caller.kind is JAX else torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
     return {k: a * matrix if matrix.ndim < 2 else a @ matrix.T for k, a in gradient.items()}
 

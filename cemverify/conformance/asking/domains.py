@@ -1,0 +1,78 @@
+"""The states for which an energy layer is defined: the nearest of them, and what leads along them.
+
+Questions stay away from a boundary, where there may be no derivative and half of a difference is outside. Of a convex
+set S with a centre c they are of c + r (S - c), r < 1, whose nearest state is that of c + (x - c) / r, brought back.
+A set that does not hold the mean of its states is not convex: a state from outside goes in as far as it was out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.implementations.arrays import NUMPY, ArrayKind
+
+INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
+_WIDTH = 2.0**-10  # of differences of a projection
+_DRAWN = 32  # states whose mean is inside of a convex domain
+
+
+def nearest(domain: str, x: Tensor) -> Tensor:
+    """The allowed state nearest to x, by the last axis: (..., D)."""
+    match domain:
+        case "box":
+            return x.clamp(-1, 1)
+        case "positive":
+            return x.clamp(min=0)
+        case "sphere":
+            length = x.norm(dim=-1, keepdim=True)
+            return torch.where(length > 0, x / length, x.shape[-1] ** -0.5)
+        case "simplex":  # x - t, cut off at zero, whose sum is 1
+            falling = x.sort(-1, descending=True).values
+            t = (falling.cumsum(-1) - 1) / torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+            last = (falling > t).sum(-1, keepdim=True) - 1
+            return (x - t.gather(-1, last)).clamp(min=0)
+    raise ValueError(f"there is no domain {domain!r}")
+
+
+def within(domain: str, x: Tensor, share: float) -> Tensor:
+    """The nearest state of a domain shrunk to that share."""
+    if domain == "sphere":
+        return nearest(domain, x)
+    middle = {"box": 0.0, "positive": 1.0, "simplex": 1 / x.shape[-1]}[domain]
+    return middle + share * (nearest(domain, middle + (x - middle) / share) - middle)
+
+
+def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: float) -> Tensor:
+    """The same for a domain of which there is only a function that gives the nearest state: (B, n)."""
+    drawn = torch.randn((_DRAWN, x.shape[1]), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+
+    def allowed(at: Tensor) -> Tensor:  # some states, such as the zero of a sphere, have no nearest one
+        found = project(at)
+        return torch.where(found.isfinite().all(1, keepdim=True), found, project(drawn[:1]))
+
+    if share == 1:
+        return allowed(x)
+    middle = project(drawn).mean(0, keepdim=True)
+    if bool(((project(middle) - middle).abs() <= 2.0**-6 * (1 - share)).all()):
+        return middle + share * (allowed(middle + (x - middle) / share) - middle)
+    found = allowed(x)
+    return allowed(2 * found - x) if share == INSIDE else found
+
+
+def along(domain: Any, kind: ArrayKind, x: Any, v: Any) -> Any:
+    """What of v leads along the domain at a state x of it, of arrays of any kind: how the nearest state moves."""
+    match domain:
+        case "simplex":
+            return v - v.mean(-1, keepdims=True)
+        case "sphere":
+            return v - x * (x * v).sum(-1, keepdims=True)
+        case str():
+            return v
+    if kind is NUMPY:
+        wide, narrow = ((domain(x + h * v) - domain(x - h * v)) / (2 * h) for h in (_WIDTH, _WIDTH / 2))
+        return (4 * narrow - wide) / 3
+    return kind.derivative_along(domain, x, v)
