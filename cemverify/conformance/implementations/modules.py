@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cemverify.conformance.implementations.contract import Implementation, implementation
+from cemverify.conformance.implementations.faults import is_library
 from cemverify.conformance.implementations.features import WEIGHTS
 
 Build = Callable[[Any], nn.Module]
@@ -108,3 +114,64 @@ def load_weights(
             f"the module's parameters {', '.join(sorted(idle))} get no weight and would keep their random values: "
             "name them in names=, or in free= if the module sets them itself"
         )
+
+
+@contextmanager
+def in_eval_mode(functions: Iterable[Any], parameters: Mapping[str, Any]) -> Iterator[Callable[[], list[str]]]:
+    """A context in which modules are in eval mode: those behind functions, and any other when it is called.
+
+    It gives what tells, as phrases, which of these parameters, and of what a checkpoint holds of the modules, has
+    other numbers than before. A buffer that got another shape is a cache that grew.
+    """
+    modes: dict[nn.Module, bool] = {}
+    read: list[tuple[str, Callable[[], Mapping[str, Any]], dict[str, Tensor]]] = [
+        ("the parameter", lambda: parameters, _copied(parameters))
+    ]
+
+    def entered(module: nn.Module, _: Any = None) -> None:
+        if module not in modes:
+            modes.update((part, part.training) for part in module.modules() if part not in modes)
+            read.append(("its module's", module.state_dict, _copied(module.state_dict())))
+            for part in module.modules():
+                part.training = False
+
+    for module in _modules_behind(functions):
+        entered(module)
+    hook = register_module_forward_pre_hook(entered)
+    try:
+        yield lambda: [f"{whose} {name}" for whose, now, was in read for name in _other(now(), was)]
+    finally:
+        hook.remove()
+        for part, training in modes.items():
+            part.training = training
+
+
+def _copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in tensors.items() if isinstance(value, Tensor)}
+
+
+def _other(now: Mapping[str, Any], was: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, before in was.items():
+        after = now.get(name, before)
+        if after.shape == before.shape and not torch.equal(after.nan_to_num(), before.nan_to_num()):
+            yield name
+
+
+def _modules_behind(functions: Iterable[Any]) -> Iterator[nn.Module]:
+    """The modules that functions are methods of, close over, or read by a global name."""
+    queue, seen = list(functions), set[int]()
+    while queue:
+        thing = queue.pop(0)
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, nn.Module):
+            yield thing
+        elif isinstance(thing, functools.partial):
+            queue += [thing.func, *thing.args, *thing.keywords.values()]
+        elif inspect.ismethod(thing):
+            queue += [thing.__self__, thing.__func__]
+        elif isinstance(thing, FunctionType) and not is_library(thing.__code__.co_filename):
+            with suppress(ValueError):  # a variable that is not set yet
+                variables = inspect.getclosurevars(thing)
+                queue += [*variables.nonlocals.values(), *variables.globals.values()]

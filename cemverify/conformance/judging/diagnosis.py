@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import Edit, RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, is_random, violations
+from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict, is_random, violations
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
-_RANDOM = "one call has two answers"
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
 
 
@@ -48,7 +47,7 @@ class Cause:
     def may_be_mended(self) -> bool:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
-        likely = self.name != _RANDOM and self.first.cause not in lost
+        likely = self.name != TWO_ANSWERS and self.first.cause not in lost
         return likely and self.edit is None and self.place is not None
 
 
@@ -113,8 +112,8 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
     """What records with one cause have in common; None if it may be the first cause that was found."""
-    if first == _RANDOM or is_random(record):
-        return _RANDOM
+    if first == TWO_ANSWERS or is_random(record):
+        return TWO_ANSWERS
     if record.part is not None:
         return "part", record.part
     if record.cause in {kind.cause for kind in Fault.__subclasses__()}:
@@ -126,7 +125,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     first = records[0]
     place = _place(first, origin)
     if is_random(first):
-        return Cause(_RANDOM, _EVAL, records, place)
+        return Cause(TWO_ANSWERS, first.because or _EVAL, records, place)
     if first.part is not None:
         return Cause(first.part, first.because or "", records, place)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.judging.verdicts import TWO_ANSWERS
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.questions.cases import Case, Config, dense_case
@@ -106,6 +107,19 @@ def due(case: Case) -> Tensor:
 def equal(got: Tensor | None, expected: Tensor, room: Tensor) -> bool:
     """Whether an output, if there is one, is within twice the budget of the expected one."""
     return got is not None and bool(((got - expected).abs() <= 2 * room).all())
+
+
+def two_answers(before: Tensor, now: Tensor, room: Tensor) -> WrongPart | None:
+    """Whether the same arrays get another answer than before, by more than the order of sums explains."""
+    moved = (now - before).abs()
+    if not bool((moved > room).any()):
+        return None
+    because = (
+        f"the answer changes from call to call: the same arrays get another one, by up to {float(moved.max()):.2g}. "
+        "Where dropout or another random layer is in training mode, call eval() on the module first; "
+        "in eval mode, no buffer may move with a call, as in a power iteration"
+    )
+    return WrongPart(TWO_ANSWERS, because)
 
 
 # --- cases made from a case -------------------------------------------------------------------------

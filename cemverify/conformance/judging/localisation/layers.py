@@ -20,7 +20,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, shape
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.judging.localisation.bench import WrongPart
+from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
 from cemverify.conformance.properties.layers.oracle import (
     golden,
     jacobian,
@@ -35,6 +35,7 @@ _SEEDS = (1, 2, 3, 4, 5)
 _SAME = 1e-5  # relative spread of a ratio that counts as constant
 _ONE = 1e-9  # factors nearer to 1 explain nothing
 _CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20) = 2e-9, times a few weights
+_TWICE = 2  # questions that are asked again
 _ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
 
 
@@ -57,7 +58,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     wrong = [f for f in found if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
     if not wrong:
         return None
-    return (
+    part = _asked_again(box, wrong) or (
         _rounded_to_float32(box, wrong)
         or _ratio(box, wrong)
         or _additive(wrong)
@@ -66,6 +67,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         or _channels(box, wrong)
         or _direction(box, wrong)
     )
+    return part and (_asked_again(box, wrong) or part)
 
 
 def localise_mask(caller: Caller) -> WrongPart | None:
@@ -109,6 +111,19 @@ def localise_mask(caller: Caller) -> WrongPart | None:
     return WrongPart(
         "mask", "what a masked token holds does not matter, but that it is there does: it counts in a sum"
     )
+
+
+def _asked_again(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Whether update or gradient are other ones now: no experiment tells anything of answers that change."""
+    for q, got, due, room in wrong[:_TWICE]:
+        try:
+            now = ((got, box.displacement(q)), (due, golden(box, q).arrays))
+        except (Fault, Discard):
+            continue
+        for before, after in now:
+            if (part := two_answers(flat(before), flat(after), room[:, None])) is not None:
+                return part
+    return None
 
 
 # --- float32 inside ---------------------------------------------------------------------------------------
