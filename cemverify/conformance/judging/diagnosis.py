@@ -28,7 +28,8 @@ class Cause:
         name: of the wrong part, or what a call does; a phrase.
         because: the experiment that shows it, as a sentence; empty if the name says it.
         records: the violations that it explains, the most fundamental first.
-        place: where the function that was called is written, or where it raised.
+        place: where it raised, or the first line that the smallest case runs and nothing that held; else where the
+            function that was called begins. at: how such a line is known, as a phrase; empty if none is.
         edit: a change of the source that clears it, if one was looked for and found.
     """
 
@@ -36,6 +37,7 @@ class Cause:
     because: str
     records: Sequence[Record]
     place: Place | None = None
+    at: str = ""
     edit: Edit | None = None
 
     @property
@@ -123,26 +125,27 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
 
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     first = records[0]
-    place = _place(first, origin)
+    place, at = _place(first, origin)
     if is_random(first):
         return Cause(TWO_ANSWERS, first.because or _EVAL, records, place)
     if first.part is not None:
-        return Cause(first.part, first.because or "", records, place)
+        return Cause(first.part, first.because or "", records, place, at)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
-        return Cause(first.reason or first.cause or "", "", records, place)
-    return Cause(first.claim.removesuffix("."), first.reason or "", records, place)
+        return Cause(first.reason or first.cause or "", "", records, place, at)
+    return Cause(first.claim.removesuffix("."), first.reason or "", records, place, at)
 
 
-def _place(record: Record, origin: Origin) -> Place | None:
-    """Where it raised; otherwise where the function that its property asks begins."""
-    function = _function(record)
-    begins = origin.places.get(function)
-    raised = _RAISED_AT.search(record.reason or "")
-    if raised is None:
-        return begins
-    file, line = raised[1], int(raised[2])
-    known = next((at.file for at in origin.places.values() if at.file.rpartition("/")[2] == file), file)
-    return Place(known, line, begins.name if begins is not None and begins.file == known else "")
+def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
+    """Where it raised, or what only a case that fails runs, and how that is known; else where its function begins."""
+    begins = origin.places.get(_function(record))
+    place, at = record.line, "cases that hold do not run it"
+    if (raised := _RAISED_AT.search(record.reason or "")) is not None:
+        file, line = raised[1], int(raised[2])
+        known = (each.file for each in origin.places.values() if each.file.rpartition("/")[2] == file)
+        place, at = Place(next(known, file), line), "it raises there"
+    if place is None:
+        return begins, ""
+    return replace(place, name=begins.name if begins is not None and begins.file == place.file else ""), at
 
 
 def _function(record: Record) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from cemverify.catalogue import versions
 from cemverify.catalogue.index import largest
 from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.questions.saving import Saved
 
 
@@ -42,6 +43,7 @@ class Record:
         counterexample: the smallest case found, both sides, and the worst coordinate.
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
+        line: of its code, the first that the smallest case runs and no example that held; None if there is none.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
@@ -68,6 +70,7 @@ class Record:
     worst: Mapping[str, Any] | None = None
     part: str | None = None
     because: str | None = None
+    line: Place | None = None
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None

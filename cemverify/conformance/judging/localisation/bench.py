@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -144,6 +145,21 @@ def each_token(case: Case) -> Iterator[Case]:
 def at_zero(case: Case) -> Case:
     """The case at x = 0, where every score is 0."""
     return replace(case, x=torch.zeros_like(case.x))
+
+
+def with_logits(case: Case, size: float) -> Case:
+    """The case with states so large that the largest score, without bias and diagonal, has that size."""
+    factor = size / max(largest_logit(case), 1e-300)
+    if case.x is case.h or torch.equal(case.x, case.h):
+        both = case.h * math.sqrt(factor)
+        return replace(case, x=both, h=both)
+    return replace(case, x=case.x * factor)
+
+
+def largest_logit(case: Case) -> float:
+    """The size of the largest score of the first step, without bias and diagonal."""
+    queries, keys = (torch.einsum("krd,bjd->bkjr", case.weights[W], s) for W, s in (("W_Q", case.x), ("W_K", case.h)))
+    return float((queries @ keys.mT).abs().max()) / case.attention.tau
 
 
 def with_one_memory(case: Case) -> Case:
