@@ -28,7 +28,7 @@ from cemverify.conformance.judging.localisation.layers import localise_layer, lo
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.remembering import remembering
@@ -40,6 +40,8 @@ from cemverify.conformance.questions.saving import Saved, Values
 from cemverify.processes.time_limits import CoreBudget
 from cemverify.source.reach.summary import Reach, Trail
 
+# properties of calls whatever they answer: no wrong part of a formula explains why one is violated
+_NO_ANSWERS = ("/inputs-unchanged", "/settings-unchanged", "/settings", "/dtype")
 _CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
 _DRAWN = 8  # questions that are drawn to compare the lines that they run
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
@@ -164,7 +166,8 @@ def judge_property(
                 record = _advised(record, subject)
             elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
                 record = _explained(record, search, search.tally.found)
-                record = record if ran is None else replace(record, line=_line(search, search.tally.found, ran))
+                if ran is not None and search.may_explain():
+                    record = replace(record, line=_line(search, search.tally.found, ran))
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
@@ -319,7 +322,8 @@ def _explained(record: Record, search: PropertySearch, found: Violation) -> Reco
     """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
         part = _located(search, found) if search.may_explain() else None
-        if part is not None:
+        beside = search.property.family == "rejection" or search.property.id.endswith(_NO_ANSWERS)
+        if part is not None and (part.name == TWO_ANSWERS or not beside):
             record = replace(record, part=part.name, because=part.because)
     except (Exception, Lost) as error:  # what was found stands all the same
         record = replace(record, because=f"looking for the part failed: {words(error)}")
