@@ -18,6 +18,7 @@ from types import UnionType
 
 # The kinds of edits, the likely ones first.
 KINDS = (
+    "limit",
     "name",
     "key",
     "attribute",
@@ -71,7 +72,7 @@ _COMPARISONS = {
 }
 _TRANSPOSED = (".T", ".mT")
 _MOST_AXES = 4  # of an array whose axes are ordered otherwise
-_LARGE = 100  # numbers from which one may stand for infinity
+_LARGE = 100  # a number from which one may stand for infinity, and its inverse for zero
 _MOST_NAMES = 24  # names that may stand in place of another
 _REACH = 3  # lines before and after a loop that may belong into it
 
@@ -435,7 +436,7 @@ def _attributes(module: _Module, place: _Place) -> Iterator[Edit]:
         case ast.Attribute(value, "data"):
             yield module.put("attribute", node, module.source(value))
         case ast.Attribute(ast.Call(func=ast.Attribute(attr="finfo")), "min"):
-            yield module.put("attribute", node, 'float("-inf")')
+            yield module.put("limit", node, 'float("-inf")')
         case ast.Call(func=ast.Name("Parameter") | ast.Attribute(attr="Parameter"), args=[tied]):
             while (inner := _untied(tied)) is not None:
                 tied = inner
@@ -538,7 +539,9 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
         others = [-signed, 0.0, 1.0, 0.5, 2.0, 2 * signed, signed / 2, *([1 / signed] if signed else ())]
         others += [signed * 10, signed / 10, signed + 1, signed - 1]
     if abs(value) >= _LARGE:
-        yield module.put("constant", whole, f'float("{"-" * (signed < 0)}inf")')
+        yield module.put("limit", whole, f'float("{"-" * (signed < 0)}inf")')
+    elif 0 < abs(value) <= 1 / _LARGE:
+        yield module.put("limit", whole, "0.0")
     for other in dict.fromkeys(others):
         if other != signed:
             text = repr(other)

@@ -89,6 +89,14 @@ def _of(found: Results) -> tuple[str, str]:
             energy_layer(update=lambda x, m: m - x, energy=_curved, dim=3),
             *("gradient/layer/energy", "not a gradient", "descends, but is not a gradient step"),
         ),
+        (
+            _layer(
+                lambda x, m: (
+                    (m - x) * (m - x).norm(dim=-1, keepdim=True) / ((m - x).norm(dim=-1, keepdim=True) + 1e-6)
+                )
+            ),
+            *("gradient/layer/energy", "not a gradient", "descends, but is not a gradient step"),
+        ),
         (_reader(0.0), "structure/layer/mask", "mask", "a mask multiplies the logits"),
         (_deaf, "structure/layer/mask", "mask", "it is not used"),
         (
@@ -102,7 +110,7 @@ def _of(found: Results) -> tuple[str, str]:
             *("training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
         ),
     ],
-    ids=["bias", "sign", "uphill", "not a gradient", "mask of zeros", "mask unused", "untied"],
+    ids=["bias", "sign", "uphill", "not a gradient", "epsilon", "mask of zeros", "mask unused", "untied"],
 )
 def test_an_energy_layers_mistake_is_named(layer: EnergyLayer, asked: str, name: str, because: str) -> None:
     found = check_implementation(layer, properties=[asked], examples=12)
