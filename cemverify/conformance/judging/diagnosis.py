@@ -46,6 +46,16 @@ class Cause:
         return self.records[0]
 
     @property
+    def where(self) -> str:
+        """The line, if one is known; else the function that was called, which need not be where the mistake is."""
+        if self.place is None:
+            return ""
+        named = self.place.name
+        if named and not self.at:
+            return f"in {named} ({self.place})"
+        return f"at: {self.place}{f', in {named}' * bool(named)}{f' ({self.at})' * bool(self.at)}"
+
+    @property
     def may_be_mended(self) -> bool:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
 from cemverify.conformance.judging.telling import facts_of, found, number, size
 from cemverify.conformance.judging.verdicts import Record
@@ -94,19 +93,12 @@ def _cause_as_json(cause: Cause) -> dict[str, Any]:
 def _of(cause: Cause) -> Iterator[str]:
     if cause.because:
         yield cause.because
-    if cause.place is not None:
-        yield _where(cause, cause.place)
+    if cause.where:
+        yield cause.where
     if cause.edit is not None:
         yield f"suggested edit, {cause.edit.place}:"
         yield from (f"  - {line}" for line in cause.edit.before.splitlines())
         yield from (f"  + {line}" for line in cause.edit.after.splitlines())
-
-
-def _where(cause: Cause, place: Place) -> str:
-    """The line, if one is known; else the function that was called, which need not be where the mistake is."""
-    if not cause.at and place.name:
-        return f"in {place.name} ({place})"
-    return f"at: {place}{f', in {place.name}' * bool(place.name)}{f' ({cause.at})' * bool(cause.at)}"
 
 
 def _case(record: Record) -> Iterator[str]:
