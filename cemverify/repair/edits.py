@@ -13,10 +13,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, permutations
+from types import UnionType
 
 # The kinds of edits, the likely ones first.
 KINDS = (
+    "limit",
     "name",
     "key",
     "attribute",
@@ -27,6 +29,7 @@ KINDS = (
     "argument",
     "function",
     "transpose",
+    "layout",
     "factor",
     "condition",
     "line",
@@ -68,6 +71,8 @@ _COMPARISONS = {
     ast.NotEq: "!=",
 }
 _TRANSPOSED = (".T", ".mT")
+_MOST_AXES = 4  # of an array whose axes are ordered otherwise
+_LARGE = 100  # a number from which one may stand for infinity, and its inverse for zero
 _MOST_NAMES = 24  # names that may stand in place of another
 _REACH = 3  # lines before and after a loop that may belong into it
 
@@ -197,6 +202,9 @@ class _Module:
             if lines is None or _touches(place.statement, lines):
                 for make in _EXPRESSIONS:
                     yield from make(self, place)
+        for function in ast.walk(self.tree):
+            if isinstance(function, ast.FunctionDef) and (lines is None or _reaches(function, lines)):
+                yield from _halves(self, function)
         for body in self.bodies():
             yield from _lines(self, body, lines)
         for place in self.constants():
@@ -210,30 +218,20 @@ class _Module:
 
     def place(self, node: ast.expr) -> _Place | None:
         """Where an expression stands; None if it is not in a function's statements or is to be left alone."""
-        if not hasattr(node, "lineno"):
-            return None
-        parent = self.inside[node]
         statement: ast.stmt | None = None
+        function: ast.AST | None = None
         around: ast.AST = node
-        while around in self.inside:
+        while around in self.inside and hasattr(node, "lineno"):
             upper = self.inside[around]
-            if _left_alone(around, upper):
+            if function is None and _left_alone(around, upper):
                 return None
-            if isinstance(around, ast.stmt) and statement is None:
+            if statement is None and isinstance(around, ast.stmt):
                 statement = around
-            if isinstance(upper, ast.FunctionDef | ast.Lambda) and around is not upper.args:
-                if statement is None and isinstance(upper, ast.Lambda):
-                    return self._in_lambda(node, parent, upper)
-                return None if statement is None else _Place(node, parent, statement, upper)
+            if function is None and isinstance(upper, ast.FunctionDef | ast.Lambda) and around is not upper.args:
+                function = upper
+            if statement is not None and function is not None:
+                return _Place(node, self.inside[node], statement, function)
             around = upper
-        return None
-
-    def _in_lambda(self, node: ast.expr, parent: ast.AST, function: ast.Lambda) -> _Place | None:
-        around: ast.AST = function
-        while around in self.inside:
-            if isinstance(around, ast.stmt):
-                return _Place(node, parent, around, function)
-            around = self.inside[around]
         return None
 
     def constants(self) -> Iterator[_Place]:
@@ -292,17 +290,28 @@ class _Module:
     @cached_property
     def imported(self) -> set[str]:
         """The names that imports bind."""
-        return {
-            alias.asname or alias.name.partition(".")[0]
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for alias in node.names
-        }
+        return self._bound_by(ast.Import | ast.ImportFrom)
+
+    @cached_property
+    def modules(self) -> set[str]:
+        """The names of imported modules."""
+        return self._bound_by(ast.Import)
+
+    def _bound_by(self, kind: type[ast.Import] | UnionType) -> set[str]:
+        found = (alias for node in ast.walk(self.tree) if isinstance(node, kind) for alias in node.names)
+        return {alias.asname or alias.name.partition(".")[0] for alias in found}
 
     @cached_property
     def functions(self) -> list[str]:
         """The functions that the module defines."""
         return [node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        """The names that the module gives to numbers."""
+        named = [s for s in self.tree.body if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)]
+        numbers = [s for s in named if type(getattr(s.value, "value", None)) in (int, float)]
+        return [target.id for s in numbers for target in s.targets if isinstance(target, ast.Name)]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -336,16 +345,6 @@ class _Module:
                     found.setdefault(node.value.id, set()).add(node.attr)
         return {name: sorted(attributes) for name, attributes in found.items()}
 
-    @cached_property
-    def modules(self) -> set[str]:
-        """The names of imported modules."""
-        return {
-            alias.asname or alias.name.partition(".")[0]
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        }
-
 
 _NOWHERE = ast.parse("lambda: 0", mode="eval").body
 
@@ -364,6 +363,10 @@ def _left_alone(node: ast.AST, parent: ast.AST) -> bool:
         case ast.Expr(value=ast.Constant(str())):
             return True
     return False
+
+
+def _reaches(function: ast.FunctionDef, lines: Collection[int]) -> bool:
+    return any(function.lineno <= line <= (function.end_lineno or 0) for line in lines)
 
 
 def _touches(statement: ast.stmt, lines: Collection[int]) -> bool:
@@ -427,12 +430,30 @@ def _keys(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 def _attributes(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Another attribute of the same object; `.data`, which ties no gradient; the least number for minus infinity."""
     node = place.node
+    match node:
+        case ast.Attribute(value, "data"):
+            yield module.put("attribute", node, module.source(value))
+        case ast.Attribute(ast.Call(func=ast.Attribute(attr="finfo")), "min"):
+            yield module.put("limit", node, 'float("-inf")')
+        case ast.Call(func=ast.Name("Parameter") | ast.Attribute(attr="Parameter"), args=[tied]):
+            while (inner := _untied(tied)) is not None:
+                tied = inner
+                yield module.put("attribute", node, module.source(tied))
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         _, b = module.span(node)
         called = isinstance(place.parent, ast.Call) and place.parent.func is node
         for other in (module.methods if called else module.attributes).get(node.value.id, ()):
             yield module.edit("attribute", (b - len(node.attr.encode()), b, other))
+
+
+def _untied(node: ast.expr) -> ast.expr | None:
+    """What an expression is a copy of that no gradient reaches; None if it is no such copy."""
+    match node:
+        case ast.Attribute(value, "data") | ast.Call(func=ast.Attribute(value, "detach" | "clone"), args=[]):
+            return value
+    return None
 
 
 def _operators(module: _Module, place: _Place) -> Iterator[Edit]:
@@ -517,6 +538,10 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
     else:
         others = [-signed, 0.0, 1.0, 0.5, 2.0, 2 * signed, signed / 2, *([1 / signed] if signed else ())]
         others += [signed * 10, signed / 10, signed + 1, signed - 1]
+    if abs(value) >= _LARGE:
+        yield module.put("limit", whole, f'float("{"-" * (signed < 0)}inf")')
+    elif 0 < abs(value) <= 1 / _LARGE:
+        yield module.put("limit", whole, "0.0")
     for other in dict.fromkeys(others):
         if other != signed:
             text = repr(other)
@@ -632,6 +657,95 @@ def _transposes(module: _Module, place: _Place) -> Iterator[Edit]:
                         yield module.put("transpose", side, f"{_bracketed(module, side)}{suffix}")
 
 
+def _repeats(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Copies one after the other where each number is repeated, or the other way round."""
+    node = place.node
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return
+    of_module = _names_a_module(module, node.func.value)  # np.tile(x, ...), or x.tile(...)
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    array, *more = (given or [node]) if of_module else [node.func.value, *given]
+    library = module.source(node.func.value) if of_module else "torch"
+    texts = [module.source(one) for one in (more[0].elts if more and isinstance(more[0], ast.Tuple) else more)]
+    each, x = "repeat_interleave" if library == "torch" else "repeat", module.source(array)
+    if node.func.attr == each and len(texts) == 2 and texts[1].lstrip("-").isdigit():
+        axis = int(texts[1])
+        for axes in range(axis + 1, _MOST_AXES + 1) if axis >= 0 else (-axis,):
+            times = ["1"] * axes
+            times[axis] = texts[0]
+            yield module.put("layout", node, f"{library}.tile({x}, [{', '.join(times)}])")
+    elif node.func.attr in ("repeat", "tile"):
+        for i, times_ in enumerate(texts):
+            if times_ != "1":
+                yield module.put("layout", node, f"{library}.{each}({x}, {times_}, {i - len(texts)})")
+
+
+def _axes(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Axes in another order: those that are permuted, and those into which numbers are laid out."""
+    match place.node:
+        case ast.Call(func=ast.Attribute(attr="permute" | "transpose"), args=axes) if 2 < len(axes) <= _MOST_AXES:
+            for order in permutations(axes):
+                yield module.edit(
+                    "layout", *((*module.span(a), module.source(b)) for a, b in zip(axes, order, strict=True))
+                )
+        case ast.Call(func=ast.Attribute(attr="reshape" | "view") as method, args=[_, _, *_] as axes):
+            (_, before), (_, end) = module.span(method.value), module.span(place.node)
+            for i, (a, b) in enumerate(pairwise(axes)):
+                swaps = (*module.span(a), module.source(b)), (*module.span(b), module.source(a))
+                yield module.edit("layout", *swaps, (end, end, f".swapaxes({i}, {i + 1})"))
+                yield module.edit("layout", (before, before, f".swapaxes({i}, {i + 1})"))
+        case ast.Call(
+            func=ast.Attribute(
+                ast.Call(func=ast.Attribute(attr="reshape" | "view")) as inner, "transpose" | "swapaxes"
+            ),
+            args=[ast.Constant(int() as i), ast.Constant(int() as j)],
+        ) if max(i, j) < len(inner.args):
+            a, b = inner.args[i], inner.args[j]
+            swaps = (*module.span(a), module.source(b)), (*module.span(b), module.source(a))
+            yield module.edit("layout", *swaps, (module.span(inner)[1], module.span(place.node)[1], ""))
+
+
+def _halves(module: _Module, function: ast.FunctionDef) -> Iterator[Edit]:
+    """Numbers in pairs where they are in halves, or the other way round, as of rotary positions."""
+    cut: list[tuple[int, int, str]] = []
+    joined: list[tuple[int, int, str]] = []
+    whole = ""
+    for node in ast.walk(function):
+        match node:
+            case ast.Subscript(value, ast.Tuple([*_, ast.Slice() as last])):
+                middle = f"{module.source(value)}.shape[-1] // 2"
+                match [module.source(end) if end else "" for end in (last.lower, last.upper, last.step)]:
+                    case ["" | "0", "", "2"]:
+                        new = f": {middle}"
+                    case ["1", "", "2"]:
+                        new = f"{middle} :"
+                    case ["" | "0", upper, ""] if "2" in upper:
+                        new = "::2"
+                    case [lower, "", ""] if "2" in lower:
+                        new = "1::2"
+                    case _:
+                        continue
+                whole = module.source(value)
+                cut.append((*module.span(last), new))
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(func=ast.Attribute(ast.Call(func=ast.Attribute(library, "stack") as stack) as inner)):
+                after, word = module.span(inner)[1], "cat" if module.source(library) == "torch" else "concatenate"
+                joined += [
+                    (module.span(library)[1], module.span(stack)[1], f".{word}"),
+                    (after, module.span(node)[1], ""),
+                ]
+            case ast.Call(func=ast.Attribute(library, "cat" | "concat" | "concatenate") as joins):
+                end = module.span(node)[1]
+                joined += [
+                    (module.span(library)[1], module.span(joins)[1], ".stack"),
+                    (end, end, f".reshape({whole}.shape)"),
+                ]
+    for changes in (cut, joined, [*cut, *joined]):
+        if cut and changes:
+            yield module.edit("layout", *changes)
+
+
 def _bracketed(module: _Module, node: ast.expr) -> str:
     text = module.source(node)
     return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
@@ -657,9 +771,8 @@ def _factors(module: _Module, place: _Place) -> Iterator[Edit]:
         for attribute in attributes
         if attribute in module.vocabulary.attributes.get(name, ()) or name not in module.vocabulary.attributes
     ]
-    text = module.source(node)
-    inner = text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
-    for factor in (*scalars[:12], "2", "0.5"):
+    inner = _bracketed(module, node)
+    for factor in (*scalars[:12], *module.numbers, "2", "0.5"):
         yield module.put("factor", node, f"({factor} * {inner})")
         if factor not in ("2", "0.5"):
             yield module.put("factor", node, f"({inner} / {factor})")
@@ -698,6 +811,8 @@ _EXPRESSIONS: Sequence[Callable[[_Module, _Place], Iterator[Edit]]] = (
     _arguments,
     _functions,
     _transposes,
+    _repeats,
+    _axes,
     _factors,
     _conditions,
     _terms,
@@ -718,18 +833,18 @@ def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None)
             if len(body) > 1:
                 yield _without(module, statement)
             if i + 1 < len(body) and isinstance(body[i + 1], ast.Assign | ast.AugAssign):
-                yield _moved(module, statement, after=body[i + 1], like=body[i + 1])
+                yield _moved(module, statement, _block(module, body[i + 1])[1], body[i + 1])
         if isinstance(statement, ast.For | ast.While):
+            begins, ends = _block(module, statement)
+            first, last = statement.body[0], statement.body[-1]
             inner = [s for s in statement.body if isinstance(s, ast.Assign | ast.AugAssign | ast.If)]
-            if inner and len(statement.body) > 1:
-                yield _moved(module, inner[0], before=statement, like=statement)
-                yield _moved(module, inner[-1], after=statement, like=statement)
-            for outer in body[max(0, i - _REACH) : i]:
+            if inner and first is not last:
+                yield _moved(module, inner[0], begins, statement)
+                yield _moved(module, inner[-1], ends, statement)
+            for outer in body[max(0, i - _REACH) : i + 1 + _REACH]:
                 if isinstance(outer, ast.Assign | ast.AugAssign | ast.If):
-                    yield _moved(module, outer, before=statement.body[0], like=statement.body[0])
-            for outer in body[i + 1 : i + 1 + _REACH]:
-                if isinstance(outer, ast.Assign | ast.AugAssign | ast.If):
-                    yield _moved(module, outer, after=statement.body[-1], like=statement.body[-1])
+                    earlier = outer.lineno < statement.lineno
+                    yield _moved(module, outer, _block(module, first)[0] if earlier else ends, first)
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -755,26 +870,14 @@ def _without(module: _Module, statement: ast.stmt) -> Edit:
     return module.edit("line", (*_block(module, statement), ""))
 
 
-def _moved(
-    module: _Module,
-    statement: ast.stmt,
-    *,
-    like: ast.stmt,
-    before: ast.stmt | None = None,
-    after: ast.stmt | None = None,
-) -> Edit:
-    """A statement's lines before or after another statement, indented like a third."""
+def _moved(module: _Module, statement: ast.stmt, at: int, like: ast.stmt) -> Edit:
+    """A statement's lines at another place, indented like another statement."""
     a, b = _block(module, statement)
     text = module.encoded[a:b].decode()
     if not text.endswith("\n"):
         text += "\n"
     shift = like.col_offset - statement.col_offset
     shifted = "".join(_indented(line, shift) for line in text.splitlines(keepends=True))
-    if before is not None:
-        at = _block(module, before)[0]
-    else:
-        assert after is not None
-        at = _block(module, after)[1]
     return module.edit("line", (a, b, ""), (at, at, shifted))
 
 

@@ -264,9 +264,8 @@ class _Bench:
     def _run(
         self, property_: Property, question: Any, files: Mapping[str, str], modules: Sequence[str]
     ) -> dict[str, set[int]]:
-        """The lines of each of these files that a question runs, by its path."""
+        """The lines of each of these files that a question runs, or that make what it asks, by its path."""
         forget(modules)  # what was traced and compiled for this question would not run again
-        subject = load(self.task.name)
         found: dict[str, set[int]] = {}
 
         def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
@@ -279,6 +278,7 @@ class _Bench:
 
         sys.settrace(trace)
         try:
+            subject = load(self.task.name)
             _asked(subject, property_, question, self.task)
         finally:
             sys.settrace(None)

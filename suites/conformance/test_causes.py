@@ -89,6 +89,14 @@ def _of(found: Results) -> tuple[str, str]:
             energy_layer(update=lambda x, m: m - x, energy=_curved, dim=3),
             *("gradient/layer/energy", "not a gradient", "descends, but is not a gradient step"),
         ),
+        (
+            _layer(
+                lambda x, m: (
+                    (m - x) * (m - x).norm(dim=-1, keepdim=True) / ((m - x).norm(dim=-1, keepdim=True) + 1e-6)
+                )
+            ),
+            *("gradient/layer/energy", "not a gradient", "descends, but is not a gradient step"),
+        ),
         (_reader(0.0), "structure/layer/mask", "mask", "a mask multiplies the logits"),
         (_deaf, "structure/layer/mask", "mask", "it is not used"),
         (
@@ -102,7 +110,7 @@ def _of(found: Results) -> tuple[str, str]:
             *("training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
         ),
     ],
-    ids=["bias", "sign", "uphill", "not a gradient", "mask of zeros", "mask unused", "untied"],
+    ids=["bias", "sign", "uphill", "not a gradient", "epsilon", "mask of zeros", "mask unused", "untied"],
 )
 def test_an_energy_layers_mistake_is_named(layer: EnergyLayer, asked: str, name: str, because: str) -> None:
     found = check_implementation(layer, properties=[asked], examples=12)
@@ -180,3 +188,55 @@ def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
     if record.cause == "raised":
         assert record.part is None
         assert "use reshape" in str(record.reason)
+
+
+class _Normed(torch.nn.Module):
+    """Patterns over their largest singular value, by a power iteration that goes on in eval mode, too."""
+
+    u: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        sides, _, V = torch.linalg.svd(W)
+        self.W = torch.nn.Parameter(sides @ torch.diag(torch.tensor([1.0, 0.999, 0.5], dtype=torch.float64)) @ V)
+        self.register_buffer("u", sides[:, 0] + 3e-4 * sides[:, 1])
+
+    def normed(self) -> Tensor:
+        with torch.no_grad():
+            v = F.normalize(self.W.T @ self.u, dim=0)
+            self.u.copy_(F.normalize(self.W @ v, dim=0))
+        return self.W / (self.u @ self.W @ v)
+
+    def energy(self, x: Tensor) -> Tensor:
+        return -F.softplus(x @ self.normed().T, threshold=40).sum(-1)
+
+    def update(self, x: Tensor) -> Tensor:
+        normed = self.normed()
+        return torch.sigmoid(x @ normed.T) @ normed
+
+
+def test_a_buffer_that_moves_with_each_call_is_told_and_named() -> None:
+    normed = _Normed().eval()
+    layer = energy_layer(update=normed.update, energy=normed.energy, state=("J", 3), memory=None)
+    found = check_implementation(layer, properties=["gradient/layer/energy", "structure/layer/inputs-unchanged"])
+    assert _of(found)[0] == "one call has two answers"
+    assert "no buffer may move with a call" in _of(found)[1]
+    assert "it changed its module's u" in str(
+        {record.id: record for record in found}["structure/layer/inputs-unchanged"].reason
+    )
+
+
+def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
+    class Cached(torch.nn.Module):
+        table: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.empty(0), persistent=False)
+
+        def forward(self, x: Tensor, m: Tensor) -> Tensor:
+            self.table = torch.arange(x.shape[1])
+            return m - x
+
+    found = check_implementation(_layer(Cached()), properties=["structure/layer/inputs-unchanged"], examples=12)
+    assert [record.verdict for record in found] == ["holds"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from cemverify import check_implementation
+from cemverify.cli import main
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import Edit, RunFinished
@@ -92,6 +95,46 @@ def test_a_cause_is_where_its_function_begins() -> None:
         assert found.causes[0].place.line == line
 
 
+def test_the_line_that_only_a_failing_case_runs_is_named_and_else_the_function() -> None:
+    record = violated("gradient/attention/a", "mask")
+    for each, where in (
+        (record, "in attention (pkg/mine.py:6)"),
+        (replace(record, line=Place("pkg/mine.py", 9)),
+         "at: pkg/mine.py:9, in attention (cases that hold do not run it)"),
+        (replace(record, part=None, cause="raised", reason="it raised KeyError: 1 (mine.py, line 8)"),
+         "at: pkg/mine.py:8, in attention (it raises there)"),
+    ):  # fmt: skip
+        found = diagnose(run(each))
+        assert found is not None
+        assert where in report(found).splitlines()[1 + bool(each.part)].strip()
+
+
+BRANCH = """\
+from cemverify import energy_layer
+
+
+def update(x, y):
+    step = y - x
+    if x.shape[1] > 2:
+        step = 1.01 * step
+    return step
+
+
+mine = energy_layer(update=update, energy=lambda x, y: ((x - y) ** 2).sum(-1) / 2, dim=3)
+"""
+
+
+def test_a_branch_that_is_wrong_is_named_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "branching.py").write_text(BRANCH)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    assert main(["check", "branching:mine", "--properties", "gradient/layer/energy", "--workers", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "at: branching.py:7, in update (cases that hold do not run it)" in " ".join(out.split())
+
+
 def test_accepted_violations_need_no_diagnosis() -> None:
     assert diagnose(run(holding("a/b/c"), replace(violated("a/b/d"), known="a ticket"))) is None
 
@@ -121,7 +164,7 @@ def test_readmes_mistake_is_told_on_one_screen_of_80_columns() -> None:
     said = "\n".join(lines)
     assert "by one cause: output projection" in said or "one cause: output projection" in said
     assert "W_K where W_Q belongs" in said
-    assert "at: suites/conformance/test_relations.py:" in said
+    assert re.search(r"in \w+ \(suites/conformance/test_relations.py:\d+\)", said)
     assert "again: cemverify check" in said
 
 

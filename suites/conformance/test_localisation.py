@@ -39,6 +39,9 @@ WRONG: Mapping[str, tuple[str, ...]] = {
     "oldest-token-hidden": ("mask",),
     "own-key-twice": ("attention weights", "mask"),
     "negated-scores": ("score",),
+    "clipped-logits": ("size of the logits",),
+    "capped-logits": ("score",),
+    "softmax-without-shift": ("size of the logits",),
     "transposed-score-matrix": ("score",),
     "keys-normalised": ("score",),
     "queries-from-the-memory": ("score",),
@@ -85,7 +88,7 @@ WRONG: Mapping[str, tuple[str, ...]] = {
     "mean-energy": ("stated energy",),
     "energy-without-constant": ("stated energy",),
     "always-float32": ("dtype", "precision"),
-    "counts-its-calls": (),
+    "counts-its-calls": ("one call has two answers",),
     "edits-its-input": (),
     "unnormalised-softmax": ("softmax", "attention weights"),
     "softmax-over-heads": ("softmax", "attention weights"),
@@ -171,6 +174,28 @@ def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
     (record,) = check_implementation(mine, properties=["gradient/attention/plain"], examples=12)
     assert record.part == "precision"
     assert "softmax(..., dtype=torch.float32)" in str(record.because)
+
+
+def _from_a_finite_maximum(x: Any, h: Any, weights: Any, config: Any) -> Any:
+    """As an online softmax whose running maximum starts at -20."""
+    W_Q, W_K = weights["W_Q"], weights["W_K"]
+    keys = torch.einsum("bjd,krd->bkjr", h, W_K)
+    later = torch.ones(h.shape[1], h.shape[1], dtype=torch.bool).triu(1)
+    for _ in range(config.steps):
+        scores = torch.einsum("bjd,krd->bkjr", x, W_Q) @ keys.mT / config.tau
+        scores = scores.masked_fill(later, -torch.inf)
+        terms = torch.exp(scores - scores.amax(-1, keepdim=True).clamp_min(-20.0))
+        weight = terms / terms.sum(-1, keepdim=True).clamp_min(1e-300)
+        x = x + config.step_size * torch.einsum("bkjr,krd->bjd", weight @ keys, W_Q)
+    return x
+
+
+@pytest.mark.parametrize("asked", ["gradient/attention/any-options", "recursion/attention/equals-descent"])
+def test_large_logits_are_to_blame_and_no_option_that_makes_them_large(asked: str) -> None:
+    bare = ("diagonal", "position", "preconditioner", "norm", "validation")
+    mine = implementation(attention=_from_a_finite_maximum, not_offered=bare)
+    (record,) = check_implementation(mine, properties=[asked])
+    assert record.part == "size of the logits"
 
 
 def test_heads_that_do_not_fit_a_module_are_told_what_to_declare() -> None:

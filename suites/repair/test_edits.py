@@ -131,6 +131,50 @@ def test_a_layer_of_a_module_is_taken_for_another() -> None:
     assert text.replace("self.down", "self.up") in {edit.applied(text) for edit in edits(text)}
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("k.repeat(1, G, 1, 1)", "torch.repeat_interleave(k, G, -3)"),
+        ("np.tile(k, (1, G, 1))", "np.repeat(k, G, -2)"),
+        ("k.repeat_interleave(G, dim=-2)", "torch.tile(k, [G, 1])"),
+        ("np.repeat(k, G, axis=1)", "np.tile(k, [1, G, 1])"),
+        ("k.reshape(B, K, J, -1)", "k.reshape(B, J, K, -1).swapaxes(1, 2)"),
+        ("k.view(B, J, K, R).transpose(1, 2)", "k.view(B, K, J, R)"),
+        ("k.reshape(B, J, -1)", "k.swapaxes(1, 2).reshape(B, J, -1)"),
+        ("k.permute(0, 3, 2, 1)", "k.permute(0, 2, 1, 3)"),
+        ("(k[..., ::2], k[..., 1::2])", "(k[..., : k.shape[-1] // 2], k[..., k.shape[-1] // 2 :])"),
+        ("(k[..., :R // 2], k[..., R // 2:])", "(k[..., ::2], k[..., 1::2])"),
+        ("F.linear(k, W.data.T)", "F.linear(k, W.T)"),
+        ("nn.Parameter(W.detach().clone())", "W"),
+        ("k.masked_fill(later, -5e4)", 'k.masked_fill(later, float("-inf"))'),
+        ("k.masked_fill(later, torch.finfo(k.dtype).min)", 'k.masked_fill(later, float("-inf"))'),
+        ("k + 1e-6", "k + 0.0"),
+        ("torch.eye(3) + A", "torch.eye(3) + (ETA * A)"),
+        ("torch.rand() + k", "torch.rand() - k"),
+    ],
+)
+def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:
+    text = "import numpy as np\nimport torch\n\nETA = 0.5\n\n\ndef f(k, W, A, G, B, K, J, R, later):\n    return {}\n"
+    found = {normal(edit.applied(text.format(wrong))) for edit in edits(text.format(wrong))}
+    assert normal(text.format(right)) in found
+
+
+def test_pairs_that_are_stacked_are_halves_that_are_joined() -> None:
+    text = """\
+import torch
+
+
+def f(z, cos, sin):
+    a, b = z[..., ::2], z[..., 1::2]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+"""
+    halves = text.replace("::2]", ": z.shape[-1] // 2]", 1).replace("1::2]", "z.shape[-1] // 2 :]")
+    halves = halves.replace("stack", "cat").replace(".flatten(-2)", "")
+    pairs = text.replace("flatten(-2)", "reshape(z.shape)")
+    assert normal(halves) in {normal(edit.applied(text)) for edit in edits(text)}
+    assert normal(pairs) in {normal(edit.applied(halves)) for edit in edits(halves)}
+
+
 def test_only_statements_with_one_of_the_lines_are_edited() -> None:
     line = 1 + RIGHT.splitlines().index('    keys = np.einsum("krd,bjd->bkjr", W_K, h)')
     assert {edit.line for edit in edits(RIGHT, WORDS, {line}) if edit.kind not in ("line", "constant")} == {line}

@@ -155,6 +155,7 @@ optimiser does. A buffer that is used again must not be what an earlier call ret
 Nothing that anybody else can see:
 
 * Its arguments: the values, layout and flags of all arrays, the mapping of weights, and the configuration.
+* What a checkpoint holds of a torch module in eval mode. A buffer may be a cache if it is not persistent, or grows.
 * Settings of the process: each of those listed here.
 * Random state. A call may *draw* from the global generators of torch, NumPy and Python, as building an `nn.Module`
   does. It must not seed them, because what somebody draws afterwards must depend on what was drawn before.

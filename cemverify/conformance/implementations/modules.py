@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from cemverify.conformance.implementations.contract import Implementation, implementation
+from cemverify.conformance.implementations.faults import is_library
 from cemverify.conformance.implementations.features import WEIGHTS
 
 Build = Callable[[Any], nn.Module]
@@ -108,3 +114,85 @@ def load_weights(
             f"the module's parameters {', '.join(sorted(idle))} get no weight and would keep their random values: "
             "name them in names=, or in free= if the module sets them itself"
         )
+
+
+@contextmanager
+def in_eval_mode(functions: Iterable[Any], parameters: Mapping[str, Any]) -> Iterator[Callable[[], list[str]]]:
+    """A context in which modules are in eval mode: those behind functions, and any other when it is called.
+
+    It gives what tells, as phrases, which of these parameters, and of what a checkpoint holds of the modules, has
+    other numbers than before. A module that is called may be one into which parameters are put for the call, so it is
+    compared as it is left. A buffer that got another shape is a cache that grew.
+    """
+    modes: dict[nn.Module, bool] = {}
+    held = list(_modules_behind(functions))
+    called: dict[nn.Module, dict[str, Tensor]] = {}  # the outermost one that is being called
+    changed: list[str] = []
+
+    def evaluating(module: nn.Module) -> None:
+        for part in module.modules():
+            modes.setdefault(part, part.training)
+            part.training = False
+
+    def entered(module: nn.Module, _: Any) -> None:
+        if not called and not torch.compiler.is_compiling():  # a trace is no call
+            evaluating(module)
+            called[module] = _copied(module.state_dict())
+
+    def left(module: nn.Module, _: Any, __: Any) -> None:
+        if not torch.compiler.is_compiling() and (before := called.pop(module, None)) is not None:
+            changed.extend(_other(module.state_dict(), before))
+
+    for module in held:
+        evaluating(module)
+    states = [_copied(module.state_dict()) for module in held]
+    given = _copied(parameters)
+    hooks = register_module_forward_pre_hook(entered), register_module_forward_hook(left, always_call=True)
+
+    def names() -> list[str]:
+        found = [name for module, was in zip(held, states, strict=True) for name in _other(module.state_dict(), was)]
+        parts = [f"its module's {name}" for name in dict.fromkeys([*changed, *found])]
+        return [*parts, *(f"the parameter {name}" for name in _other(parameters, given))]
+
+    try:
+        yield names
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part, training in modes.items():
+            part.training = training
+
+
+def _copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Copies of the tensors whose numbers can be compared."""
+    held = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
+    plain = {name: v for name, v in held.items() if v.layout == torch.strided and not (v.is_meta or v.is_quantized)}
+    return {name: value.detach().clone() for name, value in plain.items()}
+
+
+def _other(now: Mapping[str, Any], was: Mapping[str, Tensor]) -> Iterator[str]:
+    """The names of tensors that have other numbers than they had."""
+    for name, before in was.items():
+        after = now.get(name, before)
+        if after.shape == before.shape and not torch.equal(after.nan_to_num(), before.nan_to_num()):
+            yield name
+
+
+def _modules_behind(functions: Iterable[Any]) -> Iterator[nn.Module]:
+    """The modules that functions are methods of, close over, or read by a global name."""
+    queue, seen = list(functions), set[int]()
+    while queue:
+        thing = queue.pop(0)
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, nn.Module):
+            yield thing
+        elif isinstance(thing, functools.partial):
+            queue += [thing.func, *thing.args, *thing.keywords.values()]
+        elif inspect.ismethod(thing):
+            queue += [thing.__self__, thing.__func__]
+        elif isinstance(thing, FunctionType) and not is_library(thing.__code__.co_filename):
+            with suppress(ValueError):  # a variable that is not set yet
+                variables = inspect.getclosurevars(thing)
+                queue += [*variables.nonlocals.values(), *variables.globals.values()]

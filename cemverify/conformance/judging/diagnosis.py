@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import Edit, RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, is_random, violations
+from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict, is_random, violations
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
-_RANDOM = "one call has two answers"
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
 
 
@@ -29,7 +28,8 @@ class Cause:
         name: of the wrong part, or what a call does; a phrase.
         because: the experiment that shows it, as a sentence; empty if the name says it.
         records: the violations that it explains, the most fundamental first.
-        place: where the function that was called is written, or where it raised.
+        place: where it raised, or the first line that the smallest case runs and nothing that held; else where the
+            function that was called begins. at: how such a line is known, as a phrase; empty if none is.
         edit: a change of the source that clears it, if one was looked for and found.
     """
 
@@ -37,6 +37,7 @@ class Cause:
     because: str
     records: Sequence[Record]
     place: Place | None = None
+    at: str = ""
     edit: Edit | None = None
 
     @property
@@ -45,10 +46,20 @@ class Cause:
         return self.records[0]
 
     @property
+    def where(self) -> str:
+        """The line, if one is known; else the function that was called, which need not be where the mistake is."""
+        if self.place is None:
+            return ""
+        named = self.place.name
+        if named and not self.at:
+            return f"in {named} ({self.place})"
+        return f"at: {self.place}{f', in {named}' * bool(named)}{f' ({self.at})' * bool(self.at)}"
+
+    @property
     def may_be_mended(self) -> bool:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
-        likely = self.name != _RANDOM and self.first.cause not in lost
+        likely = self.name != TWO_ANSWERS and self.first.cause not in lost
         return likely and self.edit is None and self.place is not None
 
 
@@ -113,8 +124,8 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
     """What records with one cause have in common; None if it may be the first cause that was found."""
-    if first == _RANDOM or is_random(record):
-        return _RANDOM
+    if first == TWO_ANSWERS or is_random(record):
+        return TWO_ANSWERS
     if record.part is not None:
         return "part", record.part
     if record.cause in {kind.cause for kind in Fault.__subclasses__()}:
@@ -124,26 +135,27 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
 
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     first = records[0]
-    place = _place(first, origin)
+    place, at = _place(first, origin)
     if is_random(first):
-        return Cause(_RANDOM, _EVAL, records, place)
+        return Cause(TWO_ANSWERS, first.because or _EVAL, records, place)
     if first.part is not None:
-        return Cause(first.part, first.because or "", records, place)
+        return Cause(first.part, first.because or "", records, place, at)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
-        return Cause(first.reason or first.cause or "", "", records, place)
-    return Cause(first.claim.removesuffix("."), first.reason or "", records, place)
+        return Cause(first.reason or first.cause or "", "", records, place, at)
+    return Cause(first.claim.removesuffix("."), first.reason or "", records, place, at)
 
 
-def _place(record: Record, origin: Origin) -> Place | None:
-    """Where it raised; otherwise where the function that its property asks begins."""
-    function = _function(record)
-    begins = origin.places.get(function)
-    raised = _RAISED_AT.search(record.reason or "")
-    if raised is None:
-        return begins
-    file, line = raised[1], int(raised[2])
-    known = next((at.file for at in origin.places.values() if at.file.rpartition("/")[2] == file), file)
-    return Place(known, line, begins.name if begins is not None and begins.file == known else "")
+def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
+    """Where it raised, or what only a case that fails runs, and how that is known; else where its function begins."""
+    begins = origin.places.get(_function(record))
+    place, at = record.line, "cases that hold do not run it"
+    if (raised := _RAISED_AT.search(record.reason or "")) is not None:
+        file, line = raised[1], int(raised[2])
+        known = (each.file for each in origin.places.values() if each.file.rpartition("/")[2] == file)
+        place, at = Place(next(known, file), line), "it raises there"
+    if place is None:
+        return begins, ""
+    return replace(place, name=begins.name if begins is not None and begins.file == place.file else ""), at
 
 
 def _function(record: Record) -> str:

@@ -17,7 +17,7 @@ from cemverify.conformance.implementations.contract import Kind, Subject, kind_o
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.conformance.implementations.origin import Origin, origin_of
+from cemverify.conformance.implementations.origin import Origin, Place, origin_of, shown
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort, Explaining
@@ -28,19 +28,22 @@ from cemverify.conformance.judging.localisation.layers import localise_layer, lo
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.remembering import remembering
-from cemverify.conformance.properties import Property, by_id
+from cemverify.conformance.properties import Asked, Property, by_id
 from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
 from cemverify.processes.time_limits import CoreBudget
-from cemverify.source.reach.summary import Reach
+from cemverify.source.reach.summary import Reach, Trail
 
+# properties of calls whatever they answer: no wrong part of a formula explains why one is violated
+_NO_ANSWERS = ("/inputs-unchanged", "/settings-unchanged", "/settings", "/dtype")
 _CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
+_DRAWN = 8  # questions that are drawn to compare the lines that they run
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
 
 
@@ -136,6 +139,7 @@ def judge_property(
     elsewhere: Elsewhere | None = None,
     aiming: Aiming | None = None,
     explaining: Explaining | None = None,
+    ran: Callable[[], Trail] | None = None,
 ) -> Record:
     """Searches for a counterexample to one property and returns the record.
 
@@ -143,6 +147,7 @@ def judge_property(
         explaining: the time that is left for a violation, of which it takes some; as much as it wants by default.
         elsewhere: the process in which the subject's functions are, if that is not this one.
         aiming: what is known of its code, if there are to be questions around the numbers in it.
+        ran: what ran of its code since this was last asked, if that is recorded call by call.
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
@@ -161,6 +166,8 @@ def judge_property(
                 record = _advised(record, subject)
             elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
                 record = _explained(record, search, search.tally.found)
+                if ran is not None and search.may_explain():
+                    record = replace(record, line=_line(search, search.tally.found, ran))
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
@@ -315,13 +322,37 @@ def _explained(record: Record, search: PropertySearch, found: Violation) -> Reco
     """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
         part = _located(search, found) if search.may_explain() else None
-        if part is not None:
+        beside = search.property.family == "rejection" or search.property.id.endswith(_NO_ANSWERS)
+        if part is not None and (part.name == TWO_ANSWERS or not beside):
             record = replace(record, part=part.name, because=part.because)
     except (Exception, Lost) as error:  # what was found stands all the same
         record = replace(record, because=f"looking for the part failed: {words(error)}")
     with suppress(Lost):
         record = replace(record, saved=recorded(search.caller, search.property, found.question))
     return record
+
+
+def _line(search: PropertySearch, found: Violation, ran: Callable[[], Trail]) -> Place | None:
+    """The first line of a file that the smallest case runs, and every other one that fails, and none that holds.
+
+    Those that hold must run others of the same file: without them nothing is known of its lines.
+    """
+    subject = search.caller.subject
+    asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+    drawn = (search.property.questions.scattered(asked, seed) for seed in range(_DRAWN))
+    trails: dict[bool, list[Trail]] = {True: [], False: []}
+    ran()
+    try:
+        for question in (found.question, *search.tally.latest, *(q for q in drawn if q is not None)):
+            trails[_fails(search.caller, search.property, question)].append(ran())
+    except (Exception, Lost):
+        return None
+    for path, lines in trails[True][0].lines.items() if trails[True] else ():
+        right = {line for trail in trails[False] for line in trail.lines.get(path, ())}
+        wrong = lines.intersection(*(trail.lines.get(path, ()) for trail in trails[True]))
+        if wrong & right and wrong - right:
+            return Place(shown(path), min(wrong - right))
+    return None
 
 
 def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None:

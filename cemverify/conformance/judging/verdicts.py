@@ -12,6 +12,7 @@ from typing import Any
 from cemverify.catalogue import versions
 from cemverify.catalogue.index import largest
 from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.questions.saving import Saved
 
 
@@ -42,6 +43,7 @@ class Record:
         counterexample: the smallest case found, both sides, and the worst coordinate.
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
+        line: of its code, the first that the smallest case runs and no example that held; None if there is none.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
@@ -68,6 +70,7 @@ class Record:
     worst: Mapping[str, Any] | None = None
     part: str | None = None
     because: str | None = None
+    line: Place | None = None
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None
@@ -159,13 +162,16 @@ def violations(records: Iterable[Record]) -> list[Record]:
         for record in records
         if record.verdict == Verdict.VIOLATED and record.known is None and not record.not_enforced
     ]
-    return sorted(found, key=lambda record: not is_random(record))
+    return sorted(found, key=lambda record: 2 * (not is_random(record)) or not record.id.endswith("/determinism"))
+
+
+TWO_ANSWERS = "one call has two answers"  # a part that is wrong, as no part of the formula is
 
 
 def is_random(record: Record) -> bool:
     """Whether a call was answered twice, differently."""
     answered = record.cause not in {kind.cause for kind in Fault.__subclasses__()}
-    return record.id.endswith("/determinism") and answered
+    return record.part == TWO_ANSWERS or (record.id.endswith("/determinism") and answered)
 
 
 def asked_up_to(records: Iterable[Record]) -> dict[str, int]:

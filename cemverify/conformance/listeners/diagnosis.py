@@ -93,8 +93,8 @@ def _cause_as_json(cause: Cause) -> dict[str, Any]:
 def _of(cause: Cause) -> Iterator[str]:
     if cause.because:
         yield cause.because
-    if cause.place is not None:
-        yield f"at: {cause.place}{f', in {cause.place.name}' if cause.place.name else ''}"
+    if cause.where:
+        yield cause.where
     if cause.edit is not None:
         yield f"suggested edit, {cause.edit.place}:"
         yield from (f"  - {line}" for line in cause.edit.before.splitlines())

@@ -57,7 +57,7 @@ from cemverify.processes.forkserver import OF_A_TERMINAL
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit
-from cemverify.source.reach.summary import Trail, trail_of
+from cemverify.source.reach.summary import Trail, joined, trail_of
 from cemverify.source.reading.code import Code, from_plain
 
 _ONE_CALL = Allowance()
@@ -384,11 +384,16 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
         property_.id, property_.claim, property_.source, Verdict.VIOLATED, stated_in=property_.stated_in
     )
     explaining = Explaining(wanted.explaining if isinstance(wanted, Wanted) else math.inf)
-    trail, aiming = None, Aiming(code, partial(respondent.reached, finished=False))
+    trail, aiming, trails = None, Aiming(code, partial(respondent.reached, finished=False)), list[Trail]()
+
+    def ran() -> Trail:
+        trails.append(respondent.reached(finished=True))
+        return trails[-1]
+
     try:
         if isinstance(wanted, Wanted):
-            numbers = aiming if code.numbers else None
-            record = judge_property(subject, property_, effort, respondent, numbers, explaining)
+            numbers, lines = aiming if code.numbers else None, ran if code.files and not code.traced else None
+            record = judge_property(subject, property_, effort, respondent, numbers, explaining, lines)
         else:
             question = requested(wanted.question)
             if parameters := requested(wanted.parameters):
@@ -398,7 +403,8 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
             record = replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
         if respondent.lost is None and effort.reads_code:
-            trail = respondent.reached(finished=True)
+            ran()
+            trail = joined(trails)
     except Lost as lost:
         record = replace(violated, cause=lost.cause, reason=lost.reason)
         if respondent.question is not None:

@@ -97,6 +97,33 @@ def edits_its_configuration(call: Call, *arguments: Any) -> Any:
     return found
 
 
+class _Counted(torch.nn.Module):
+    """A buffer that moves with each call, as one does that goes on with a power iteration."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, found: Any) -> Any:
+        self.calls += 1
+        return found
+
+
+COUNTED = _Counted()
+
+
+@ZOO.calls(
+    "A buffer of its module moves with each call, in eval mode too.",
+    "contract/attention/inputs-unchanged",
+    f"{_UNCHANGED}its module's calls*",
+    also=("contract/*/inputs-unchanged",),
+)
+def moves_its_buffer(call: Call, *arguments: Any) -> Any:
+    return COUNTED(call(*arguments))
+
+
 # --- what comes back ------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from cemverify.cem.layers import AttentionConfig, CEMAttention
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import Mutant, Zoo
+from cemverify.power.mutants.contract import COUNTED
 
 ZOO = Zoo("layers")
 
@@ -241,6 +242,9 @@ ZOO += [
     mutant("layer-noise-of-its-own", "Noise from the process's generator is added to the update.",
         "structure/layer/determinism", "second call = first call*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u + 1e-6 * torch.randn_like(u), f(x, *m))),
+    mutant("layer-moves-its-buffer", "A buffer of its module moves with each call, in eval mode too.",
+        "structure/layer/inputs-unchanged", "nothing else changes, but it changed its module's calls*",
+        needs=("torch",), answer=lambda f, x, *m: COUNTED(f(x, *m))),
 ]  # fmt: skip
 
 

@@ -21,6 +21,18 @@ class Trail:
     problem: str = ""
 
 
+def joined(trails: Iterable[Trail]) -> Trail:
+    """What ran in any of them."""
+    lines: dict[str, frozenset[int]] = {}
+    branches: dict[str, frozenset[Branch]] = {}
+    problem = ""
+    for trail in trails:
+        lines |= {path: lines.get(path, frozenset()) | more for path, more in trail.lines.items()}
+        branches |= {path: branches.get(path, frozenset()) | more for path, more in trail.branches.items()}
+        problem = problem or trail.problem
+    return Trail(lines, branches, problem)
+
+
 def trail_of(said: object) -> Trail:
     """What a process said that it reached; nothing if that cannot be read."""
     try:

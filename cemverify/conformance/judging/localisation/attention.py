@@ -18,10 +18,14 @@ from cemverify.conformance.judging.localisation.bench import (
     due,
     each_token,
     equal,
+    largest_logit,
+    with_logits,
     with_one_memory,
 )
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
 from cemverify.conformance.questions.cases import Case
+
+_SMALL = 1.0  # size of scores that no clipping, masking or overflow changes
 
 
 def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
@@ -31,6 +35,8 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
     cases = [case, *dense]
     if (found := residual(bench, cases) or swapped(bench, cases, "W_Q", "W_K")) is not None:
         return found
+    if (size := _size(bench, cases)) is not None:
+        return size
     singles = [token for c in cases for token in each_token(c) if bench.wrong(token)]
     if singles:
         return _values(bench, singles)
@@ -49,6 +55,19 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
     return WrongPart(
         "attention weights", "single tokens, whose attention weight is 1, are right; rows of several tokens are wrong"
     )
+
+
+def _size(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
+    """Whether it is right for small scores: the same cases with smaller states, and so with the same values."""
+    large = [(largest_logit(case), case) for case in cases]
+    wrong = [size for size, case in large if bench.wrong(case)]
+    if min(wrong, default=0.0) <= _SMALL or any(bench.wrong(with_logits(case, _SMALL)) for _, case in large):
+        return None
+    because = (
+        f"it is wrong where scores reach {min(wrong):.3g}, and right where they are scaled down to {_SMALL:g}: is "
+        "the largest taken off before exp, beginning at -inf, and is nothing clipped or masked by a finite number?"
+    )
+    return WrongPart("size of the logits", because)
 
 
 def _values(bench: Bench, singles: Sequence[Case]) -> WrongPart | None:

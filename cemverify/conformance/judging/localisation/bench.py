@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.judging.verdicts import TWO_ANSWERS
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.questions.cases import Case, Config, dense_case
@@ -108,6 +110,19 @@ def equal(got: Tensor | None, expected: Tensor, room: Tensor) -> bool:
     return got is not None and bool(((got - expected).abs() <= 2 * room).all())
 
 
+def two_answers(before: Tensor, now: Tensor, room: Tensor) -> WrongPart | None:
+    """Whether the same arrays get another answer than before, by more than the order of sums explains."""
+    moved = (now - before).abs()
+    if not bool((moved > room).any()):
+        return None
+    because = (
+        f"the answer changes from call to call: the same arrays get another one, by up to {float(moved.max()):.2g}. "
+        "Where dropout or another random layer is in training mode, call eval() on the module first; "
+        "in eval mode, no buffer may move with a call, as in a power iteration"
+    )
+    return WrongPart(TWO_ANSWERS, because)
+
+
 # --- cases made from a case -------------------------------------------------------------------------
 
 
@@ -130,6 +145,21 @@ def each_token(case: Case) -> Iterator[Case]:
 def at_zero(case: Case) -> Case:
     """The case at x = 0, where every score is 0."""
     return replace(case, x=torch.zeros_like(case.x))
+
+
+def with_logits(case: Case, size: float) -> Case:
+    """The case with states so large that the largest score, without bias and diagonal, has that size."""
+    factor = size / max(largest_logit(case), 1e-300)
+    if case.x is case.h or torch.equal(case.x, case.h):
+        both = case.h * math.sqrt(factor)
+        return replace(case, x=both, h=both)
+    return replace(case, x=case.x * factor)
+
+
+def largest_logit(case: Case) -> float:
+    """The size of the largest score of the first step, without bias and diagonal."""
+    queries, keys = (torch.einsum("krd,bjd->bkjr", case.weights[W], s) for W, s in (("W_Q", case.x), ("W_K", case.h)))
+    return float((queries @ keys.mT).abs().max()) / case.attention.tau
 
 
 def with_one_memory(case: Case) -> Case:

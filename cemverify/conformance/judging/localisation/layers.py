@@ -20,7 +20,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, shape
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.judging.localisation.bench import WrongPart
+from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
 from cemverify.conformance.properties.layers.oracle import (
     golden,
     jacobian,
@@ -35,6 +35,8 @@ _SEEDS = (1, 2, 3, 4, 5)
 _SAME = 1e-5  # relative spread of a ratio that counts as constant
 _ONE = 1e-9  # factors nearer to 1 explain nothing
 _CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20) = 2e-9, times a few weights
+_NEAR = 1e-5  # relative distance of a question at which roundoff is another, and a formula nearly the same
+_TWICE = 2  # questions that are asked again
 _ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
 
 
@@ -57,7 +59,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     wrong = [f for f in found if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
     if not wrong:
         return None
-    return (
+    part = _asked_again(box, wrong) or (
         _rounded_to_float32(box, wrong)
         or _ratio(box, wrong)
         or _additive(wrong)
@@ -66,6 +68,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         or _channels(box, wrong)
         or _direction(box, wrong)
     )
+    return part and (_asked_again(box, wrong) or part)
 
 
 def localise_mask(caller: Caller) -> WrongPart | None:
@@ -111,6 +114,19 @@ def localise_mask(caller: Caller) -> WrongPart | None:
     )
 
 
+def _asked_again(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Whether update or gradient are other ones now: no experiment tells anything of answers that change."""
+    for q, got, due, room in wrong[:_TWICE]:
+        try:
+            now = ((got, box.displacement(q)), (due, golden(box, q).arrays))
+        except (Fault, Discard):
+            continue
+        for before, after in now:
+            if (part := two_answers(flat(before), flat(after), room[:, None])) is not None:
+                return part
+    return None
+
+
 # --- float32 inside ---------------------------------------------------------------------------------------
 
 
@@ -132,11 +148,23 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
         return None  # one factor explains every answer
     if (cut := _cut_off(box, wrong)) is not None:
         return cut
+    if any(_goes_on(box, q, flat(got) - flat(due)) for q, got, due, _ in wrong):
+        return None
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32. "
         "Declare working_dtype='float32', or run with --dtype float32"
     )
     return WrongPart("precision", because)
+
+
+def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
+    """Whether the error is nearly the same at a near question: roundoff is another number for every argument."""
+    near = box.rounded(q.each(lambda a: (1 + _NEAR) * a))
+    try:
+        there = flat(box.displacement(near)) - flat(golden(box, near).arrays)
+    except (Fault, Discard):
+        return False
+    return float((there - error).abs().max()) < float(error.abs().max()) / 4
 
 
 def _cut_off(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
@@ -167,7 +195,8 @@ def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Wr
         if size == 0:
             return None
         c = float((a * b).sum()) / size
-        if not bool(((a - c * b).abs() <= (1 + abs(c)) * room[:, None] + _SAME * b.abs().max()).all()):
+        slack = _SAME * min(1.0, abs(c - 1)) * b.abs().max()  # far below what the factor explains
+        if not bool(((a - c * b).abs() <= (1 + abs(c)) * room[:, None] + slack).all()):
             return None
         ratios.append((q, c))
     if all(abs(c - 1) < _ONE for _, c in ratios):
@@ -177,13 +206,17 @@ def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Wr
 
 def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
     shown = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
+    words = []
     for name, value in _numbers(box):
-        for power, words in ((1, name), (-1, f"one over {name}")):
-            fits = all(abs(c - value(q) ** power) <= 1e-8 * abs(c) for q, c in ratios)
-            varies = len({value(q) for q, _ in ratios}) > 1 or len(ratios) == 1
-            if fits and (varies or name.startswith(("the step", "minus", "the dimension", "two"))):
-                return f"{shown}: {words}"
-    if len({round(c, 4) for _, c in ratios}) > 1:
+        varies = len({value(q) for q, _ in ratios}) > 1 or len(ratios) == 1
+        if varies or name.startswith(("the step", "minus", "the dimension", "two")):
+            for power, said in ((1, name), (-1, f"one over {name}")):
+                fits = all(abs(c - value(q) ** power) <= 1e-8 * abs(c) for q, c in ratios)
+                words += [said] if fits else []
+    if words:
+        return f"{shown}: {words[0] if words[0].startswith('minus') else ', or '.join(words)}"
+    factors = [c for _, c in ratios]
+    if max(factors) - min(factors) > 1e-4 * max(abs(c - 1) for c in factors):
         some = ", ".join(f"{c:.4g} at {q}" for q, c in ratios[:3])
         return f"the update is a multiple of what it must be, by a factor that depends on the sizes: {some}"
     return shown

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torch import Tensor
+
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.judging.localisation.attention import wrong_in_attention
 from cemverify.conformance.judging.localisation.bare import in_float32
-from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows
+from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows, two_answers
 from cemverify.conformance.judging.localisation.mixing import mixing_tokens
 from cemverify.conformance.judging.localisation.mlp import wrong_in_mlp
 from cemverify.conformance.judging.localisation.options import needed_options, wrong_in_options
@@ -20,20 +22,29 @@ from cemverify.conformance.questions.cases import Case
 def localise(caller: Caller, case: Case) -> WrongPart | None:
     """The part of the layer that is wrong, if the case or dense cases of its kind show it; otherwise None.
 
+    The case is asked again before and after all else: no experiment tells anything of answers that change.
+
     Args:
         case: one that was found to violate a property.
     """
     bench = Bench(caller)
     try:
-        return _block(bench, case) if case.layer == "block" else _layer(bench, case)
+        if case.layer == "attention" and bench.decodes_only:
+            case = replace(case, x=case.h)
+        case = bench.rounded(case)
+        first = bench.got(case)
+        part = _asked_again(bench, case, first) or (_block if case.layer == "block" else _layer)(bench, case)
+        return part and (_asked_again(bench, case, first) or part)
     except Undecided:
         return None
 
 
+def _asked_again(bench: Bench, case: Case, first: Tensor | None) -> WrongPart | None:
+    now = None if first is None else bench.got(case)
+    return None if first is None or now is None else two_answers(first, now, bench.room(case))
+
+
 def _layer(bench: Bench, case: Case) -> WrongPart | None:
-    if case.layer == "attention" and bench.decodes_only:
-        case = replace(case, x=case.h)
-    case = bench.rounded(case)
     if not bench.wrong(case):
         found = next((dense for dense in bench.dense(case.layer_config) if bench.wrong(dense)), None)
         if found is None:
@@ -84,7 +95,6 @@ def _block(bench: Bench, case: Case) -> WrongPart | None:
     """For a block: either one of its two layers is wrong by itself, or the way they are joined is."""
     if not bench.offers("attention", "mlp", "start"):
         return None
-    case = bench.rounded(case)
     if not bench.wrong(case):
         return None
     attention = case.part("attention")

@@ -20,6 +20,8 @@ from cemverify.conformance.judging.localisation.bench import (
     due,
     each_token,
     equal,
+    largest_logit,
+    with_logits,
     with_weights,
 )
 from cemverify.conformance.oracle.golden import golden
@@ -31,12 +33,14 @@ _THRESHOLD = 20.0  # torch's default
 def needed_options(bench: Bench, case: Case) -> tuple[Case, list[str]]:
     """The case without the options that its failure does not need, and the names of the options that it needs.
 
-    One pass is not enough: an option may become dispensable only after another one is off.
+    One pass is not enough: an option may become dispensable only after another one is off. An option that makes
+    scores large is not to blame where scores as large, or four times as large, are wrong without it.
     """
     while True:
         needed = []
         for name, simpler in _off(bench, case):
-            tried = itertools.chain(simpler, *(bench.dense(other.layer_config) for other in simpler))
+            dense = [c for other in simpler for c in bench.dense(other.layer_config)]
+            tried = itertools.chain(simpler, dense, _as_large(case, (*simpler, *dense)))
             failing = next((other for other in tried if bench.wrong(other)), None)
             if failing is not None:
                 case = failing
@@ -50,7 +54,7 @@ def _off(bench: Bench, case: Case) -> Iterator[tuple[str, list[Case]]]:
     """The options that are on, each with the cases without it."""
     config = case.layer_config
     if config.steps > 1:
-        yield "step count", [case.having(steps=1)]
+        yield "step count", [case.having(steps=1), *_steps_alone(bench, case)]
     if config.norm != "none":
         yield "norm", [_without(case, ("gain",), norm="none")]
     if config.preconditioner.kind != "identity":
@@ -67,6 +71,20 @@ def _off(bench: Bench, case: Case) -> Iterator[tuple[str, list[Case]]]:
             yield "temperature", [case.having(temperature=tau) for tau in (1.0, usual)]
     if config.step_size != 1.0:
         yield "step size", [case.having(step_size=1.0)]
+
+
+def _as_large(case: Case, others: Sequence[Case]) -> Iterator[Case]:
+    """Cases of attention with scores of the size of a case's, and four times as large."""
+    for factor in (1.0, 4.0) if case.layer == "attention" else ():
+        yield from (with_logits(other, factor * largest_logit(case)) for other in others)
+
+
+def _steps_alone(bench: Bench, case: Case) -> list[Case]:
+    """Each later step of the trajectory as a single one from the state that was reached before it."""
+    if not bench.offers("start"):
+        return []
+    reached = [golden(case.having(steps=t)) for t in range(1, case.layer_config.steps)]
+    return [bench.rounded(replace(case, x=x).having(steps=1)) for x in reached]
 
 
 def _without(case: Case, weights: tuple[str, ...], **options: Any) -> Case:
@@ -162,7 +180,7 @@ def _recursion(bench: Bench, case: Case) -> WrongPart | None:
         return WrongPart(
             "memory", "it returns the result of a layer that reads its own output as memory at every step"
         )
-    return WrongPart("recursion", "one step is right, several are wrong")
+    return WrongPart("recursion", "one step is right, also from each state that is reached, and several are wrong")
 
 
 def _reading_its_own_output(case: Case) -> Tensor:

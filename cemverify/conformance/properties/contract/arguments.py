@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -17,7 +17,10 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import MODES
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.arrays import TORCH
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Raised
+from cemverify.conformance.implementations.modules import in_eval_mode
+from cemverify.conformance.implementations.origin import functions_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
@@ -30,7 +33,7 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
     """After a call every array has the bits, the layout and the flags that it had; names and config are the same.
 
     That holds in every mode that the call may be in, which take turns, and for arrays that record gradients, too: the
-    call leaves no gradient in them.
+    call leaves no gradient in them. Modules in eval mode hold what they held.
     """
     torch_ = caller.kind is TORCH
     mode = (USUAL, *MODES)[case.turn(1 + len(MODES))] if torch_ else USUAL
@@ -57,10 +60,11 @@ def _after_a_call(
     for array in arrays.values() if records else ():
         array.requires_grad_()
     forms = {key: form_of(array) for key, array in arrays.items()}
-    with MODES.get(mode, nullcontext)():
+    with MODES.get(mode, nullcontext)(), states_of(caller) as states:
         caller.call(name, case, x, h, weights, config)
+        changed = states()
     after = {key: as_tensor(array) for key, array in arrays.items()}
-    changed = [
+    changed += [
         f"the {what} of {key}"
         for key, array in arrays.items()
         for what, value in forms[key].items()
@@ -71,6 +75,13 @@ def _after_a_call(
     if held(config) != held(case.config):
         changed.append("the configuration")
     return after, changed
+
+
+def states_of(caller: Caller) -> AbstractContextManager[Callable[[], list[str]]]:
+    """A context in which modules are in eval mode; it gives what tells what calls change of them, as phrases."""
+    functions = [function for _, function in functions_of(caller.subject)]
+    parameters = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
+    return in_eval_mode(functions, parameters) if caller.kind is TORCH else nullcontext(list)
 
 
 def held(config: Any) -> dict[str, Any]:
@@ -99,8 +110,9 @@ def form_of(array: Any) -> dict[str, Any]:
 
 
 ARGUMENTS_KEPT = Explanation(
-    "(x, h, weights, config) after the call = before, bit for bit",
-    "An edited argument is somebody else's residual stream or parameter. The bug shows far from its cause.",
+    "(x, h, weights, config, modules in eval mode) after the call = before, bit for bit",
+    "An edited argument is somebody else's residual stream or parameter. The bug shows far from its cause. If a "
+    "buffer moves with each call in eval mode, no answer can be had again.",
 )
 
 
@@ -110,7 +122,7 @@ def properties() -> Iterator[Property]:
         yield contract_property(
             function,
             "inputs-unchanged",
-            f"A call of {function.name} leaves its arrays, the mapping of weights and the configuration unchanged.",
+            f"A call of {function.name} leaves its arguments unchanged, and modules in eval mode.",
             ARGUMENTS_KEPT,
             arguments_are_left_alone,
             "the call returns an answer",

@@ -33,6 +33,7 @@ from cemverify.conformance.properties.function_calls import (
     surroundings_change_no_answer,
     twice_gives_the_same,
     unchanged,
+    unchanged_but,
 )
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
@@ -43,18 +44,19 @@ _RING = (9, 1, 1, 1)  # calls after which an answer is read again, more than a r
 
 
 def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
-    """State, memory, noise and mask are bit for bit what they were before the call."""
-    mask, comparisons = mask_of(box, q), []
+    """State, memory, noise, mask and parameters are bit for bit what they were, and modules in eval mode are."""
+    mask, comparisons, changed = mask_of(box, q), [], list[str]()
     for name, asked in box.functions(box.rounded(q)).items():
         asked = box.rounded(asked)
         before = _arguments(name, asked, mask)
-        after = _after_a_call(box, name, asked, mask)
+        after, states = _after_a_call(box, name, asked, mask)
+        changed += states
         said = "call" if name == "update" else f"call of the {name}"
         comparisons += [
             Comparison(f"{part} after the {said}", after[part], array, torch.zeros(()))
             for part, array in before.items()
         ]
-    return judge(*comparisons)
+    return judge(*comparisons, unchanged_but(list(dict.fromkeys(changed)), "nothing else changes"))
 
 
 def edits_are_seen(box: Box, q: Question) -> Evidence:
@@ -261,15 +263,16 @@ def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradient
         return box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
 
 
-@long_experiment(lambda asked: shapes(_arguments(asked.name, asked.q, asked.mask)))
-def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
-    """What the arguments hold after a call."""
+@long_experiment(lambda asked: (shapes(_arguments(asked.name, asked.q, asked.mask)), None))
+def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Arrays, list[str]]:
+    """What the arguments hold after a call, and what else it changes, as phrases."""
     state, memory, noise, own_mask = _own(box, name, q, mask)
-    with box.caller.guarded():
+    with arguments.states_of(box.caller) as states, box.caller.guarded():
         box.called_on(name, state, memory, noise, own_mask)
+        changed = states()
     names = [*q.x, *q.memory, *(f"noise {part}" for part in q.noise)]
     found = dict(zip(names, map(as_tensor, listed(state) + listed(memory) + listed(noise)), strict=False))
-    return found if own_mask is None else {**found, "mask": as_tensor(own_mask)}
+    return found if own_mask is None else {**found, "mask": as_tensor(own_mask)}, changed
 
 
 @long_experiment(lambda asked: [_due(asked)] * 5)
@@ -514,7 +517,8 @@ def properties() -> Iterator[Property]:
     for id_, claim, explanation, check, premise, needs, share in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
          calls.REPEATABLE, OfCalls(twice_gives_the_same), "the call in between returns something else", set(), 1.0),
-        ("structure/layer/inputs-unchanged", "A call of any of the layer's functions leaves its arguments unchanged.",
+        ("structure/layer/inputs-unchanged",
+         "A call of any of the layer's functions leaves arguments, parameters and modules in eval mode unchanged.",
          arguments.ARGUMENTS_KEPT, inputs_are_left_alone, "the call returns an answer", set(), 0.4),
         ("structure/layer/edited-arrays",
          "Edited arrays are read again, where two numbers are exchanged too, and earlier outputs do not change.",
