@@ -26,14 +26,14 @@ def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> Non
     assert killed == BY_NAME.keys(), again
 
 
-@pytest.mark.parametrize(("mutant", "property_id"), FOUND[::40], ids=str)
+@pytest.mark.parametrize(("mutant", "property_id"), FOUND[::40], ids=lambda of: getattr(of, "id", of))
 def test_a_property_kills_the_mutants_that_the_table_says(mutant: Mutant, property_id: str) -> None:
     found = judge_property(mutant.subject(), by_id(property_id), Effort(shrink=False))
     assert found.verdict == Verdict.VIOLATED
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("mutant", "property_id"), FOUND, ids=str)
+@pytest.mark.parametrize(("mutant", "property_id"), FOUND, ids=lambda of: getattr(of, "id", of))
 def test_every_pair_of_the_table_is_so(mutant: Mutant, property_id: str) -> None:
     test_a_property_kills_the_mutants_that_the_table_says(mutant, property_id)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cemverify import energy_layer, implementation
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
@@ -79,6 +80,11 @@ def by_pointer(array: Tensor) -> Tensor:
     return copy
 
 
+def overflowing(x: Tensor, m: Tensor) -> Tensor:
+    e = torch.exp(x)
+    return torch.sigmoid(m) - torch.where(x > 20, torch.sigmoid(x), e / (1 + e))
+
+
 def causal(scores: Callable[[Tensor, Tensor], Tensor]) -> Subject:
     """A causal layer that descends -logsumexp of its scores, by autograd."""
 
@@ -105,6 +111,10 @@ WRONG: dict[str, tuple[Callable[[], Subject], str, str]] = {
         lambda: energy_layer(update=lambda x, m: by_pointer(m - x), dim=3, causal=False,
                              energy=lambda g, m: (g - m).square().sum(-1) / 2),
         "training/layer/states", "*"),
+    "the branch of its `where` that is not taken overflows: a right value and a gradient that is no number": (
+        lambda: energy_layer(update=overflowing, dim=3, causal=False,
+                             energy=lambda g, m: (F.softplus(g, threshold=40) - g * torch.sigmoid(m)).sum(-1)),
+        "training/layer/states", "not finite"),
     "its scores are capped after the mask: later tokens keep the weight e^-6": (
         lambda: causal(lambda g, m: capped(masked(g @ m.mT))), CAUSAL, "* of the first t tokens without*"),
     "its scores grow with the logarithm of the length of the row": (

@@ -42,7 +42,7 @@ class Cases:
     Attributes:
         least: the least size of some axes, by letter; "B" is the batch.
         crowd: how many rows are drawn at least; a smaller question has fewer.
-        texture: a form that every question takes.
+        texture: a form that every question takes. sometimes: one that every fourth scattered question takes.
         few: whether only scattered questions are asked, where a single one takes a second.
         long: of so many scattered questions, one has a long axis; 0 for none. Nothing is compiled for these alone,
             unless all are.
@@ -56,6 +56,7 @@ class Cases:
     few: bool = False
     long: int = 0
     plain: bool = False
+    sometimes: str | None = None
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
         """A strategy for Hypothesis; None where only scattered questions are asked."""
@@ -74,6 +75,8 @@ class Cases:
         if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
             return stretched(form, seed // self.long, self.least)
         question = scattered(form, seed, self._drawn)
+        if self.sometimes is not None and seed % 4 == 0:
+            return dressed(question, self.sometimes)
         return question if self.texture is None else self._dressed(question)
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
