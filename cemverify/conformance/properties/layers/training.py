@@ -192,7 +192,7 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
         x = {name: box.caller.array(a).requires_grad_() for name, a in q.x.items()}
         memory = {name: box.caller.array(a).requires_grad_() for name, a in q.memory.items()}
         leaves = {**parameters} if parameters else {**x, **memory}
-        lay = incoming(q.seed if function is _update else 0)[1]
+        lay = incoming(q.seed if function is not _descended else 0)[1]
         found = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
     return _finite(found, function)
 
