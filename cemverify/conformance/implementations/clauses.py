@@ -131,7 +131,7 @@ The result depends on the values of the arguments at the time of the call, and o
 current values of its arrays, whatever was in them before. It does not depend on:
 
 * the memory layout: arrays may be transposed, reversed, or windows into larger arrays whose other values must not
-  be read;
+  be read, and so may the gradients that a backward pass gets, which may also be one number read for every place;
 * whether arrays share memory (see "Arrays that share memory");
 * earlier calls, their number, or their options;
 * settings of the process. The settings that are tested are inference mode, the default dtype, the number of threads,
