@@ -20,17 +20,21 @@ Made = TypeVar("Made")
 
 
 def changes_of(
-    caller: Caller, calls: Sequence[Callable[[], Any]], *others: Callable[[], Any]
+    caller: Caller,
+    calls: Sequence[Callable[[], Any]],
+    others: Sequence[Callable[[], Any]] = (),
+    refused: Sequence[Callable[[], Any]] = (),
 ) -> tuple[list[str], list[str]]:
     """The settings that calls changed, and the libraries whose random generator they seeded.
 
-    The first call is also made where settings have other values, since one that sets what is set already changes
-    nothing. With torch it is made under autocast, and with JAX without 64-bit arrays, too. There settings are
-    compared inside, since leaving puts them back.
+    The first call and the refused ones are also made where settings have other values, since one that sets what is
+    set already changes nothing. With torch the first is made under autocast, and with JAX without 64-bit arrays, too.
+    There settings are compared inside, since leaving puts them back.
 
     Args:
         caller: of the calls, one that notices (`Caller.noticed`). calls: what is called as usual; each must answer.
-        others: calls in other circumstances. What they and the call under autocast raise is not judged here.
+        others: calls in other circumstances. refused: calls with arguments that do not fit. What these and the call
+            under autocast raise is not judged here.
     """
     noticed = caller.noticed
     assert noticed is not None
@@ -43,13 +47,15 @@ def changes_of(
         seeded = _watched(lambda: seeded_by(*calls), noticed)
         with at_other_values():
             _watched(calls[0], noticed)
+            for call in refused:
+                _watched(_tolerated(call), noticed)
     if caller.kind.name == "torch":
         with torch.autocast("cpu", torch.bfloat16):
             _watched(_tolerated(under_autocast), noticed)
     if caller.kind is JAX:
         with JAX.narrow(), warnings.catch_warnings(action="ignore"):
             _watched(lambda: _whatever(calls[0]), noticed)
-    for call in others:
+    for call in (*others, *refused):
         _watched(_tolerated(call), noticed)
     return noticed, seeded
 

@@ -181,7 +181,8 @@ def _in_inference_mode(caller: Caller, name: str, case: Case) -> None:
         caller.raw(name, case)
 
 
-def _refused(caller: Caller, name: str, case: Case) -> None:
+def ask_refused(caller: Caller, name: str, case: Case) -> None:
+    """A call with a weight twice as wide, which no function takes."""
     first = next(iter(case.weights))
     wrong = {**case.weights, first: torch.cat((case.weights[first], case.weights[first]), -1)}
     caller.raw(name, replace(case, weights=wrong))
@@ -207,7 +208,7 @@ _BEFORE: Mapping[str, Callable[[Caller, str, Case], None]] = {
     "after another dtype": _in_another_dtype,
     "after other sizes": _of_other_sizes,
     "after inference mode": _in_inference_mode,
-    "after a refused call": _refused,
+    "after a refused call": ask_refused,
     "after another thread": _in_another_thread,
     "after training": _in_training,
 }

@@ -23,13 +23,15 @@ from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
 _LARGE = 1e4
+_BEYOND = 1e12  # where a finite number in the place of minus infinity is none of the lowest scores any more
 _LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work in
 _SUBNORMAL = 2.0**-1040
 # Between 0.01 and where exp overflows: activations bend at a few, level off between 15 and 40 (where shortcuts begin:
-# softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709.
+# softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709, or at 1420 where it
+# is of half of z.
 _MAGNITUDES = (
     *(0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0, 46.0),
-    *(60.0, 86.0, 95.0, 140.0, 350.0, 700.0, 730.0),
+    *(60.0, 86.0, 95.0, 140.0, 350.0, 730.0, 1460.0),
 )
 
 _WAVE = 0.125  # the largest number of the tokens that fill a long row
@@ -118,7 +120,7 @@ def properties() -> Iterator[Property]:
     rows: tuple[tuple[str, str, str, Explanation, Any, Space, str, frozenset[str]], ...] = (
         (
             "attention/large-logits",
-            "At logits of 1e4, where exp overflows, the update is the gradient step.",
+            "At logits of 1e4 and 1e12, where exp overflows, the update is the gradient step.",
             "docs/mathematics.md §16",
             _AT_LARGE_NUMBERS,
             holds_at("update at logits of 1e4", _with_large_logits, lambda *_: True, _has_large_logits),
@@ -193,7 +195,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "mlp/every-magnitude",
-            "At pre-activations of any size from 0.01 to 730 the update is the gradient step, for every activation.",
+            "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
             _AT_EVERY_MAGNITUDE,
             holds_at(
@@ -251,7 +253,7 @@ def properties() -> Iterator[Property]:
             space = replace(space, choices={"activation": ("sigmoid", "softplus")})
         yield _property(
             f"{layer}/preconditioner-every-magnitude",
-            "Where x is zero, so that nothing hides a small update, and entries of d have any size from 0.01 to 730"
+            "Where x is zero, so that nothing hides a small update, and entries of d have any size from 0.01 to 1460"
             " and either sign, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             _AT_EVERY_MAGNITUDE,
@@ -264,7 +266,7 @@ def properties() -> Iterator[Property]:
     space = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
     yield _property(
         "attention/energy-large-logits",
-        "At logits of 1e4 the stated energy is finite and correct.",
+        "At logits of 1e4 and 1e12 the stated energy is finite and correct.",
         "Eq. 1",
         _AT_LARGE_NUMBERS,
         energy_at_large_logits,
@@ -276,7 +278,7 @@ def properties() -> Iterator[Property]:
     space = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
     yield _property(
         "mlp/energy-every-magnitude",
-        "At pre-activations of every size from 0.01 to 730 the stated energy is correct, for every activation.",
+        "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
         "Eq. 7; docs/mathematics.md §3",
         _AT_EVERY_MAGNITUDE,
         energy_along_magnitudes,
@@ -329,7 +331,7 @@ def _property(
 
 
 def _with_large_logits(case: Case) -> Case:
-    return _rescaled(case, "W_K", _largest_logit(case))
+    return _rescaled(case, "W_K", _largest_logit(case), _LARGE if case.turn(3) else _BEYOND)
 
 
 def _with_large_preactivations(case: Case) -> Case:
@@ -359,9 +361,9 @@ def with_every_d(case: Case) -> Case:
     return replace(case, x=torch.zeros_like(case.x), weights=weights)
 
 
-def _rescaled(case: Case, name: str, largest: float) -> Case:
-    """Scales a weight by a power of two so that its largest product is about 1e4."""
-    factor = 2.0 ** round(math.log2(_LARGE / largest)) if largest > 0 else 1.0
+def _rescaled(case: Case, name: str, largest: float, to: float = _LARGE) -> Case:
+    """Scales a weight by a power of two so that its largest product is about 1e4, or what else is wanted."""
+    factor = 2.0 ** round(math.log2(to / largest)) if largest > 0 else 1.0
     return replace(case, weights={**case.weights, name: factor * case.weights[name]})
 
 

@@ -216,11 +216,11 @@ def _at_every_magnitude() -> Iterator[Property]:
     claim = "Vector-Jacobian products are those of the reference descent"
     layers: tuple[Layer, ...] = ("attention", "mlp")
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    what = f"{claim} at pre-activations of any size from 0.01 to 730, for every activation."
+    what = f"{claim} at pre-activations of any size from 0.01 to 1460, for every activation."
     needs = {"mlp", "start"}
     check = gradients_at_every_magnitude
     yield _products("mlp/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.3, needs=needs)
-    what = "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 730."
+    what = "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 1460."
     check, needs = energy_gradients_at_every_magnitude, {"mlp_energy", "start"}
     yield _products("mlp-energy/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.15, needs=needs)
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
@@ -228,7 +228,7 @@ def _at_every_magnitude() -> Iterator[Property]:
         # other activations are 0 at x = 0
         choices = {"activation": ("sigmoid", "softplus")} if layer == "mlp" else {}
         space = Space(layer, choices=choices, preconditioners=kinds, textures=("plain",))
-        what = f"{claim} of {layer} where entries of d have any size from 0.01 to 730 and either sign."
+        what = f"{claim} of {layer} where entries of d have any size from 0.01 to 1460 and either sign."
         name = f"{layer}/preconditioner-every-magnitude"
         needs = {layer, "start", *(f"preconditioner:{kind.kind}" for kind in kinds)}
         yield _products(name, what, _TRAINS_AT_EVERY_MAGNITUDE, gradients_at_every_d, space, 0.3, needs=needs)

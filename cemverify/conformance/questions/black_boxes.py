@@ -36,6 +36,7 @@ LEAST_LONG = 32
 _LONG_AT_ONCE = 65  # of every axis, where each shape is compiled
 _LEVEL = (41, 151, 97)  # of every axis at once, so that products of sizes are large
 _ROWS = 4  # of a batch then
+_MANY_ROWS = 1031  # more than kernels take at once, and no multiple of a tile
 _CHEAP = 2**17  # numbers of an array
 
 
@@ -184,7 +185,8 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     else:
         sizes = {name: int(rng.integers(low, 3 + low)) for name, low in lows.items()}
         long = [names[turn]]
-        sizes[names[turn]] = max(sizes[names[turn]], int(rng.choice(_LONG[lap % len(_LONG)])))
+        length = _MANY_ROWS if names[turn] == "B" and lap % 2 == 0 else int(rng.choice(_LONG[lap % len(_LONG)]))
+        sizes[names[turn]] = max(sizes[names[turn]], length)
     while any(sizes[name] > lows[name] for name in long) and _largest(form, sizes) > form.most:
         sizes |= {name: max(lows[name], sizes[name] - 1) for name in long}
     question = _of_sizes(form, seed, sizes)

@@ -14,7 +14,7 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.changes import changes_of
-from cemverify.conformance.asking.contexts import answered_in, products_in
+from cemverify.conformance.asking.contexts import answered_in, ask_refused, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
@@ -202,7 +202,8 @@ def changes(
         else:
             answered_in(caller, name, first, context, shape)
 
-    return changes_of(caller, calls, *(() if context is None else (lambda: within(context),)))
+    others = () if context is None else (lambda: within(context),)
+    return changes_of(caller, calls, others, [lambda: ask_refused(caller, name, cases[0])])
 
 
 def _unmet(case: Case, caller: Caller) -> list[Case]:

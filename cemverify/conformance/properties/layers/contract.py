@@ -409,7 +409,7 @@ def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]
             call(widened(q, part))
 
     parts = [part for part in ("x", "memory") if getattr(q, part)]
-    return changes_of(caller, [partial(call, q)], *(partial(refused, part) for part in parts))
+    return changes_of(caller, [partial(call, q)], refused=[partial(refused, part) for part in parts])
 
 
 def _own(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Any, Any, Any, Any]:

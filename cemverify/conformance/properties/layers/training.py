@@ -327,6 +327,7 @@ def properties() -> Iterator[Property]:
         "some gradient is not zero",
         needs={*needs, "parameters"},
         share=0.5,
+        cases=Cases(long=5),
         looks_around=True,
     )
     yield energy_layer_property(
@@ -337,7 +338,7 @@ def properties() -> Iterator[Property]:
         "some gradient is not zero",
         needs=needs,
         share=0.5,
-        cases=Cases(plain=True, sometimes="exploding-states"),
+        cases=Cases(plain=True, sometimes="exploding-states", long=5),
         looks_around=True,
     )
     yield energy_layer_property(
