@@ -26,14 +26,18 @@ from cemverify.conformance.properties.layers.base import Cases, energy_layer_pro
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
+    counted,
+    drawn_mask,
     rounding,
     terms,
     tokens,
     velocity,
     width,
+    with_tokens,
 )
 from cemverify.conformance.questions.black_boxes import Named, Question, Shape
 
+_MASKED = 3  # of so many questions about equilibria one masks tokens, where that may be
 _CROWD = 24  # rows of a question at least, so that what goes wrong at few states is met
 _ITERATED = 4
 _CALLS = 10  # that lead to a place where a whole step is asked, beside the drawn ones
@@ -208,21 +212,25 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
 
 
 def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
-    """The gradient at the state that comes back is within the declared tolerance of zero."""
+    """The gradient at the state that comes back is within the declared tolerance of zero; in turn, of some tokens."""
     tolerance = box.layer.step.tolerance
     assert tolerance is not None
-    u = box.displacement(q)
-    start, there = _gradient(box, q.x, q.memory), _out_of_balance(box, q, u)
+    mask = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None
+    u = box.displacement(q, mask)
+    start, there = _gradient(box, q.x, q.memory, mask), _out_of_balance(box, q, u, mask)
+    if mask is not None:
+        start, there = (with_tokens(arrays, box.layer.state, counted(mask)) for arrays in (start, there))
     room = tolerance + rounding(box, q, u, start)
     zeros = {name: torch.zeros_like(a) for name, a in there.items()}
     telling = moved(flat(start), along(10 * room, flat(start)))
-    return judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+    stationary = judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+    return stationary if mask is None else replace(stationary, drawn={"mask": mask})
 
 
-def _out_of_balance(box: Box, q: Question, u: Named) -> Arrays:
+def _out_of_balance(box: Box, q: Question, u: Named, mask: Tensor | None) -> Arrays:
     """The gradient at the state that comes back; of a domain, as far as it does not lead out: x - (x - g) allowed."""
     x = box.nearest(_at(q, u))
-    gradient = _gradient(box, x, q.memory)
+    gradient = _gradient(box, x, q.memory, mask)
     if box.layer.domain is None:
         return gradient
     stepped = box.nearest({name: x[name] - gradient[name] for name in x})
@@ -319,8 +327,8 @@ def _ulp(box: Box, q: Question) -> float:
     return terms(q) * box.eps
 
 
-def _gradient(box: Box, x: Named, memory: Named) -> Arrays:
-    found = box.gradient(box.reached(x), memory)[0]
+def _gradient(box: Box, x: Named, memory: Named, mask: Tensor | None = None) -> Arrays:
+    found = box.gradient(box.reached(x), memory, mask)[0]
     return {name: found[name] + x[name] for name in found} if box.layer.leak else found
 
 

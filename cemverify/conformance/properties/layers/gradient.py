@@ -23,6 +23,7 @@ from cemverify.conformance.properties.layers.oracle import (
     aside,
     calibrated,
     compared,
+    counted,
     drawn_mask,
     golden,
     jacobian,
@@ -55,10 +56,7 @@ def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     mask, state = drawn_mask(box, q), box.layer.state
     got, due = box.along(q.x, box.displacement(q, mask)), golden(box, q, mask)
 
-    def counted(array: Tensor) -> Tensor:  # (B, J, ...)
-        return array * mask.reshape(*mask.shape, *[1] * (array.dim() - 2))
-
-    found, expected = (with_tokens(arrays, state, counted) for arrays in (got, due.arrays))
+    found, expected = (with_tokens(arrays, state, counted(mask)) for arrays in (got, due.arrays))
     room = due.room_for(box, q, got)
     telling = not bool(mask.all()) and moved(flat(expected), along(_TENFOLD / 2 * room, flat(got)))
     return replace(judge(*compared(MASKED, found, expected, room), telling=telling), drawn={"mask": mask})

@@ -374,6 +374,11 @@ def drawn_mask(box: Box, q: Question) -> Tensor:
     return mask
 
 
+def counted(mask: Tensor) -> Callable[[Tensor], Tensor]:
+    """Sets the tokens that do not count to zero, of arrays (B, J, ...)."""
+    return lambda array: array * mask.reshape(*mask.shape, *[1] * (array.dim() - 2))
+
+
 def with_tokens(
     named: Named, shapes: Mapping[str, Sequence[int | str]], change: Callable[[Tensor], Tensor]
 ) -> Arrays:
