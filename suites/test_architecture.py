@@ -130,7 +130,6 @@ ROOMS: dict[str, set[str]] = {
     }
     | shared("console", "results"),
     "synthetic.studies.fixed_memory": {"synthetic.studies.engine"} | shared("results"),
-    "synthetic.studies.confidence": {"synthetic.studies.engine"} | shared("results"),
     "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
     "synthetic.language": {
         *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),
@@ -140,8 +139,7 @@ ROOMS: dict[str, set[str]] = {
             "synthetic.studies.engine",
             "synthetic.studies.paper",
         ),
-        *("synthetic.studies.second_step", "synthetic.studies.fixed_memory"),
-        *("synthetic.studies.confidence", "synthetic.studies.depth_dial"),
+        *("synthetic.studies.second_step", "synthetic.studies.fixed_memory", "synthetic.studies.depth_dial"),
     }
     | shared("processes", "console", "results")
     | verifier("implementations"),

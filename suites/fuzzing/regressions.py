@@ -34,8 +34,8 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cemverify check package.layer:mine --markdown package/layer.py", {}),
     (f"{_CHECK} --known known.toml --json known.toml", {}),
     # what may be a file or a name elsewhere was looked for as a file, whose name was too long
-    (f"synthetic language confidence --tokeniser {'x' * 300}", {}),
-    (f"synthetic language confidence --dataset {'x' * 300}", {}),
+    (f"synthetic language fixed-memory --tokeniser {'x' * 300}", {}),
+    (f"synthetic language fixed-memory --dataset {'x' * 300}", {}),
     # a module of 2^38 bytes was read whole
     ("cemverify check odd.py:mine", {"odd.py": "sparse"}),
     ("cemverify repair odd.py:mine", {"odd.py": "sparse"}),

@@ -32,7 +32,6 @@ examples:
   python -m synthetic language study diagonal --seeds 3   one of the paper's experiments, made small
   python -m synthetic language second-step --estimate     what it takes to know whether T = 2 helps
   python -m synthetic language fixed-memory --estimate    what a fixed memory costs: by a plan made before
-  python -m synthetic language confidence --estimate      what energies tell that entropies do not
   python -m synthetic language scale FILE ...             what second-step found at several lengths
   python -m synthetic language dial --corpus hidden       one model for every number of steps
   python -m synthetic language compare mymodule:layers    your layers in the same harness
