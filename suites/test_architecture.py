@@ -104,11 +104,6 @@ ROOMS: dict[str, set[str]] = {
         "synthetic.training",
     }
     | shared("processes", "console", "results"),
-    "synthetic.loss_agreement": {
-        *("cemverify.cem", "synthetic.corpora", "synthetic.training", "synthetic.side_by_side"),
-    }
-    | shared("console", "results")
-    | verifier("implementations"),
     "synthetic.studies": set(),
     "synthetic.studies.engine": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
@@ -133,12 +128,7 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
     "synthetic.language": {
         *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),
-        *(
-            "synthetic.side_by_side",
-            "synthetic.loss_agreement",
-            "synthetic.studies.engine",
-            "synthetic.studies.paper",
-        ),
+        *("synthetic.side_by_side", "synthetic.studies.engine", "synthetic.studies.paper"),
         *("synthetic.studies.second_step", "synthetic.studies.fixed_memory", "synthetic.studies.depth_dial"),
     }
     | shared("processes", "console", "results")

@@ -53,7 +53,7 @@ NOT_POSITIVES = {
 # Commands that take a seed.
 SEEDED = (
     *("cemverify check cemverify:reference", "synthetic examine rbf", "synthetic recursion", "synthetic atlas"),
-    *("synthetic language train", "synthetic language study diagonal", "synthetic language compare a:b"),
+    *("synthetic language train", "synthetic language study diagonal"),
 )
 NOT_SEEDS = {
     "-1": "--seed: must be at least 0, not -1",

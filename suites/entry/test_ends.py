@@ -314,7 +314,7 @@ EVERY_COMMAND = [
     *(f"cemverify {name}" for name in COMMANDS),
     *(f"reports {name}" for name in reports.__main__.COMMANDS),
     *(f"synthetic {name}" for name in synthetic.__main__.STUDIES if name != "language"),
-    *("synthetic language train", "synthetic language study", "synthetic language compare"),
+    *("synthetic language train", "synthetic language study"),
     *("benchmarks", "benchmarks gpu"),
 ]
 

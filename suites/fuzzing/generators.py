@@ -127,7 +127,6 @@ _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "synthetic language second-step": (("--estimate",), ("--cells", "some.cells.jsonl")),
         "synthetic language dial": (("--estimate",),),
         "synthetic language scale": (("second-step-mlp.json",),),
-        "synthetic language compare": (("right:mine",),),
         "synthetic language study": (("diagonal",), ("recursion",)),
     }
 )
@@ -258,7 +257,7 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "right.py": (
             *("cemverify check right:mine", "cemverify check right.py:mine", "cemverify repair right:mine"),
-            *("cemverify init --no-check --name right", "synthetic language compare right:mine --estimate"),
+            "cemverify init --no-check --name right",
             f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine",
         ),
         "own.py": (
@@ -355,7 +354,7 @@ _READING = (
         "cemverify power --store IN",
     ),
     *("cemverify check right:mine --known IN --update-known --reason because", "cemverify repair IN:mine"),
-    *("cemverify check right:mine --properties-from IN", "synthetic language compare IN:mine --estimate"),
+    "cemverify check right:mine --properties-from IN",
     *("cemverify replay found/gradient-mlp-silu.json --properties-from IN", "benchmarks gpu --report --folder IN"),
 )
 _WRITING = (
@@ -420,7 +419,6 @@ _COPYING: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("synthetic recursion --preset smoke --store store", (), ("--output", "--page")),
     ("synthetic language study diagonal --store new", (), ("--output", "--page")),
     ("synthetic language second-step --store new", (), ("--cells", "--page")),
-    ("synthetic language compare right:mine", ("right.py",), ("--output", "--page")),
     ("synthetic language train --text one.txt", ("one.txt",), ("--output", "--folder")),
     ("reports matrix check.json", ("check.json",), ("--output",)),
     ("reports pictures benchmarks.json", ("benchmarks.json",), ("--output",)),

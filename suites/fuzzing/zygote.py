@@ -49,7 +49,7 @@ _PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
 _SCRIPTS = ("cemverify.conformance.counterexamples.standalone",)
 # functions that compute for minutes, wherever they are
 _WORK = ("measure_power", "conduct", "survey", "examine", "_perform_apart", "train_side_by_side", "open_corpus",
-         "compare_losses", "harvest", "perform", "search")  # fmt: skip
+         "harvest", "perform", "search")  # fmt: skip
 
 _ROOM = 3 * 2**30  # bytes of addresses beyond those of the zygote
 _PR_SET_CHILD_SUBREAPER = 36
