@@ -93,7 +93,6 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.corpora": shared("console", "processes"),
     "synthetic.atlas": {"synthetic.gp"} | shared("console", "results"),
     "synthetic.examine": {"synthetic.gp"} | shared("console", "results"),
-    "synthetic.explain": {"cemverify.runs"} | shared("console", "results"),
     "synthetic.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
     | shared("processes", "console", "results"),
     "synthetic.side_by_side": {
@@ -133,7 +132,7 @@ ROOMS: dict[str, set[str]] = {
     }
     | shared("processes", "console", "results")
     | verifier("implementations"),
-    "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
+    "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine"}
     | {"synthetic.studies.recursion", "synthetic.language"}
     | shared("console"),
     "benchmarks": {

@@ -48,7 +48,7 @@ _PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
 # what prints or computes as it is imported
 _SCRIPTS = ("cemverify.conformance.counterexamples.standalone",)
 # functions that compute for minutes, wherever they are
-_WORK = ("measure_power", "conduct", "survey", "examine", "_perform_apart", "train_side_by_side", "open_corpus",
+_WORK = ("measure_power", "conduct", "survey", "examine", "train_side_by_side", "open_corpus",
          "harvest", "perform", "search")  # fmt: skip
 
 _ROOM = 3 * 2**30  # bytes of addresses beyond those of the zygote
