@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "tables": "tables for a terminal, Markdown, LaTeX or CSV",
         "pictures": "pictures as SVG, each with its data as CSV",
         "compare": "old results against new ones",
-        "matrix": "many implementations beside each other, and badges",
+        "matrix": "many implementations beside each other",
         "mutants": "which property sees which fault, as a page",
     }
 )

@@ -93,7 +93,6 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.corpora": shared("console", "processes"),
     "synthetic.atlas": {"synthetic.gp"} | shared("console", "results"),
     "synthetic.examine": {"synthetic.gp"} | shared("console", "results"),
-    "synthetic.explain": {"cemverify.runs"} | shared("console", "results"),
     "synthetic.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
     | shared("processes", "console", "results"),
     "synthetic.side_by_side": {
@@ -104,11 +103,6 @@ ROOMS: dict[str, set[str]] = {
         "synthetic.training",
     }
     | shared("processes", "console", "results"),
-    "synthetic.loss_agreement": {
-        *("cemverify.cem", "synthetic.corpora", "synthetic.training", "synthetic.side_by_side"),
-    }
-    | shared("console", "results")
-    | verifier("implementations"),
     "synthetic.studies": set(),
     "synthetic.studies.engine": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
@@ -130,22 +124,15 @@ ROOMS: dict[str, set[str]] = {
     }
     | shared("console", "results"),
     "synthetic.studies.fixed_memory": {"synthetic.studies.engine"} | shared("results"),
-    "synthetic.studies.confidence": {"synthetic.studies.engine"} | shared("results"),
     "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
     "synthetic.language": {
         *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),
-        *(
-            "synthetic.side_by_side",
-            "synthetic.loss_agreement",
-            "synthetic.studies.engine",
-            "synthetic.studies.paper",
-        ),
-        *("synthetic.studies.second_step", "synthetic.studies.fixed_memory"),
-        *("synthetic.studies.confidence", "synthetic.studies.depth_dial"),
+        *("synthetic.side_by_side", "synthetic.studies.engine", "synthetic.studies.paper"),
+        *("synthetic.studies.second_step", "synthetic.studies.fixed_memory", "synthetic.studies.depth_dial"),
     }
     | shared("processes", "console", "results")
     | verifier("implementations"),
-    "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
+    "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine"}
     | {"synthetic.studies.recursion", "synthetic.language"}
     | shared("console"),
     "benchmarks": {

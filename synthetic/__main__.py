@@ -19,7 +19,6 @@ STUDIES = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, compared with the Bayes-optimal error",
     "language": "small language models, Llama and CEM, on text or on sources of known entropy",
     "examine": "one regression task: its difficulty, a check of its floor, a test of its sampler",
-    "explain": "how a stored result was computed, and whether it can be reproduced",
     "atlas": "the difficulty of every prior, by lengthscale and number of points",
 }
 

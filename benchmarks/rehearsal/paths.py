@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -483,8 +482,3 @@ _OF_AREA: dict[str, Callable[[], Iterator[Path]]] = {
     "regressors": _regressors,
     "contract": _contract,
 }
-
-
-def summary(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """How often each fault was found, the most frequent first."""
-    return Counter(fault.rpartition(", ")[0] or fault for outcome in outcomes for fault in outcome.faults)

@@ -1,4 +1,4 @@
-"""Models made of layers: a block, a decoder language model, a regressor for the synthetic study."""
+"""Models made of layers: a block, a decoder language model."""
 
 from __future__ import annotations
 
@@ -60,23 +60,6 @@ class LanguageModelConfig:
 
 
 @dataclass(frozen=True)
-class RegressorConfig:
-    """A scalar regressor around one recursive CEM MLP.
-
-    Attributes:
-        inputs: number of input features.
-        mlp: the recursion; its state is as wide as the inputs, or wider through a linear lift.
-    """
-
-    inputs: int
-    mlp: MLPConfig
-
-    def __post_init__(self) -> None:
-        if self.mlp.dim < self.inputs:
-            raise ValueError(f"the state has {self.mlp.dim} dimensions, fewer than the {self.inputs} inputs")
-
-
-@dataclass(frozen=True)
 class Walk:
     """The way of a state through a block.
 
@@ -122,28 +105,15 @@ class Block(nn.Module):
         x, memory = self.attention.residual(h, past)
         if self.rounds == 1:
             return Walk((h, x, self.mlp.residual(x)), memory)
-        attention, mlp = self._halves()
+        attention, mlp = self.attention, self.mlp
+        assert isinstance(attention, CEMAttention)
+        assert isinstance(mlp, CEMGatedMLP)
         gate = mlp.energy.remember(mlp.norm().into(x))
         states = [h, x, mlp.descend(x, gate)]
         for _ in range(self.rounds - 1):
             states.append(attention.descend(states[-1], memory))
             states.append(mlp.descend(states[-1], gate))
         return Walk(tuple(states), memory)
-
-    def joint_energy(self, x: Tensor, walk: Walk) -> Tensor:
-        """What the rounds descend: eps(N(x) | a) + xi(N(x) | b), with the memories of a walk: (B, J, D) -> (B, J).
-
-        Raises:
-            TypeError: a half is Llama's and has no energy.
-        """
-        attention, mlp = self._halves()
-        gate = mlp.energy.remember(mlp.norm().into(walk.states[1]))
-        return attention.energy(attention.norm().into(x), walk.attention) + mlp.energy(mlp.norm().into(x), gate)
-
-    def _halves(self) -> tuple[CEMAttention, CEMGatedMLP]:
-        if not (isinstance(self.attention, CEMAttention) and isinstance(self.mlp, CEMGatedMLP)):
-            raise TypeError("only a block of CEM attention and a CEM MLP has a joint energy")
-        return self.attention, self.mlp
 
 
 class LanguageModel(nn.Module):
@@ -177,24 +147,3 @@ class LanguageModel(nn.Module):
             h, memory = block(h, past)
             memories.append(memory)
         return self.norm(h) @ self.head.mT, memories
-
-
-class Regressor(nn.Module):
-    """inputs -> state x^(0) -> T descent steps with memory x^(0) -> linear read-out.
-
-    Parameters: lift (D, inputs) where the state is wider, a CEM MLP, readout (D,), intercept ().
-    """
-
-    def __init__(self, config: RegressorConfig, generator: torch.Generator) -> None:
-        super().__init__()
-        self.config = config
-        dim = config.mlp.dim
-        self.lift = None if dim == config.inputs else normal((dim, config.inputs), config.inputs**-0.5, generator)
-        self.mlp = CEMGatedMLP(config.mlp, generator)
-        self.readout = normal((dim,), dim**-0.5, generator)
-        self.intercept = nn.Parameter(torch.zeros(()))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """inputs (N, d) -> predictions (N,)."""
-        x = inputs if self.lift is None else inputs @ self.lift.mT
-        return self.mlp.forward(x) @ self.readout + self.intercept

@@ -12,13 +12,12 @@ merge two stores, copy one into the other.
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -106,11 +105,6 @@ class CellStore:
         """Where a cell lies in a store, without opening it."""
         return folder / key[:2] / f"{key}.json"
 
-    def keys(self) -> Iterator[str]:
-        """The keys of all cells, sorted."""
-        for folder in sorted(self.folder.glob("[0-9a-f][0-9a-f]")):
-            yield from sorted(path.stem for path in folder.glob("*.json"))
-
     def put(
         self, cell: Cell, outcome: Mapping[str, Any] | Failure, made_by: Mapping[str, Any] | None = None
     ) -> StoredCell:
@@ -145,10 +139,6 @@ class CellStore:
             ) from error
         return self._record(cell.key, content, made_by or {})
 
-    def contents(self, cell: Cell, outcome: Mapping[str, Any] | Failure) -> bytes:
-        """What the file of a cell holds: no clock, no machine."""
-        return _written(content_of(cell, outcome))
-
     def get(self, key: str) -> StoredCell | None:
         """The stored cell of that key; None if there is none.
 
@@ -175,24 +165,6 @@ class CellStore:
             raise CorruptCell(f"{path} holds another cell, {record.cell.key[:12]}")
         return record
 
-    def find(self, prefix: str) -> str:
-        """The one key that begins with those digits.
-
-        Raises:
-            UsageError: none does, or several do.
-        """
-        if not prefix or set(prefix) - set("0123456789abcdef"):
-            raise UsageError(f"{prefix!r} is not the beginning of a key; keys are hexadecimal digits")
-        found = [key for key in self._beginning(prefix) if key.startswith(prefix)]
-        if not found:
-            raise UsageError(f"no cell of {self.folder} has a key that starts with {prefix}; is it another --store?")
-        if len(found) > 1:
-            shown = ", ".join(key[: len(prefix) + 4] for key in found[:3])
-            raise UsageError(
-                f"{len(found)} cells of {self.folder} start with {prefix} ({shown} ...); give more digits"
-            )
-        return found[0]
-
     def sweep(self) -> None:
         """Removes what killed processes left aside."""
         host, now = f"{socket.gethostname()}+", time.time()
@@ -204,17 +176,12 @@ class CellStore:
             except OSError:
                 continue  # renamed by its owner, or removed by somebody else, or not ours to remove
 
-    def _beginning(self, prefix: str) -> Iterator[str]:
-        if len(prefix) < 2:
-            return self.keys()
-        return (path.stem for path in sorted((self.folder / prefix[:2]).glob("*.json")))
-
     def _made_by(self, path: Path) -> Mapping[str, Any]:
         try:
             made_by = json.loads(read_text(path.with_suffix(".made_by")))
         except (OSError, ValueError, RecursionError):
             return {}  # no result depends on it
-        return made_by if _is_side_file(made_by) else {}
+        return made_by if isinstance(made_by, dict) and isinstance(made_by.get("label", ""), str) else {}
 
     def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> StoredCell:
         try:
@@ -257,23 +224,6 @@ class _Payload(dict[str, Any]):
 
     def __missing__(self, name: str) -> NoReturn:
         raise UsageError(f"{self._path} lacks {name!r}; delete it, and the study computes that cell again")
-
-
-def _is_side_file(content: Any) -> bool:
-    """Whether what it says, if it says it, is of the types that `explain` prints."""
-    if not isinstance(content, dict):
-        return False
-    texts = ("label", "created", "host", "machine")
-    if "created" in content and not {"host", "machine", "seconds"} <= content.keys():
-        return False
-    seconds = content.get("seconds", 0)
-    return (
-        all(isinstance(content.get(name, ""), str) for name in texts)
-        and isinstance(seconds, int | float)
-        and math.isfinite(seconds)
-        and isinstance(content.get("versions", {}), dict)
-        and isinstance(content.get("commit"), str | None)
-    )
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

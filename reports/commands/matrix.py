@@ -1,4 +1,4 @@
-"""`python -m reports matrix`: many implementations beside each other, and a badge for each."""
+"""`python -m reports matrix`: many implementations beside each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ examples:
 what is written:
   site/matrix.md, matrix.svg        the table and the picture
   site/matrix.csv                   every cell with its date, suite version, examples and detection power
-  site/badges/NAME.svg, NAME.json   a badge for each implementation; the JSON is an endpoint of shields.io
 
 exit code: 0, or 2 with one sentence on stderr if a path holds no verdict or a file cannot be written.
 """
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="terminal",
         help="format of the table that is printed (default: %(default)s)",
     )
-    parser.add_argument("--output", metavar="DIR", type=path, help="also write the table, the picture and the badges")
+    parser.add_argument("--output", metavar="DIR", type=path, help="also write the table and the picture")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,12 +76,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -> None:
-    import json
-
-    from cemverify.processes.atomic_files import slug
     from cemverify.results.envelope import check_outputs, write_text
     from cemverify.results.tables import markdown
-    from reports.matrix.badges import badge, svg
     from reports.matrix.standings import sheet, table
     from reports.pictures.standings import matrix
     from reports.sheets import numbers
@@ -93,13 +88,7 @@ def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -
         "matrix.csv": numbers(sheet(lines)),
         "matrix.svg": picture.svg,
     }
-    for line in lines:
-        name = slug(line.implementation)
-        while f"badges/{name}.svg" in files:
-            name += "-"
-        files[f"badges/{name}.svg"] = svg(line)
-        files[f"badges/{name}.json"] = json.dumps(badge(line), indent=1) + "\n"
     check_outputs(*(folder / name for name in files), read=[source.path for source in sources])
     for name, content in files.items():
         write_text(folder / name, content)
-    note(f"wrote {folder}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges")
+    note(f"wrote {folder}: matrix.md, matrix.csv and matrix.svg")

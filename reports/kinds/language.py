@@ -1,4 +1,4 @@
-"""Language models side by side: `python -m synthetic language train`, and `compare`."""
+"""Language models side by side: `python -m synthetic language train`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 def headline(content: Mapping[str, Any]) -> str:
     """The model with the fewest bits per byte, or that there is none."""
-    if "models" in content:
-        scored = [m for m in content["models"] if m["validation_bits_per_byte"] is not None]
-        if not scored:
-            return "every language model diverged"
-        best = min(scored, key=lambda m: float(m["validation_bits_per_byte"]))
-        return (
-            f"{best['name']} reaches {best['validation_bits_per_byte']:.3f} bits per byte, the least of {len(scored)}"
-        )
-    return "losses of two implementations, step by step"
+    scored = [m for m in content["models"] if m["validation_bits_per_byte"] is not None]
+    if not scored:
+        return "every language model diverged"
+    best = min(scored, key=lambda m: float(m["validation_bits_per_byte"]))
+    return f"{best['name']} reaches {best['validation_bits_per_byte']:.3f} bits per byte, the least of {len(scored)}"
 
 
 def models(content: Mapping[str, Any]) -> Sheet:
@@ -61,8 +57,6 @@ def models(content: Mapping[str, Any]) -> Sheet:
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     """The models, beside what they are measured against."""
-    if "models" not in content:
-        return []
     sheet, corpus = models(content), content["corpus"]
     bits = [column.name.startswith("validation bits") for column in sheet.columns]
 

@@ -19,8 +19,6 @@ _MOST_MODELS = 14
 
 def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
     """Losses, and bits per byte against what they cost."""
-    if "models" not in content:
-        return
     yield from _losses(content)
     yield from _costs(content)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig, Walk
 from suites.cem.helpers import ROUNDING, U, generator, randn, randomised, relative_error, token
@@ -36,6 +36,20 @@ def full(rounds: int) -> Block:
     return block(rounds, norm="channel", preconditioner=LOW_RANK, steps=2)
 
 
+def halves_of(made: Block) -> tuple[CEMAttention, CEMGatedMLP]:
+    attention, mlp = made.attention, made.mlp
+    assert isinstance(attention, CEMAttention)
+    assert isinstance(mlp, CEMGatedMLP)
+    return attention, mlp
+
+
+def joint_energy(made: Block, x: Tensor, walk: Walk) -> Tensor:
+    """What the rounds descend: eps(N(x) | a) + xi(N(x) | b), with the memories of a walk: (B, J, D) -> (B, J)."""
+    attention, mlp = halves_of(made)
+    gate = mlp.energy.remember(mlp.norm().into(walk.states[1]))
+    return attention.energy(attention.norm().into(x), walk.attention) + mlp.energy(mlp.norm().into(x), gate)
+
+
 # --- properties -----------------------------------------------------------------------------------------
 
 
@@ -51,7 +65,7 @@ def one_round_is_the_ordinary_block() -> None:
 def each_turn_is_a_step_on_the_joint_energy() -> None:
     """By autograd: with memories fixed, attention steps along the slope of eps, and the MLP along that of xi."""
     made, h = block(3), randn(2, 4, D, seed=5)
-    attention, mlp = made._halves()
+    attention, mlp = halves_of(made)
     walk = made.walk(h)
     a = attention.energy.remember(h)
     b = mlp.energy.remember(h - 0.3 * _slope(lambda x: attention.energy(x, a), h))
@@ -62,7 +76,7 @@ def each_turn_is_a_step_on_the_joint_energy() -> None:
         of_mlp = _slope(lambda x: mlp.energy(x, b), y)
         assert relative_error(walk.states[2 * t + 1], y) <= 16 * ROUNDING
         assert relative_error(walk.states[2 * t + 2], y - 0.3 * of_mlp) <= 16 * ROUNDING
-        both = _slope(lambda x: made.joint_energy(x, walk), y)
+        both = _slope(lambda x: joint_energy(made, x, walk), y)
         assert relative_error(both, of_mlp + _slope(lambda x: attention.energy(x, a), y)) <= 16 * ROUNDING
         x = y - 0.3 * of_mlp
     assert torch.equal(walk.states[-1], made(h)[0])
@@ -78,7 +92,7 @@ def a_round_keeps_its_promise() -> None:
     """E(x') <= E(x) - eta (1 - eta L/2) |G|^2 + eta^2 L |grad eps(x)| |G|, with P = I, no norm and one step size."""
     for seed, eta in product(range(8), (0.01, 0.3, 1.0)):
         made, h = block(3, eta=eta, seed=seed), randn(2, 4, D, seed=5)
-        attention, mlp = made._halves()
+        attention, mlp = halves_of(made)
         walk = made.walk(h)
         gate = mlp.energy.remember(walk.states[1])
         L = mlp.energy.curvature(gate).upper  # (B, J), on both sides: |sigma'| bounds it
@@ -86,10 +100,10 @@ def a_round_keeps_its_promise() -> None:
             x, y, after = walk.states[2 * t : 2 * t + 3]
             of_attention = attention.energy.gradient(x, walk.attention)
             G = (of_attention + mlp.energy.gradient(y, gate)).norm(dim=-1)
-            bound = made.joint_energy(x, walk) - eta * (1 - eta * L / 2) * G**2
+            bound = joint_energy(made, x, walk) - eta * (1 - eta * L / 2) * G**2
             bound = bound + eta**2 * L * of_attention.norm(dim=-1) * G
-            terms = 1 + made.joint_energy(x, walk).abs() + made.joint_energy(after, walk).abs() + eta * G**2
-            assert bool((made.joint_energy(after, walk) <= bound + 1024 * U * terms).all())
+            terms = 1 + joint_energy(made, x, walk).abs() + joint_energy(made, after, walk).abs() + eta * G**2
+            assert bool((joint_energy(made, after, walk) <= bound + 1024 * U * terms).all())
 
 
 def with_small_steps_the_sum_falls_to_first_order() -> None:
@@ -97,8 +111,8 @@ def with_small_steps_the_sum_falls_to_first_order() -> None:
     made, h = block(2, eta=1e-6), randn(2, 4, D, seed=5)
     walk = made.walk(h)
     x, after = walk.states[2], walk.states[4]
-    drop = made.joint_energy(x, walk) - made.joint_energy(after, walk)
-    expected = 1e-6 * _slope(lambda x: made.joint_energy(x, walk), x).square().sum(-1)
+    drop = joint_energy(made, x, walk) - joint_energy(made, after, walk)
+    expected = 1e-6 * _slope(lambda x: joint_energy(made, x, walk), x).square().sum(-1)
     torch.testing.assert_close(drop, expected, rtol=1e-3, atol=1e-13)
 
 
@@ -135,7 +149,7 @@ def way(turn: Callable[[Any, Any, Tensor, Any, Any, list[Tensor]], list[Tensor]]
     """A walk whose later rounds, or whose MLP's memory, are wrong."""
 
     def walk(self: Block, h: Tensor, past: Any = None) -> Walk:
-        attention, mlp = self._halves()
+        attention, mlp = halves_of(self)
         x, memory = attention.residual(h, past)
         gate = mlp.energy.remember(mlp.norm().into({"between": x, "start": h}[gate_of]))
         states = [h, x, mlp.descend(x, gate)]
@@ -258,7 +272,7 @@ def test_with_different_step_sizes_the_sum_can_rise_at_any_step_size(eta: float)
     attention = AttentionConfig(1, 1, temperature=1.0, step_size=eta)
     mlp = MLPConfig(1, 1, activation="identity", step_size=3 * eta)
     made = Block(BlockConfig(attention, mlp, rounds=2), generator(0)).double()
-    halves = made._halves()
+    halves = halves_of(made)
     with torch.no_grad():
         halves[0].W_Q.fill_(2.0)
         halves[0].W_K.fill_(1.0)
@@ -267,7 +281,7 @@ def test_with_different_step_sizes_the_sum_can_rise_at_any_step_size(eta: float)
     walk = made.walk(token(1.0))
     start, after = walk.states[0], walk.states[2]
     assert float((after - start).detach()) == pytest.approx(-eta, rel=1e-6)
-    assert float(made.joint_energy(after, walk).detach()) > float(made.joint_energy(start, walk).detach())
+    assert float(joint_energy(made, after, walk).detach()) > float(joint_energy(made, start, walk).detach())
 
 
 def test_a_model_of_joint_blocks_decodes_from_its_cache() -> None:
@@ -291,10 +305,3 @@ def test_a_model_of_joint_blocks_decodes_from_its_cache() -> None:
 def test_rounds_that_cannot_be_are_refused_in_a_sentence(build: Callable[[], object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         build()
-
-
-def test_a_llama_block_has_no_joint_energy() -> None:
-    made = Block(BlockConfig(LlamaAttentionConfig(4, 2), SwiGLUConfig(4, 4)), generator(0))
-    x = torch.zeros(1, 2, 4)
-    with pytest.raises(TypeError, match="has a joint energy"):
-        made.joint_energy(x, made.walk(x))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.nn import functional as F
 
-from cemverify.cem.energies import Interaction
+from cemverify.cem.energies import Interaction, InteractionMemory
 from cemverify.cem.layers import (
     AttentionConfig,
     CEMAttention,
@@ -27,7 +27,7 @@ from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, SwiGLU, Sw
 from cemverify.cem.models import Block, BlockConfig
 from cemverify.cem.norms import NoNorm, NormKind, RMSNormFolded, RMSNormInside
 from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, PreconditionerKind
-from cemverify.cem.printed import PrintedAlgorithm1, printed_temperature, score_only_direction
+from cemverify.cem.printed import PrintedAlgorithm1
 from suites.cem.helpers import (
     DIAGONALS,
     POSITIONS,
@@ -80,12 +80,12 @@ def test_attention_is_torchs_multihead_attention_with_tied_weights_and_a_residua
 
 
 def test_at_the_printed_temperature_it_is_not() -> None:
-    layer, h = attention(temperature=printed_temperature(D)), randn(2, 5, D, seed=1)
+    layer, h = attention(temperature=math.sqrt(D)), randn(2, 5, D, seed=1)
     assert relative_error(layer(h), h + torch_attention(layer, h, causal=True)) > 0.01
 
 
 def test_the_printed_temperature_is_that_of_attention_for_one_head() -> None:
-    assert AttentionConfig(D, 1).tau == printed_temperature(D)
+    assert AttentionConfig(D, 1).tau == math.sqrt(D)
 
 
 @each_mask
@@ -252,6 +252,11 @@ def test_algorithm_1_raises_the_energy_of_every_token_of_a_random_layer(step_siz
 
 
 # --- a diagonal in the scores alone -------------------------------------------------------------------
+
+
+def score_only_direction(energy: Interaction, x: Tensor, memory: InteractionMemory) -> Tensor:
+    """sum_k W_Q^T sum_j a_kij W_K h_j, as Algorithm 1 prints it; no gradient where there is a diagonal: (B, J, D)."""
+    return torch.einsum("bkjr,krd->bjd", energy.attention_weights(x, memory) @ memory.keys, energy.W_Q)
 
 
 def score_only_jacobian(d: tuple[float, float]) -> Tensor:

@@ -15,11 +15,9 @@ from cemverify.cem.models import (
     BlockConfig,
     LanguageModel,
     LanguageModelConfig,
-    Regressor,
-    RegressorConfig,
 )
 from cemverify.cem.presets import full_cem, llama, size
-from suites.cem.helpers import ROUNDING, generator, randn, randomised, relative_error
+from suites.cem.helpers import ROUNDING, generator, randomised, relative_error
 
 # --- the sizes of Table 1 -----------------------------------------------------------------------------
 
@@ -216,25 +214,6 @@ def test_every_parameter_is_trained_from_the_start_but_the_u_beside_a_v_of_zero(
         assert bool(gradient.any()) == (not name.endswith(".U")), name
 
 
-# --- the regressor ------------------------------------------------------------------------------------
-
-
-def test_a_regressor_as_wide_as_its_inputs_starts_at_them() -> None:
-    model = randomised(Regressor(RegressorConfig(3, MLPConfig(3, 8)), generator(0)), 0)
-    x = randn(7, 3, seed=1)
-    assert model.lift is None
-    assert relative_error(model(x), model.mlp(x) @ model.readout + model.intercept) <= ROUNDING
-
-
-def test_a_wider_regressor_lifts_its_inputs_linearly() -> None:
-    model = randomised(Regressor(RegressorConfig(3, MLPConfig(5, 8, steps=2)), generator(0)), 0)
-    x = randn(7, 3, seed=1)
-    assert model.lift is not None
-    assert model.lift.shape == (5, 3)
-    assert model(x).shape == (7,)
-    assert relative_error(model(x), model.mlp(x @ model.lift.mT) @ model.readout + model.intercept) <= ROUNDING
-
-
 # --- configurations -----------------------------------------------------------------------------------
 
 
@@ -247,10 +226,6 @@ def test_a_wider_regressor_lifts_its_inputs_linearly() -> None:
         (
             lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)),
             "attention and MLP must have the same dim, not 8 and 6",
-        ),
-        (
-            lambda: RegressorConfig(10, MLPConfig(8, 12)),
-            "the state has 8 dimensions, fewer than the 10 inputs",
         ),
     ],
 )

@@ -196,11 +196,10 @@ def _read_stage(path: Path) -> None:
     harvest.page(harvest.compose(path.parent, _maker()), "command")
 
 
-def _read_cell(path: Path) -> int:
-    """As a study does, for which a damaged cell is one to compute again, and as `explain` does."""
+def _read_cell(path: Path) -> None:
+    """As a study does, for which a damaged cell is one to compute again."""
     with contextlib.suppress(CorruptCell):
         CellStore(path.parents[1]).get(path.stem)
-    return call(["synthetic", "explain", path.stem, "--store", str(path.parents[1])])
 
 
 def _report(path: Path) -> int:

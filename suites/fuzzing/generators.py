@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from cemverify.conformance.questions.coverage import covering
 from docs.making.parsers import PROGRAMS, parsers
 from suites.entry.damage import damaged_bytes, damaged_json
-from suites.fuzzing import ground
 from suites.fuzzing.abuses import SIGNALS, Abuse, as_json
 from suites.fuzzing.hostile import hostile
 
@@ -121,13 +120,11 @@ _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "benchmarks gpu": (("--report",), ("--folder", "new")),
         "synthetic examine": (("rbf",),),
         "synthetic atlas": ((),),
-        "synthetic explain": (("0" * 12, "--store", "store"),),
         "synthetic recursion": (("--preset", "smoke"), ("--store", "new")),
         "synthetic language train": (("--preset", "smoke"), ("--text", "one.txt")),
         "synthetic language second-step": (("--estimate",), ("--cells", "some.cells.jsonl")),
         "synthetic language dial": (("--estimate",),),
         "synthetic language scale": (("second-step-mlp.json",),),
-        "synthetic language compare": (("right:mine",),),
         "synthetic language study": (("diagonal",), ("recursion",)),
     }
 )
@@ -219,7 +216,7 @@ def _place(path: str, made: Mapping[str, str]) -> str:
 
 # --- damaged files ------------------------------------------------------------------------------------------
 
-_KEY, _PATH = "KEY", "PATH"
+_PATH = "PATH"
 _TRAINED = "cemverify check model:build --checkpoint w.safetensors --layer 0"
 _COUNTEREXAMPLE = "found/gradient-mlp-silu"
 # who reads each file; those that no quick command reads are read as their command reads them
@@ -241,11 +238,8 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         f"{_COUNTEREXAMPLE}.json": (f"cemverify replay {_COUNTEREXAMPLE}.json --json new.json",),
         f"{_COUNTEREXAMPLE}.npz": (f"cemverify replay {_COUNTEREXAMPLE}.json",),
-        "store/??/*.json": (
-            *(f"synthetic explain {_KEY} --store store", f"synthetic explain {_KEY} --store store --rerun"),
-            "synthetic recursion --preset smoke --store store",
-        ),
-        "store/??/*.made_by": (f"synthetic explain {_KEY} --store store",),
+        "store/??/*.json": (f"read cell {_PATH}",),
+        "store/??/*.made_by": (f"read side-file-of-a-cell {_PATH}",),
         "some.cells.jsonl": ("read cells some.cells.jsonl",),
         "benchmarks.json": (
             *("benchmarks --report benchmarks.json --page new.md", "reports tables benchmarks.json --format csv"),
@@ -258,7 +252,7 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "right.py": (
             *("cemverify check right:mine", "cemverify check right.py:mine", "cemverify repair right:mine"),
-            *("cemverify init --no-check --name right", "synthetic language compare right:mine --estimate"),
+            "cemverify init --no-check --name right",
             f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine",
         ),
         "own.py": (
@@ -323,9 +317,8 @@ def _with_digest(content: object) -> st.SearchStrategy[bytes]:
 def damaged(draw: st.DrawFn, folder: Path) -> Abuse:
     """A sound file with some of its bytes, or of what it says, changed, and a command that reads it."""
     name = draw(st.sampled_from(sorted(_READ)))
-    key = ground.key(folder)
     path = str(next(folder.glob(name)).relative_to(folder))
-    line = draw(st.sampled_from(_READ[name])).replace(_KEY, key).replace(_PATH, path)
+    line = draw(st.sampled_from(_READ[name])).replace(_PATH, path)
     content = draw(_as_read(name, (folder / path).read_bytes()))
     words = tuple(line.split())
     resumed = ("metrics.jsonl",) if words[1] == "metrics" else ()  # training goes on in the same file
@@ -345,17 +338,14 @@ _READING = (
     *("cemverify check right:mine --known IN", "cemverify check right:mine --baseline IN", "cemverify replay IN"),
     *("cemverify check IN:mine", "cemverify check IN/x:mine", "cemverify claims --results IN", "read cells IN"),
     *("cemverify check model:build --checkpoint IN --layer 0", "synthetic language scale IN"),
-    *(
-        "cemverify check model:build --checkpoint w.safetensors --layer 0 --tokens IN",
-        "synthetic explain ab --store IN",
-    ),
+    "cemverify check model:build --checkpoint w.safetensors --layer 0 --tokens IN",
     *(
         "synthetic language train --text IN",
         "synthetic language second-step --cells IN",
         "cemverify power --store IN",
     ),
     *("cemverify check right:mine --known IN --update-known --reason because", "cemverify repair IN:mine"),
-    *("cemverify check right:mine --properties-from IN", "synthetic language compare IN:mine --estimate"),
+    "cemverify check right:mine --properties-from IN",
     *("cemverify replay found/gradient-mlp-silu.json --properties-from IN", "benchmarks gpu --report --folder IN"),
 )
 _WRITING = (
@@ -420,7 +410,6 @@ _COPYING: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("synthetic recursion --preset smoke --store store", (), ("--output", "--page")),
     ("synthetic language study diagonal --store new", (), ("--output", "--page")),
     ("synthetic language second-step --store new", (), ("--cells", "--page")),
-    ("synthetic language compare right:mine", ("right.py",), ("--output", "--page")),
     ("synthetic language train --text one.txt", ("one.txt",), ("--output", "--folder")),
     ("reports matrix check.json", ("check.json",), ("--output",)),
     ("reports pictures benchmarks.json", ("benchmarks.json",), ("--output",)),
@@ -463,7 +452,7 @@ _FACTORS: Mapping[str, tuple[object, ...]] = MappingProxyType(
             "cemverify claims --json new.json",
             *("cemverify replay found/gradient-mlp-silu.json --json new.json", "reports tables . --output new"),
             *("reports page . -o new.html", "reports pictures benchmarks.json --output new"),
-            "synthetic explain KEY --store store",
+            "synthetic recursion --preset smoke --store store",
             *("benchmarks --report benchmarks.json --page new.md", "cemverify init --no-check"),
             "cemverify list --contract",
             *("synthetic language study diagonal --estimate", "reports matrix check.json"),
@@ -501,7 +490,7 @@ def environments(folder: Path) -> list[Abuse]:
         rows.append(
             Abuse(
                 "environments",
-                tuple(str(row["line"]).replace(_KEY, ground.key(folder)).split()),
+                tuple(str(row["line"]).split()),
                 environment=variables,  # type: ignore[arg-type]
                 limits={name: row[name] for name in ("files", "bytes") if row[name] is not None},  # type: ignore[misc]
                 streams=row["streams"],  # type: ignore[arg-type]

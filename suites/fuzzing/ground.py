@@ -54,8 +54,3 @@ def make(folder: Path) -> None:
     write(folder / "power.json", a_power())
     lines = (RESULTS / "second-step-mlp-small.cells.jsonl").read_text().splitlines(keepends=True)
     (folder / "some.cells.jsonl").write_text("".join(lines[:3]))
-
-
-def key(folder: Path) -> str:
-    """The first digits of the key of the cell in the store."""
-    return next(folder.glob("store/??/*.json")).stem[:12]

@@ -34,8 +34,8 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cemverify check package.layer:mine --markdown package/layer.py", {}),
     (f"{_CHECK} --known known.toml --json known.toml", {}),
     # what may be a file or a name elsewhere was looked for as a file, whose name was too long
-    (f"synthetic language confidence --tokeniser {'x' * 300}", {}),
-    (f"synthetic language confidence --dataset {'x' * 300}", {}),
+    (f"synthetic language fixed-memory --tokeniser {'x' * 300}", {}),
+    (f"synthetic language fixed-memory --dataset {'x' * 300}", {}),
     # a module of 2^38 bytes was read whole
     ("cemverify check odd.py:mine", {"odd.py": "sparse"}),
     ("cemverify repair odd.py:mine", {"odd.py": "sparse"}),
@@ -128,7 +128,6 @@ def regressions(ground: Path) -> Iterator[Abuse]:
         yield Abuse("regressions", tuple(line.split()), signals=(number, seconds), real=True)
     yield from _incomplete_benchmarks(ground)
     yield from _forged_cells()
-    yield from _crafted_stores()
     yield from _odd_counterexamples(ground)
 
 
@@ -149,22 +148,6 @@ def _forged_cells() -> Iterator[Abuse]:
     forged = [json.dumps({**line, "digest": digest_of(line)}) for line in lines]
     for text in ("[" * 200_000, *forged):
         yield Abuse("regressions", ("read", "cells", "some.cells.jsonl"), files={"some.cells.jsonl": _hex(text)})
-
-
-def _crafted_stores() -> Iterator[Abuse]:
-    """A store names a module that would destroy something, and sends commands to the terminal."""
-    evil = "import os\nos.remove('right.py')\n"
-    for cell in (
-        Cell("evil:x", {"evil": 1}, {"seed": 0}),
-        Cell("evil:x", {"\x1b[2J": 1}, {"\x1b[2J": 0}),
-        Cell("\x1b[2J\x07", {"walk": 1}, {}),
-    ):
-        path = f"store/{cell.key[:2]}/{cell.key}.json"
-        content = json.dumps(content_of(cell, {"\x1b[2J": 1.0}))
-        facts = {"label": "\x1b]0;x\x07", "created": "\x1b[2J", "host": "h", "machine": "m", "seconds": 1.0}
-        words = ("synthetic", "explain", cell.key[:16], "--store", "store", "--rerun")
-        files = {path: content, path.replace(".json", ".made_by"): json.dumps(facts), "evil.py": evil}
-        yield Abuse("regressions", words, files={name: _hex(text) for name, text in files.items()})
 
 
 def _odd_counterexamples(ground: Path) -> Iterator[Abuse]:

@@ -48,8 +48,8 @@ _PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
 # what prints or computes as it is imported
 _SCRIPTS = ("cemverify.conformance.counterexamples.standalone",)
 # functions that compute for minutes, wherever they are
-_WORK = ("measure_power", "conduct", "survey", "examine", "_perform_apart", "train_side_by_side", "open_corpus",
-         "compare_losses", "harvest", "perform", "search")  # fmt: skip
+_WORK = ("measure_power", "conduct", "survey", "examine", "train_side_by_side", "open_corpus",
+         "harvest", "perform", "search")  # fmt: skip
 
 _ROOM = 3 * 2**30  # bytes of addresses beyond those of the zygote
 _PR_SET_CHILD_SUBREAPER = 36

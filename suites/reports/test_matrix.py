@@ -1,9 +1,8 @@
-"""The matrix: the latest verdict on each implementation, weaker looks paler, badges that stay text."""
+"""The matrix: the latest verdict on each implementation, weaker looks paler."""
 
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +12,6 @@ import pytest
 from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.collect import collect
-from reports.matrix.badges import badge, svg
 from reports.matrix.standings import lines_of
 from reports.pictures.standings import matrix
 from suites.reports.examples import a_check, a_power, a_property, a_recursion, violated
@@ -63,23 +61,8 @@ def test_the_files_say_the_same_for_programs(folder: Path, capsys: pytest.Captur
     rows = list(csv.DictReader((folder / "out" / "matrix.csv").open()))
     assert len(rows) == 6
     assert {"date", "suite version", "examples per property", "detection [share]"} <= set(rows[0])
-    names = sorted(path.name for path in (folder / "out" / "badges").iterdir())
-    assert names == ["b-wrong-b.json", "b-wrong-b.svg", "mine.json", "mine.svg", "weak.json", "weak.svg"]
-    assert json.loads((folder / "out" / "badges" / "mine.json").read_text()) == {
-        "schemaVersion": 1,
-        "label": "cemverify",
-        "message": "2 of 2 hold",
-        "color": "brightgreen",
-    }
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["matrix.csv", "matrix.md", "matrix.svg"]
     ElementTree.fromstring((folder / "out" / "matrix.svg").read_text())  # noqa: S314
-
-
-def test_a_badge_says_what_is_violated_and_its_names_stay_text(folder: Path) -> None:
-    wrong = lines_of(collect([folder / "in"]))[0]
-    assert badge(wrong)["message"] == "1 of 2 violated"
-    root = ElementTree.fromstring(svg(wrong))  # noqa: S314
-    assert "<b>wrong</b>: 1 of 2 violated, 2026-02-03" in root.attrib["aria-label"]
-    assert [child.tag.rpartition("}")[2] for child in root] == ["title", "rect", "path", "g"]
 
 
 def test_a_run_that_ended_before_it_asked_everything_is_nowhere_green(
@@ -88,8 +71,7 @@ def test_a_run_that_ended_before_it_asked_everything_is_nowhere_green(
     quick = a_check("quick", [a_property("gradient/a/b")], unasked=["gradient/a/c", "descent/a/b"])
     write(tmp_path / "quick.json", quick)
     (line,) = lines_of(collect([tmp_path]))
-    said = badge(line)
-    assert (said["message"], said["color"]) == ("1 of 1 hold, 2 not asked", "yellow")
+    assert (line.words, line.whole) == ("1 of 1 hold, 2 not asked", False)
     assert {name: standing.verdict for name, standing in line.by_family.items()} == {
         "gradient": "inconclusive",
         "descent": "inconclusive",

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -41,7 +40,6 @@ from cemverify.runs import (
 )
 from cemverify.runs import run as running
 from cemverify.runs.arguments import parse_shard
-from cemverify.runs.cells import algorithm_of
 from cemverify.runs.exchange import cells_of
 from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import Progress
@@ -50,7 +48,7 @@ from cemverify.runs.work import compute
 from suites.runs.interrupts import heed
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.__main__ import main
-from synthetic.explain import HOMES, at_home
+from synthetic.studies.engine.trials import compute_trial
 
 ROOT = Path(__file__).parents[2]
 
@@ -366,98 +364,17 @@ def test_the_options_of_a_run_are_what_was_asked_for() -> None:
     assert given == RunOptions(Path("s"), 3, None, parse_shard("2/3"), retry_failed=True, resume=False)
 
 
-def test_explain_tells_how_a_cell_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_cells(walks(3), here(tmp_path))
-    key = walks(3)[2].key
-    capsys.readouterr()
-    assert main(["explain", key[:10], "--store", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    for part in (key, "walk 2", "suites.runs.light:walk", "walk version 1", "steps: 7", "seed 2", "end, path"):
-        assert part in told
-    assert f"explain {key[:12]} --store {tmp_path} --rerun" in told
-
-
-@pytest.mark.slow
-def test_explain_computes_a_cell_again_and_tells_whether_it_is_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(HOMES, walk.name, walk.home)
-    cell = walks(1)[0]
-    run_cells([cell], here(tmp_path))
-    assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 0
-    assert "the same, byte for byte" in capsys.readouterr().out
-    CellStore(tmp_path).put(cell, {"end": 0.0, "path": []})
-    assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 1
-    assert "payload.end: 0.0 then, " in capsys.readouterr().out
-
-
-def test_no_module_is_imported_because_a_store_names_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    cell = Cell("planted:payload", {}, {"is": "Walk"})
-    CellStore(tmp_path / "store").put(cell, {})
-    assert main(["explain", cell.key, "--store", str(tmp_path / "store"), "--rerun"]) == 2
-    assert "'planted:payload' is not an algorithm of this project; known are" in capsys.readouterr().err
-    assert not (tmp_path / "ran").exists()
+def test_a_cell_that_was_read_is_not_computed_where_it_says() -> None:
     with pytest.raises(UsageError, match="was read from a file, which does not say where its code is"):
-        compute(cell)
-
-
-def test_a_kernel_of_somebody_elses_is_imported_only_if_that_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    name = "synthetic.recursion.cells:compute_task"
-    task = {"is": "TaskConfig", "prior": "0.5*rbf + planted:kernel"}
-    cell = Cell(name, {"tasks": 1, "references": 1}, {"is": "TaskCell", "replicates": [{"task": task}]})
-    CellStore(tmp_path / "store").put(cell, {})
-    assert main(["explain", cell.key, "--store", str(tmp_path / "store"), "--rerun"]) == 2
-    assert "was computed with planted, which --rerun would import" in capsys.readouterr().err
-    assert not (tmp_path / "ran").exists()
-
-
-def test_the_table_of_algorithms_has_all_of_them_and_each_where_it_says() -> None:
-    sources = [path.read_text() for room in ("cemverify", "synthetic") for path in (ROOT / room).rglob("*.py")]
-    assert sorted(HOMES) == sorted(re.findall(r'^@algorithm\(\s*"([^"]+)"', "\n".join(sources), re.MULTILINE))
-    for name, home in HOMES.items():
-        assert algorithm_of(Cell(name, {}, {}, home=home)).home == home
+        compute(Cell("planted:payload", {}, {"is": "Walk"}))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.cells.jsonl")), ids=lambda p: p.name)
 def test_published_cells_are_those_that_the_code_asks_for_now(path: Path) -> None:
     # every line's key is the hash of what it says, so equal specifications and names are equal keys
     for key, content in cells_of(path):
-        cell = at_home(Cell(content["algorithm"], content["versions"], content["spec"]))
-        computes = algorithm_of(cell)
-        assert computes.cell(computes.restore(cell.spec)).key == key
-
-
-@pytest.mark.parametrize(
-    ("key", "sentence"),
-    [("0000000", "no cell of"), ("", "not the beginning of a key"), ("xyz", "not the beginning of a key")],
-)
-def test_explain_knows_no_such_cell(
-    key: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_cells(walks(1), here(tmp_path))
-    capsys.readouterr()
-    assert main(["explain", key, "--store", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert told.count("\n") == 1
-
-
-def test_explain_asks_for_more_digits_where_several_cells_begin_alike(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_cells(walks(40), here(tmp_path))  # two of 40 keys share one of 16 first digits
-    first = [cell.key[0] for cell in walks(40)]
-    capsys.readouterr()
-    assert main(["explain", max(first, key=first.count), "--store", str(tmp_path)]) == 2
-    assert "give more digits" in capsys.readouterr().err
+        assert content["algorithm"] == compute_trial.name
+        assert compute_trial.cell(compute_trial.restore(content["spec"])).key == key
 
 
 # --- progress ------------------------------------------------------------------------------------
@@ -624,13 +541,13 @@ def test_an_interrupt_ends_promptly_keeps_what_is_done_and_says_how_to_go_on(tmp
 
 
 def test_main_says_what_an_interrupt_says_with_exit_code_130(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> int:
         raise Interrupted("interrupted; 3 of 4 cells were finished")
 
-    monkeypatch.setattr("synthetic.explain.run", interrupted)
-    assert main(["explain", "00", "--store", str(tmp_path)]) == 130
+    monkeypatch.setattr("synthetic.atlas.run", interrupted)
+    assert main(["atlas"]) == 130
     assert capsys.readouterr().err == "error: interrupted; 3 of 4 cells were finished\n"
 
 

@@ -1,4 +1,4 @@
-"""`synthetic language train` and `compare`: what they print and write, when they pass, and what they refuse."""
+"""`synthetic language train`: what it prints and writes, when it passes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -22,12 +22,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from cemverify.cem import presets as paper
-from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.contract import implementation
-from cemverify.conformance.implementations.plain import Plain
 from cemverify.console.parsing import again as again_
 from cemverify.processes import forkserver
 from cemverify.results import envelope
@@ -59,26 +55,6 @@ HERE = ("--device", "cpu", "--workers", "1")
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, so it can be used")
 
-plain = Plain().subject()
-
-
-class _Uphill(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return -heads.sum(1)
-
-
-class _Truncated(Plain):
-    """A derivative that is lost: values are right, and training is not."""
-
-    def values(self, keys: Tensor, h: Tensor, w: Any, c: AttentionConfig) -> Tensor:
-        return super().values(keys, h, w, c).detach()
-
-
-uphill = _Uphill().subject()
-truncated = _Truncated().subject()
-cut_off = implementation(attention=lambda x, h, weights, config: x.detach())
-numpy_arrays = implementation(attention=lambda x, h, weights, config: x, arrays="numpy")
-
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -92,17 +68,6 @@ def study(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
     def run(output: Path, *arguments: str, chain: Sequence[str] = CHAIN) -> tuple[int, dict[str, Any]]:
         places = ("--corpora", str(corpora), "--output", str(output))
         return main(["language", "train", *chain, *SMALL, *HERE, *places, *arguments]), envelope.read(output)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def compared(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """The same of `python -m synthetic language compare`."""
-
-    def run(output: Path, name: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-        places = ("--corpora", str(corpora), "--output", str(output))
-        return main(["language", "compare", name, *CHAIN, *SMALL, *places, *arguments]), envelope.read(output)
 
     return run
 
@@ -349,11 +314,6 @@ def test_every_help_fits_a_screen_names_every_option_and_shows_an_example(monkey
         (["train", "--seeds", "3"], "train", "--seeds belongs to `python -m synthetic language study`"),
         (["study", "diagonal", "--sharded"], "study", "--sharded belongs to `python -m synthetic language train`"),
         (["train", "--shard", "1/2"], "train", "--shard belongs to `python -m synthetic language study`"),
-        (
-            ["compare", "nowhere:it", "--compile"],
-            "compare",
-            "--compile belongs to `python -m synthetic language",
-        ),
         (["train", "--sead", "3"], "train", "there is no option --sead"),
         (["study"], "study", "the following arguments are required: NAME"),
         (["train", "smoke"], "train", "'smoke' is one word too many"),
@@ -472,31 +432,6 @@ def test_a_model_far_behind_the_baseline_fails() -> None:
     assert any("something leaks" in reason for reason in reasons_to_fail(level, 3.0, 1.15, floor))
 
 
-# --- somebody else's layers -----------------------------------------------------------------------
-
-
-def test_another_right_implementation_has_the_losses_of_the_reference(
-    compared: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, content = compared(tmp_path / "it.json", f"{__name__}:plain", "--steps", "6")
-    printed = capsys.readouterr().out
-    assert code == 0, printed
-    assert content["agreement"]["disagrees_at"] is None
-    assert "agrees: at no step is it further" in printed
-    command = content["made_by"]["command"]
-    assert command.startswith(f"python -m synthetic language compare {__name__}:plain ")
-    assert command.endswith(" --preset tiny --steps 6")
-
-
-@pytest.mark.parametrize(("name", "step"), [("uphill", 1), ("truncated", 2)])
-def test_a_wrong_implementation_departs_from_the_reference(
-    name: str, step: int, compared: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
-) -> None:
-    code, content = compared(tmp_path / "it.json", f"{__name__}:{name}", "--steps", "4")
-    assert code == 1
-    assert content["agreement"]["disagrees_at"] == step
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -543,27 +478,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     complaint = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert len(complaint) == 1
     assert printed.err.endswith(complaint[0] + "\n")
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("nowhere:it", "no module 'nowhere'"),
-        (f"{__name__}:cut_off", "autograd cannot follow"),
-        (f"{__name__}:numpy_arrays", "numpy arrays, which torch's autograd cannot follow"),
-    ],
-)
-def test_an_implementation_that_cannot_be_trained_is_refused_in_one_sentence(
-    name: str, sentence: str, corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "language.json"
-    places = ("--corpora", str(corpora), "--output", str(output))
-    assert main(["language", "compare", name, *CHAIN, *SMALL, *places]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert sentence in printed.err
-    assert printed.err.count("error: ") == 1
     assert not output.exists()
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import ResultError
-from synthetic.language import compare, scale, studies, train
+from synthetic.language import scale, studies, train
 from synthetic.language.arguments import Command
 from synthetic.studies.engine.study import Study
 from synthetic.training.machine import one_of_several
@@ -32,10 +32,8 @@ examples:
   python -m synthetic language study diagonal --seeds 3   one of the paper's experiments, made small
   python -m synthetic language second-step --estimate     what it takes to know whether T = 2 helps
   python -m synthetic language fixed-memory --estimate    what a fixed memory costs: by a plan made before
-  python -m synthetic language confidence --estimate      what energies tell that entropies do not
   python -m synthetic language scale FILE ...             what second-step found at several lengths
   python -m synthetic language dial --corpus hidden       one model for every number of steps
-  python -m synthetic language compare mymodule:layers    your layers in the same harness
 
 Each command has a --help of its own; docs/language.md explains the tables.
 """
@@ -67,7 +65,6 @@ COMMANDS = {
     **{found.name: _study(found) for found in studies.STUDIES},
     "scale": _file(scale),
     "own": _study(None),
-    "compare": _file(compare),
 }
 
 

@@ -186,7 +186,7 @@ def _check_memory(options: argparse.Namespace) -> None:
     Raises:
         UsageError: the sentence says how much is missing.
     """
-    if getattr(options, "device", "cpu") not in ("cpu", "auto") or torch.cuda.is_available():
+    if options.device not in ("cpu", "auto") or torch.cuda.is_available():
         return
     given = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}
     windows = math.ceil(given["batch"] / given["accumulate"])
@@ -206,12 +206,10 @@ def shape(options: argparse.Namespace) -> tuple[int | None, int | None, int | No
     return options.dim, options.layers, options.heads
 
 
-def preset_choice(
-    options: argparse.Namespace, depths: Sequence[int] = (), models: Sequence[str] = ()
-) -> PresetChoice:
+def preset_choice(options: argparse.Namespace) -> PresetChoice:
     """The preset that is asked for, and what is changed of it."""
     recipe, (dim, layers, heads) = recipe_changes(options), shape(options)
-    return PresetChoice(options.preset, recipe, dim, layers, heads, tuple(depths), tuple(models))
+    return PresetChoice(options.preset, recipe, dim, layers, heads, tuple(options.depths), tuple(options.models))
 
 
 def _those_given(values: Mapping[str, Any]) -> dict[str, Any]:

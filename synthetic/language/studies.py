@@ -28,7 +28,7 @@ from synthetic.language.arguments import (
     shape,
 )
 from synthetic.language.places import add_when, workplace, write_results
-from synthetic.studies import confidence, depth_dial, fixed_memory, second_step
+from synthetic.studies import depth_dial, fixed_memory, second_step
 from synthetic.studies.engine import tables, tuning
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.designs import REPLACED
@@ -42,7 +42,7 @@ from synthetic.studies.paper.rows import EXPERIMENTS
 from synthetic.training.cost import words
 from synthetic.training.frames import PRECONDITIONERS, TINY, tiny_dims
 
-STUDIES: Sequence[Study] = (second_step.STUDY, fixed_memory.STUDY, confidence.STUDY, depth_dial.STUDY)
+STUDIES: Sequence[Study] = (second_step.STUDY, fixed_memory.STUDY, depth_dial.STUDY)
 
 USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
 OWN_USAGE = f"MODULE:STUDY {USAGE}"

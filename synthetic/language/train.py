@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     """
     check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=named_texts(options))
     keeping = None if options.folder is None else Keeping(options.folder, options.save_every, options.resume)
-    models, corpus = preset_choice(options, options.depths, options.models), corpus_choice(options)
+    models, corpus = preset_choice(options), corpus_choice(options)
     asked = TrainingRun(models, corpus, options.corpora, options.seed, options.workers, keeping)
     try:
         machine = choose(options.device, compiled=options.compile, sharded=options.sharded)

@@ -23,11 +23,6 @@ class Curvature:
 
     upper: Tensor
 
-    @property
-    def concave(self) -> bool:
-        """Whether the energy is concave for every token."""
-        return bool((self.upper == 0).all())
-
     def safe_step(self, largest_eigenvalue: float | Tensor = 1.0) -> Tensor:
         """The step size below which the energy cannot rise, per token: 2 / (upper * lambda_max(P)).
 

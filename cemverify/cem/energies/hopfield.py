@@ -4,7 +4,7 @@
     CCCP:  x_i <- sum_j softmax_j(h_j . x_i / tau) h_j  =  x_i - grad E
 
 The appendix prints the prefactor -1/tau and leaves |x|^2/2 out; then neither equation holds
-(docs/mathematics.md §4, §11, and `cemverify.cem.printed`).
+(docs/mathematics.md §4, §11).
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ class Plan:
         seeds, seed: how many judge, and the first. tuning_seeds: how many tune.
         tuning: 1/this of the full length is what the rate is chosen at, and half of that what it is sought at.
         compiled: whether all trainings go through torch.compile.
-        depths, stops: with which a judged model is scored beside its own, tells: whether it is asked what energies
-            tell (`TrialCell`).
+        depths, stops: with which a judged model is scored beside its own.
         papers: whether rows differ in which layers are CEM's, rates are given and not found, and models are scored
             along the way (`Study.papers`).
         rounded: whether rates are rounded to quarters of an octave.
@@ -106,7 +105,6 @@ class Plan:
     compiled: bool = False
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
-    tells: bool = False
     papers: bool = False
     rounded: bool = True
     registered: bool = False
@@ -155,7 +153,7 @@ class Plan:
         name = self.name if self.registered and part == "judging" else ""
         return TrialCell(
             *(corpus, row.design, recipe, seed, weights, part, windows, device),
-            *(self.compiled, depths, stops, every, name, self.tells and part != "tuning"),
+            *(self.compiled, depths, stops, every, name),
         )
 
 

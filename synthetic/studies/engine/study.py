@@ -93,8 +93,7 @@ class Study:
     Attributes:
         name: of its command. summary: of one line. description, example: for its help.
         rows: makes the models. read: says what came of them.
-        replaced, depth, per_parameter, seeds: the usual ones. depths, stops: with which judged models are scored,
-            tells: whether they are asked what energies tell of tokens.
+        replaced, depth, per_parameter, seeds: the usual ones. depths, stops: with which judged models are scored.
         papers: whether it is one of the paper's experiments, whose models differ in which layers are CEM's, have the
             paper's recipe at one learning rate, or at their rows' own, and are scored along the way.
         P, positions: of the `Setting`. tuning, tuning_seeds, rounded, registered: of the `Plan`.
@@ -112,7 +111,6 @@ class Study:
     seeds: int = 8
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
-    tells: bool = False
     papers: bool = False
     P: PreconditionerName | None = None
     positions: Positions | None = None
@@ -172,7 +170,7 @@ class Study:
         usual = names or [row.name for row in every if not row.beyond]
         also = [row.name for row in every if row.beyond and with_beyond]
         rows = chosen(every, [*usual, *also])
-        rules = ("depths", "stops", "tells", "papers", "rounded", "registered")
+        rules = ("depths", "stops", "papers", "rounded", "registered")
         kept: dict[str, Any] = {**{name: getattr(self, name) for name in rules}, **others}
         kept |= {"tuning": tuning or self.tuning, "tuning_seeds": tuning_seeds or self.tuning_seeds}
         return Plan(replaced, size, frame, depth, per_parameter, recipe, rows, seeds or self.seeds, **kept)

@@ -16,7 +16,6 @@ from synthetic.corpora.choice import PinnedCorpus, corpora_folder
 from synthetic.corpora.tokens import Batches, Tokens, spread_windows
 from synthetic.studies.engine.designs import Design, cost, parameters
 from synthetic.studies.engine.stopping import AtStop
-from synthetic.studies.engine.told import TOLD_WINDOWS, Told, told
 from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
@@ -46,7 +45,6 @@ class TrialCell:
         stops: least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps.
         every: steps between two scores along the way; 0: none but that at the end.
         plan: the name of the plan that judges it, where that was written down before; "" of all others.
-        tells: whether it is asked what entropy and energies tell (`told`).
     """
 
     corpus: PinnedCorpus
@@ -62,7 +60,6 @@ class TrialCell:
     stops: tuple[float, ...] = field(default=(), metadata={"added": True})
     every: int = field(default=0, metadata={"added": True})
     plan: str = field(default="", metadata={"added": True})
-    tells: bool = field(default=False, metadata={"added": True})
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,6 @@ class TrialRecord:
         at_depths: bits per byte with each of the cell's depths; None where they are not finite.
         at_stops: bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer.
         along: steps done and bits per byte then, of the scores along the way that are finite.
-        told: what entropy and energies tell of tokens, if the cell asks for it.
     """
 
     parameters: int
@@ -95,7 +91,6 @@ class TrialRecord:
     at_depths: tuple[float | None, ...] = ()
     at_stops: tuple[AtStop, ...] = ()
     along: tuple[tuple[int, float], ...] = ()
-    told: tuple[Told, ...] = ()
 
     @property
     def bits(self) -> float | None:
@@ -142,15 +137,12 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
     diverged_at, groups, end = training.diverged_at, (), ()
     at_depths: tuple[float | None, ...] = ()
     at_stops: tuple[AtStop, ...] = ()
-    said: tuple[Told, ...] = ()
     if diverged_at is None:
         bits = torch.stack([bits_with(T) for T in design.depths]).mean(0)  # (W,)
         if bool(bits.isfinite().all()):
             groups, end = grouped(bits), steps_of(model, few)  # type: ignore[assignment]
             at_depths = tuple(_mean(bits_with(T)) for T in cell.depths)
             at_stops = tuple(map(at_stop, cell.stops))
-            if cell.tells:
-                said = told(model, windows[:: max(1, len(windows) // TOLD_WINDOWS)][:TOLD_WINDOWS], cell.seed)
         else:
             diverged_at = recipe.steps
     found = cost(design, recipe.context)
@@ -170,10 +162,9 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             at_depths,
             at_stops,
             tuple((step, bits) for step, bits in along if bits is not None),
-            said,
         )
     )
-    asked_for = {"at_depths": cell.depths, "at_stops": cell.stops, "along": cell.every, "told": cell.tells}
+    asked_for = {"at_depths": cell.depths, "at_stops": cell.stops, "along": cell.every}
     for name, asked in asked_for.items():
         if not asked:
             del record[name]

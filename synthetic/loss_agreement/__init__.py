@@ -1,1 +1,0 @@
-"""Loss curves, step by step: beside those of somebody else's implementation, and beside those on file."""
