@@ -35,19 +35,22 @@ from cemverify.conformance.questions.spaces import Space, scattered_case
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
 _ONE_IN = 3  # cases of all options has more rows than kernels take at once, batch and tokens in turn, and no tile's
-_MANY = ({"B": (2053,), "J": (2,)}, {"B": (1,), "J": (1031,), "K": (1,)})
+_MANY = 1031  # tokens; of batches twice as many rows
+_DECODED = 263  # one after the other
 
 
 @dataclass(frozen=True)
 class _SometimesMany(Over):
     """Cases of a space, some with many rows: a backward pass reduces over rows, and goes over to other sums there."""
 
+    tokens: int = _MANY
+
     def scattered(self, asked: Asked, seed: int) -> Any | None:
         if seed % _ONE_IN or asked.kind.compiles:
             return super().scattered(asked, seed)
         space = asked.within(self.space)
-        sizes = {**space.sizes, **_MANY[seed // _ONE_IN % len(_MANY)]}
-        return scattered_case(replace(space, sizes=sizes, steps=space.steps[:2]), seed)
+        long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if seed // _ONE_IN % 2 else {"B": (2 * _MANY,), "J": (2,)}
+        return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
 
 
 def gradients_are_right(caller: Caller, case: Case) -> Evidence:
@@ -244,17 +247,20 @@ def _products(
     dtype: torch.dtype = torch.float64,
     needs: Iterable[str] = (),
 ) -> Property:
+    everything = dtype == torch.float64 and name.endswith("/any-options")
+    tokens = _DECODED if name.startswith("decode") else _MANY
     return Property(
         f"training/{name}",
         claim,
         "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
         explanation,
         check,
-        _SometimesMany(space) if dtype == torch.float64 and name.endswith("/any-options") else Over(space),
+        _SometimesMany(space, tokens) if everything else Over(space),
         (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},
         dtype=dtype,
         share=share,
         looks_around=name.endswith("/any-options"),
+        sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )
