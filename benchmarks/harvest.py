@@ -22,7 +22,6 @@ import torch
 
 from benchmarks import attention, decoding, training
 from benchmarks.findings import Findings
-from benchmarks.measuring import peak_flops, synchronise
 from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import blocked, presets
 from cemverify.cem.presets import CONTEXT
@@ -31,6 +30,7 @@ from cemverify.results import envelope, provenance
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
+from synthetic.training.machine import peak_flops, synchronise
 
 _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
 
@@ -159,7 +159,7 @@ def _model(one: Mapping[str, Any]) -> str:
 def device(setting: Setting) -> Iterator[Findings]:
     """How fast the device is at matrix products, and how fast it reads and writes."""
     precisions = setting.scaled(("float64", "float32", "bfloat16"), ("float64", "float32"))
-    speeds = {name: peak_flops(setting.device, getattr(torch, name)) for name in precisions}
+    speeds = {name: peak_flops(setting.device, name) for name in precisions}
     a = torch.ones(setting.scaled(2**30, 2**25) // 4, device=setting.device)
     b = torch.empty_like(a)
     best = float("inf")
@@ -273,7 +273,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
 
 def train(setting: Setting) -> Iterator[Findings]:
     """Steps of training at the paper's sizes: tokens per second, utilisation, memory."""
-    speed = peak_flops(setting.device, setting.scaled(torch.bfloat16, torch.float32))
+    speed = peak_flops(setting.device, setting.scaled("bfloat16", "float32"))
     contenders = [
         c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
     ]

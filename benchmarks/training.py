@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.measuring import forget_peak, gigabytes, peak, peak_resident, synchronise
+from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak
 from cemverify.cem import blocked, presets
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
+from synthetic.training.machine import peak_memory, synchronise
 
 
 @dataclass(frozen=True)
@@ -136,11 +137,11 @@ def apart(contender: Contender, *, batch: int, context: int, device: str, steps:
 
 def _alone(contender: Contender, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
     torch.set_num_threads(1)
-    before = peak_resident()
+    before = peak_memory("cpu")
     step = measure(contender, batch=batch, context=context, device=device, steps=steps, seconds=seconds)
     if device.startswith("cuda"):
         return step
-    return replace(step, peak=peak_resident() - before)
+    return replace(step, peak=peak_memory("cpu") - before)
 
 
 def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None) -> Tensor:
@@ -156,13 +157,8 @@ def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None)
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:
-    """FLOPs of forward and backward per token; counted at two lengths, so that attention can be halved.
-
-    What a token costs is a + b J, of which the formula computes b J on all pairs and causal attention on half.
-    """
-    short, long = (_counted(config, J) for J in (64, 128))
-    per_key = (long - short) / 64
-    return 3 * (short - 64 * per_key + per_key * (context + 1) / 2)
+    """FLOPs of forward and backward per token, attention on half of all pairs."""
+    return 3 * causal_flops(lambda J: _counted(config, J), context)
 
 
 def _counted(config: LanguageModelConfig, context: int) -> float:
