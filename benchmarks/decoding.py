@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.measuring import synchronise
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
+from synthetic.training.machine import synchronise
 
 
 @dataclass(frozen=True)

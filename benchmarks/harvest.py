@@ -22,7 +22,6 @@ import torch
 
 from benchmarks import attention, decoding, training
 from benchmarks.findings import Findings
-from benchmarks.measuring import peak_flops, synchronise
 from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import blocked, presets
 from cemverify.cem.presets import CONTEXT
@@ -31,7 +30,7 @@ from cemverify.results import envelope, provenance
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
-from synthetic.corpora.sources import standard_library
+from synthetic.training.machine import peak_flops, synchronise
 
 _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
 
@@ -160,7 +159,7 @@ def _model(one: Mapping[str, Any]) -> str:
 def device(setting: Setting) -> Iterator[Findings]:
     """How fast the device is at matrix products, and how fast it reads and writes."""
     precisions = setting.scaled(("float64", "float32", "bfloat16"), ("float64", "float32"))
-    speeds = {name: peak_flops(setting.device, getattr(torch, name)) for name in precisions}
+    speeds = {name: peak_flops(setting.device, name) for name in precisions}
     a = torch.ones(setting.scaled(2**30, 2**25) // 4, device=setting.device)
     b = torch.empty_like(a)
     best = float("inf")
@@ -274,7 +273,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
 
 def train(setting: Setting) -> Iterator[Findings]:
     """Steps of training at the paper's sizes: tokens per second, utilisation, memory."""
-    speed = peak_flops(setting.device, setting.scaled(torch.bfloat16, torch.float32))
+    speed = peak_flops(setting.device, setting.scaled("bfloat16", "float32"))
     contenders = [
         c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
     ]
@@ -324,42 +323,18 @@ def decode(setting: Setting) -> Iterator[Findings]:
 
 
 def smoke(setting: Setting) -> Iterator[Findings]:
-    """A short training of the 86M models on the bytes of Python's standard library."""
-    source = standard_library()
-    texts = {
-        part: torch.frombuffer(
-            bytearray(b"".join(d.content for d in source.documents() if d.part == part)), dtype=torch.uint8
-        )
-        for part in ("train", "validation")
-    }
-    contenders = [training.Contender("86M Llama RoPE", presets.llama("86M"))]
-    contenders += [
-        training.Contender(f"86M CEM T={T}", training.shared_preconditioners(presets.full_cem("86M", T)))
-        for T in (1, 2)
-    ]
-    if setting.small:
-        contenders = [replace(c, name=f"small{c.name[3:]}", model=_shrunk(c.model)) for c in contenders]
-    runs: list[training.Run] = []
-    started = time.monotonic()
-    for i, c in enumerate(contenders):
-        left = setting.seconds - 10 - (time.monotonic() - started)
-        runs.append(
-            training.short_run(
-                c,
-                texts["train"].long(),
-                texts["validation"].long(),
-                steps=setting.scaled(200, 12),
-                batch=setting.scaled(16, 2),
-                passes=setting.scaled(2, 1),
-                context=setting.scaled(CONTEXT, 128),
-                device=setting.device,
-                seconds=left / (len(contenders) - i),
-                report=lambda line: print(line, flush=True),
-            )
-        )
-        _forget()
-        data = {"runs": training.runs_as_json(runs)}
-        yield Findings([training.run_table("A short training on the bytes of Python's standard library", runs)], data)
+    """A short training of the 86M models on the bytes of Python's standard library, as `language train` makes it."""
+    file = setting.folder / "language.json"
+    file.unlink(missing_ok=True)  # of a run before
+    part = setting.scaled(["smoke", "--models", "llama-alibi", "cem-t1", "cem-t2"], ["tiny", "--steps", "12"])
+    where = ["--device", setting.device, "--corpora", str(setting.folder / "corpora"), "--output", str(file)]
+    code, text = _run(["-m", "synthetic", "language", "train", "--preset", *part, *where], setting.seconds)
+    if not file.exists():
+        raise UsageError(_why(code, text))
+    content = envelope.read(file)
+    reasons = "; ".join(content["verdict"]["reasons"])
+    passed = Table("A short training: does it pass?", ("passes", "why not"), [[not reasons, reasons]])
+    yield Findings([passed, *envelope.tables_of(content)[:2]], {"exit_code": code, "models": content["models"]})
 
 
 def second(setting: Setting) -> Iterator[Findings]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measuring import Timing, in_turn, ratio, show_ratio
+from benchmarks.measuring import Timing, causal_flops, in_turn, ratio, show_ratio
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMGatedMLP, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLU, SwiGLUConfig
@@ -67,7 +67,7 @@ def _row(name: str, timings: Mapping[str, Timing], flops: Mapping[str, float]) -
 
 
 def _flops(module: nn.Module, dim: int, tokens: int) -> float:
-    """Of a forward pass per token, attention on half of all pairs; see `training.training_flops`."""
+    """Of a forward pass per token, attention on half of all pairs."""
 
     # on the meta device, since torch does not count the fused attention of a CPU
     copy = deepcopy(module).to("meta")
@@ -76,9 +76,7 @@ def _flops(module: nn.Module, dim: int, tokens: int) -> float:
         with blocked.using("formula"):
             return matmul_flops(copy, torch.zeros(1, J, dim, device="meta")) / J
 
-    short, long = counted(64), counted(128)
-    per_key = (long - short) / 64
-    return short - 64 * per_key + per_key * (tokens + 1) / 2
+    return causal_flops(counted, tokens)
 
 
 def _task(module: nn.Module, h: Tensor) -> Callable[[], object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from cemverify.results.statistics import Ratio, paired_ratio
+from synthetic.training.machine import synchronise
 
 Task = Callable[[], object]
 
@@ -89,27 +89,6 @@ def show_ratio(found: Ratio) -> str:
     return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def peak_flops(device: str, dtype: torch.dtype, seconds: float = 0.5) -> float:
-    """FLOP/s of square matrix products, the best of several: measured, since a data sheet does not know the clock."""
-    size = 8192 if device.startswith("cuda") else 768
-    a = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
-    a @ a
-    best, began = float("inf"), time.monotonic()
-    while time.monotonic() - began < seconds:
-        synchronise(device)
-        started = time.perf_counter()
-        a @ a
-        synchronise(device)
-        best = min(best, time.perf_counter() - started)
-    return float(2 * size**3 / best)
-
-
-def synchronise(device: str) -> None:
-    """Until a GPU has done what it was told."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
 def forget_peak(device: str) -> int:
     """Starts the measurement of `peak` anew; the bytes allocated on the GPU now."""
     if not device.startswith("cuda"):
@@ -123,21 +102,14 @@ def peak(device: str, before: int = 0) -> int | None:
     return int(torch.cuda.max_memory_allocated()) - before if device.startswith("cuda") else None
 
 
-def peak_resident() -> int:
-    """Bytes of memory that this program has held at most.
+def causal_flops(counted: Callable[[int], float], context: int) -> float:
+    """FLOPs per token, counted by the formula at two lengths, so that causal attention can be halved.
 
-    Linux counts it anew for each program (VmHWM). `getrusage` does not: there a child starts with what its parent
-    held, and hides its own peak behind it.
+    What a token costs is a + b J, of which the formula computes b J on all pairs and causal attention on half.
     """
-    try:
-        with open("/proc/self/status") as status:
-            (line,) = (line for line in status if line.startswith("VmHWM"))
-        return 1024 * int(line.split()[1])
-    except OSError:
-        import resource  # Windows has none, nor another way here
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else 1024 * most
+    short, long = counted(64), counted(128)
+    per_key = (long - short) / 64
+    return short - 64 * per_key + per_key * (context + 1) / 2
 
 
 def gigabytes(amount: int | None) -> str:

@@ -15,7 +15,7 @@ from benchmarks import attention, compiled, decoding, layers, memory, start, syn
 from benchmarks.attention import Row, Shape
 from benchmarks.budget import Met
 from benchmarks.findings import Findings
-from benchmarks.measuring import mean_ratio, peak_flops
+from benchmarks.measuring import mean_ratio
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
@@ -24,6 +24,7 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
 from reports.pictures.drawing import Picture
 from reports.pictures.gallery import pictures_of
+from synthetic.training.machine import peak_flops
 
 WIDTH = 118  # of running text
 DIM, HEADS, HIDDEN = 256, 4, 688
@@ -63,7 +64,7 @@ def attend(seconds: float) -> Findings:
             met=met,
         )
     title = f"Attention, forward and backward, against four linear maps and fused attention, D = {DIM}, K = {HEADS}"
-    speed = peak_flops("cpu", torch.float32)
+    speed = peak_flops("cpu", "float32")
     return Findings([attention.table(title, rows)], {"rows": attention.as_json(rows), "peak_flops": speed})
 
 
@@ -97,7 +98,7 @@ def language_step(_seconds: float) -> Findings:
     contenders += [training.Contender(f"CEM T={T}", _language_model(T)) for T in (1, 2, 8)]
     contenders.append(training.Contender("CEM T=2", _language_model(2), "formula"))
     steps = [training.apart(c, batch=1, context=2048, device="cpu", steps=1, seconds=8.0) for c in contenders]
-    speed = peak_flops("cpu", torch.float32)
+    speed = peak_flops("cpu", "float32")
     title = "A step of training, D = 256, 4 layers, one thread, float32"
     return Findings([training.table(title, steps, speed)], {"language": training.as_json(steps), "peak_flops": speed})
 

@@ -6,11 +6,10 @@ matrix products: forward and backward by the formula, causal attention counted b
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,12 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.measuring import forget_peak, gigabytes, peak, peak_resident, synchronise
+from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak
 from cemverify.cem import blocked, presets
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
+from synthetic.training.machine import peak_memory, synchronise
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,11 @@ def apart(contender: Contender, *, batch: int, context: int, device: str, steps:
 
 def _alone(contender: Contender, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
     torch.set_num_threads(1)
-    before = peak_resident()
+    before = peak_memory("cpu")
     step = measure(contender, batch=batch, context=context, device=device, steps=steps, seconds=seconds)
     if device.startswith("cuda"):
         return step
-    return replace(step, peak=peak_resident() - before)
+    return replace(step, peak=peak_memory("cpu") - before)
 
 
 def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None) -> Tensor:
@@ -157,13 +157,8 @@ def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None)
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:
-    """FLOPs of forward and backward per token; counted at two lengths, so that attention can be halved.
-
-    What a token costs is a + b J, of which the formula computes b J on all pairs and causal attention on half.
-    """
-    short, long = (_counted(config, J) for J in (64, 128))
-    per_key = (long - short) / 64
-    return 3 * (short - 64 * per_key + per_key * (context + 1) / 2)
+    """FLOPs of forward and backward per token, attention on half of all pairs."""
+    return 3 * causal_flops(lambda J: _counted(config, J), context)
 
 
 def _counted(config: LanguageModelConfig, context: int) -> float:
@@ -217,119 +212,4 @@ def as_json(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
             "failure": step.failure,
         }
         for step in steps
-    ]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A short training on real text.
-
-    Attributes:
-        losses: (step, bits per byte of that batch). validation: bits per byte of text that was not trained on.
-    """
-
-    contender: Contender
-    losses: Sequence[tuple[int, float]]
-    validation: float
-    tokens_per_second: float
-    peak: int | None
-
-
-def short_run(
-    contender: Contender,
-    train: Tensor,
-    validation: Tensor,
-    *,
-    steps: int,
-    batch: int,
-    passes: int,
-    context: int,
-    device: str,
-    seconds: float,
-    report: Callable[[str], None],
-) -> Run:
-    """Trains with the paper's optimiser (Table 2) on bytes, and scores bytes that it has not seen.
-
-    Args:
-        train, validation: bytes as int64, one long row each.
-        batch, passes: windows of a step, and in how many passes they go through the model.
-        seconds: the run ends after that, with the steps it has.
-    """
-    model = LanguageModel(contender.model, torch.Generator().manual_seed(0)).to(device)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=2e-3, betas=(0.9, 0.95), eps=1e-9, weight_decay=0.1, fused=True
-    )
-    rising = max(1, steps // 20)
-    generator = torch.Generator().manual_seed(0)
-    losses: list[tuple[int, float]] = []
-    forget_peak(device)
-    spent, began = 0.0, time.monotonic()
-    for step in range(steps):
-        starts = torch.randint(len(train) - context - 1, (batch,), generator=generator)
-        windows = torch.stack([train[s : s + context + 1] for s in starts.tolist()]).to(device)
-        progress = (step - rising) / max(1, steps - rising)
-        share = (step + 1) / rising if step < rising else 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
-        for group in optimiser.param_groups:
-            group["lr"] = 2e-3 * share
-        synchronise(device)
-        started = time.perf_counter()
-        total = torch.zeros((), device=device)
-        for part in windows.chunk(passes):
-            nats = loss(model, part, contender.path) / passes
-            nats.backward()  # type: ignore[no-untyped-call]
-            total += nats.detach()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
-        synchronise(device)
-        spent += time.perf_counter() - started if step else 0.0
-        if step in (0, 1, 2, 5) or (step + 1) % 10 == 0:
-            losses.append((step + 1, total.item() / math.log(2)))
-        if (step + 1) % 50 == 0:
-            report(f"{contender.name}: step {step + 1}, {losses[-1][1]:.2f} bits per byte")
-        if time.monotonic() - began > seconds:
-            break
-    done = step + 1
-    with torch.no_grad():
-        windows = validation[: len(validation) // (context + 1) * (context + 1)].unfold(0, context + 1, context + 1)
-        windows = windows[:32]
-        scores = [
-            loss(model, part.to(device), contender.path).item()
-            for part in torch.split(windows, max(1, batch // passes))
-        ]
-    rate = (done - 1) * batch * context / spent if done > 1 else math.nan
-    return Run(contender, losses, statistics.mean(scores) / math.log(2), rate, peak(device))
-
-
-def run_table(title: str, runs: Sequence[Run]) -> Table:
-    """One line for each contender: how its loss fell."""
-    columns = ("model", "path", "steps", "bits/byte at step 1", "at the end", "validation", "tokens / s", "peak GB")
-    rows: list[list[Any]] = [
-        [
-            run.contender.name,
-            run.contender.path or "by size",
-            run.losses[-1][0],
-            f"{run.losses[0][1]:.2f}",
-            f"{run.losses[-1][1]:.2f}",
-            f"{run.validation:.3f}",
-            f"{run.tokens_per_second:,.0f}",
-            gigabytes(run.peak),
-        ]
-        for run in runs
-    ]
-    return Table(title, columns, rows)
-
-
-def runs_as_json(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
-    """The training runs as a result file keeps them."""
-    return [
-        {
-            "model": run.contender.name,
-            "path": run.contender.path or "by size",
-            "losses": [list(loss) for loss in run.losses],
-            "validation_bits_per_byte": run.validation,
-            "tokens_per_second": run.tokens_per_second,
-            "peak_bytes": run.peak,
-        }
-        for run in runs
     ]

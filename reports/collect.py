@@ -12,9 +12,6 @@ from cemverify.results import envelope
 from cemverify.results.envelope import ResultError
 from reports.kinds import Shown, shown
 
-# The schema of the raw results merged into one file, which is no result itself.
-MERGED_SCHEMA = "cemverify.report"
-
 
 @dataclass(frozen=True)
 class ResultFile:
@@ -59,12 +56,6 @@ def tables_of(source: ResultFile, fold: bool) -> list[Shown]:
 def complete(source: ResultFile) -> AbstractContextManager[None]:
     """A context for whatever reads the content of a result: what the file lacks becomes a sentence."""
     return envelope.complete(source.path, source.content)
-
-
-def merge(sources: Iterable[ResultFile]) -> dict[str, Any]:
-    """Several results merged into one value, for other tools."""
-    entries = [{"path": str(source.path), "result": source.content} for source in sources]
-    return {"schema": MERGED_SCHEMA, "schema_version": 1, "results": entries}
 
 
 def _results_in(folder: Path) -> list[Path]:

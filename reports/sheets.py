@@ -6,7 +6,6 @@ People get it rounded to what the uncertainty leaves, with the best in bold; pro
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -181,53 +180,3 @@ _PARTS: Mapping[str, Callable[[Entry], Cell]] = MappingProxyType(
         " note": _part(lambda quantity: quantity.note or None),
     }
 )
-
-# --- tables that were printed already -------------------------------------------------------------
-
-_NUMBER = r"[+\-−]?(?:\d{1,3}(?:,\d{3})+|\d+)?\.?\d*(?:e[+\-]?\d+)?"
-_PRINTED = re.compile(
-    rf"(?P<value>{_NUMBER})(?: ± (?P<spread>{_NUMBER}))?(?: \[(?P<low>{_NUMBER}), (?P<high>{_NUMBER})\])?"
-    r" ?(?P<unit>%|[A-Za-zµ][A-Za-zµ/]{0,12})?"
-)
-
-
-def reread(table: Table) -> Sheet:
-    """A table of printed cells as numbers, where all cells of a column are numbers of one unit; as rounded there."""
-    read = [_reread(name, [row[i] for row in table.rows]) for i, name in enumerate(table.columns)]
-    rows = [[entries[i] for _, entries in read] for i in range(len(table.rows))]
-    return Sheet(table.title, [column for column, _ in read], [Group("", rows)])
-
-
-def _reread(name: str, cells: Sequence[Cell]) -> tuple[Column, list[Entry]]:
-    found = [_quantity(cell) for cell in cells]
-    units = {unit for quantity, unit in filter(None, found) if quantity.value is not None}
-    if None in found or len(units) != 1:
-        return Column(name), [cell if not isinstance(cell, bool) else str(cell) for cell in cells]
-    return Column(name, units.pop()), [quantity for quantity, _ in filter(None, found)]
-
-
-def _quantity(cell: Cell) -> tuple[Quantity, str] | None:
-    """A printed cell as a number with its unit; None if it is something else."""
-    if cell is None or cell in ("", NOTHING, "-"):
-        return Quantity(None), ""
-    if isinstance(cell, int | float) and not isinstance(cell, bool):
-        return Quantity(cell), ""
-    matched = _PRINTED.fullmatch(str(cell))
-    if not matched or not any(c.isdigit() for c in matched["value"]):
-        return None
-    unit = matched["unit"] or ""
-    scale = 0.01 if unit == "%" else 1
-    try:
-        value, spread, low, high = (_parsed(matched[part], scale) for part in ("value", "spread", "low", "high"))
-    except ValueError:
-        return None
-    return Quantity(value, spread, None if low is None or high is None else (low, high)), unit
-
-
-def _parsed(text: str | None, scale: float) -> float | None:
-    if text is None:
-        return None
-    plain = text.replace(",", "").replace("−", "-")
-    if scale == 1 and plain.lstrip("+-").isdigit() and len(plain) < 16:
-        return int(plain)
-    return scale * float(plain)

@@ -139,7 +139,7 @@ ROOMS: dict[str, set[str]] = {
         "cemverify.cem",
         *(f"cemverify.conformance.{room}" for room in ("implementations", "questions")),
         "reports",
-        *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "training", "studies.recursion")),
+        *(f"synthetic.{room}" for room in ("flops", "gp", "training", "studies.recursion")),
         "cemverify.results",
     }
     | shared("processes", "console", "results"),

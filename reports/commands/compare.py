@@ -9,7 +9,7 @@ from cemverify.console.parsing import path
 DESCRIPTION = """\
 Compares old results with new ones: verdicts and margins, errors and bits per byte by paired tests (Holm), times as
 ratios from one kind of machine. Results of the same kind and subject are paired; two single files are compared even
-if they are of different implementations. A result that was made again in the same way must say the same.
+if they are of different implementations.
 """
 
 EPILOG = """\

@@ -25,7 +25,7 @@ examples:
   python -m reports tables out/check.json                    fits the terminal
   python -m reports tables out --format markdown             every result below out/, for a pull request
   python -m reports tables out --format latex --all          booktabs, nothing folded
-  python -m reports tables out --output out/report           report.md, one CSV for each table, report.json
+  python -m reports tables out --output out/report           report.md, one CSV for each table
 
 what is printed:
   property            verdict      examples    telling    discarded    margin
@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="DIR",
         type=path,
-        help="also write DIR/report.md, DIR/report.json (the original results, merged) and one DIR/NN-KIND.csv for "
-        "each table",
+        help="also write DIR/report.md and one DIR/NN-KIND.csv for each table",
     )
 
 
@@ -86,16 +85,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
-    """Writes the tables as Markdown and CSV, and the results merged.
+    """Writes the tables as Markdown and CSV.
 
     Raises:
         ResultError: the folder cannot be written.
     """
 
     from cemverify.processes.atomic_files import slug
-    from cemverify.results.envelope import check_outputs, write, write_text
+    from cemverify.results.envelope import check_outputs, write_text
     from cemverify.results.tables import markdown
-    from reports.collect import merge, tables_of
+    from reports.collect import tables_of
 
     folded = [(source, shown) for source in sources for shown in tables_of(source, fold=True)]
     whole = [(source, shown) for source in sources for shown in tables_of(source, fold=False)]
@@ -103,9 +102,7 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     files = {folder / "report.md": f"# Report\n\n{text}\n"}
     for number, (source, shown) in enumerate(whole, 1):
         files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = shown.csv
-    merged = folder / "report.json"
-    check_outputs(*files, merged, read=[source.path for source in sources])
+    check_outputs(*files, read=[source.path for source in sources])
     for path, content in files.items():
         write_text(path, content)
-    write(merged, merge(sources))
-    note(f"wrote {folder}: report.md, report.json and {len(whole)} CSV")
+    note(f"wrote {folder}: report.md and {len(whole)} CSV")

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from cemverify.results.envelope import Table, tables_of
+from cemverify.results.tables import csv_rows
 from reports.kinds import benchmarks, check, claims, language, power, readings, recursion
-from reports.sheets import Sheet, numbers, printed, reread
+from reports.sheets import Sheet, numbers, printed
 
 Content = Mapping[str, Any]
 
@@ -74,4 +75,4 @@ def shown(content: Content, fold: bool) -> list[Shown]:
         found = [Shown(printed(sheet), numbers(sheet)) for sheet in kind.sheets(content, fold)]
         said = {one.table.title for one in found}
         stored = [table for table in stored[kind.replaced if found else 0 :] if table.title not in said]
-    return found + [Shown(table, numbers(reread(table))) for table in stored]
+    return found + [Shown(table, csv_rows(table)) for table in stored]

@@ -12,12 +12,13 @@ import torch
 from benchmarks import page
 from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
-from benchmarks.measuring import in_turn, peak_resident, ratio
+from benchmarks.measuring import in_turn, ratio
 from benchmarks.memory import kept
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope
 from synthetic.flops import matmul_flops
+from synthetic.training.machine import peak_memory
 
 
 def rows(**options: object) -> list[Row]:
@@ -130,7 +131,7 @@ def test_an_unknown_benchmark_is_refused_in_a_sentence(capsys: pytest.CaptureFix
 
 
 def test_the_peak_of_memory_is_that_of_this_program() -> None:
-    before = peak_resident()
+    before = peak_memory("cpu")
     held = bytearray(before + 2**26)  # more than ever before, and every page of it written
     held[::4096] = b"1" * len(held[::4096])
-    assert before + 2**26 <= peak_resident() < 4 * before + 2**28
+    assert before + 2**26 <= peak_memory("cpu") < 4 * before + 2**28

@@ -232,7 +232,7 @@ READERS = {
     ),
     "corpus": Reader(_corpus, lambda path: _open_corpus(path.parents[2])),
     "tokens": Reader(
-        lambda folder: next(_corpus(folder).parent.glob("train*.npy")), lambda path: _open_corpus(path.parents[2])
+        lambda folder: next(_corpus(folder).parent.glob("train.tokens")), lambda path: _open_corpus(path.parents[2])
     ),
     "checkpoint": Reader(_checkpoint, _restore),
     "stage of a benchmark": Reader(_stage, _read_stage),

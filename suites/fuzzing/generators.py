@@ -265,7 +265,7 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "checkpoint.safetensors": ("read checkpoint checkpoint.safetensors",),
         "metrics.jsonl": ("read metrics metrics.jsonl",),
         "corpora/*/corpus.json": (f"read corpus {_PATH}",),
-        "corpora/*/train*.npy": (f"read tokens {_PATH}",),
+        "corpora/*/train.tokens": (f"read tokens {_PATH}",),
         "gpu/stage-*.json": (
             "benchmarks gpu --report --folder gpu --page new.md",
             f"read stage-of-a-benchmark {_PATH}",

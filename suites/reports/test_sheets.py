@@ -9,7 +9,7 @@ from cemverify.results.envelope import Table
 from cemverify.results.tables import Strong, latex, markdown, terminal
 from reports.kinds import shown
 from reports.kinds.recursion import winner
-from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, reread, rounded
+from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
 from suites.reports.examples import a_check, a_language, a_property, a_recursion, violated
 
 
@@ -40,16 +40,6 @@ def test_csv_has_every_digit_and_the_unit_in_the_heading() -> None:
         ["name", "time [ms]", "time ± [ms]"],
         ["a", "0.3333333333333333", "0.1"],
     ]
-
-
-def test_printed_cells_become_numbers_again_where_a_whole_column_is_numbers() -> None:
-    stored = Table(
-        "t", ["model", "RMSE", "share", "mixed"], [["T = 1", "1,024 ± 3", "62 %", "1"], ["x", "–", "5 %", "a"]]
-    )
-    rows = list(csv.reader(io.StringIO(numbers(reread(stored)))))
-    assert rows[0] == ["model", "RMSE", "RMSE ±", "share [share]", "mixed"]
-    assert rows[1] == ["T = 1", "1024", "3", "0.62", "1"]
-    assert rows[2] == ["x", "", "", "0.05", "a"]
 
 
 def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from cemverify.results.envelope import Table, read, result, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
-from reports.collect import MERGED_SCHEMA
 from reports.pictures.charts import Curve, Panel, side_by_side
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
@@ -104,13 +102,9 @@ def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: py
     first = capsys.readouterr().out
     assert {path.name for path in folder.iterdir()} >= {
         "report.md",
-        "report.json",
         "01-examine.csv",
         "02-atlas.csv",
     }
-    merged = json.loads((folder / "report.json").read_text())
-    assert merged["schema"] == MERGED_SCHEMA
-    assert merged["results"][0]["result"] == read(folder / "b.json")
     report = (folder / "report.md").read_text()
     assert main(["tables", str(folder), "--output", str(folder)]) == 0
     assert capsys.readouterr().out == first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import logging
 import math
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, TextFiles, chai
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
-from synthetic.corpora.tokens import Batches, Tokens, read_tokens, spread_windows, write_tokens
+from synthetic.corpora.tokens import Batches, Tokens, read_tokens, spread_windows
 from synthetic.corpora.yardsticks import Counts, yardsticks
 
 
@@ -54,7 +54,7 @@ def codes(*values: int) -> Codes:
 
 
 def tokens_of(text: str) -> Tokens:
-    return Tokens((np.frombuffer(text.encode(), np.uint8).astype(np.uint16),))
+    return Tokens(np.frombuffer(text.encode(), np.uint8).astype(np.uint16))
 
 
 # --- where text comes from ------------------------------------------------------------------------
@@ -159,65 +159,53 @@ def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, sai
     assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
 
 
-def test_tokens_on_disk_are_what_was_written_and_any_numpy_reads_them(tmp_path: Path) -> None:
-    said = write_tokens(tmp_path / "a.npy", codes(3, 1, 65535), 65536)
-    assert (said.name, said.tokens) == ("a.npy", 3)
-    found = read_tokens(tmp_path, said)
-    assert isinstance(found, np.memmap)
-    assert found.tolist() == np.load(tmp_path / "a.npy").tolist() == [3, 1, 65535]
+HUNDRED = np.arange(100, dtype="<u2").tobytes()
 
 
-def test_a_token_that_is_not_below_the_size_of_the_vocabulary_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"a token 7 where each must be below 7.*take another --tokeniser"):
-        write_tokens(tmp_path / "a.npy", codes(3, 7), 7)
-    assert list(tmp_path.iterdir()) == []
+def written(folder: Path, tokens: Sequence[int]) -> tuple[Path, int, str]:
+    """A file of tokens, and what corpus.json would say of it."""
+    path, content = folder / "train.tokens", codes(*tokens).tobytes()
+    path.write_bytes(content)
+    return path, len(tokens), hashlib.sha256(content).hexdigest()
 
 
-def npy(array: np.ndarray[Any, Any]) -> bytes:
-    written = io.BytesIO()
-    np.save(written, array)
-    return written.getvalue()
-
-
-HUNDRED = npy(np.arange(100, dtype=np.uint16))
+def test_tokens_on_disk_are_two_byte_numbers(tmp_path: Path) -> None:
+    found = read_tokens(*written(tmp_path, (3, 1, 65535)))
+    assert isinstance(found.codes, np.memmap)
+    assert found.codes.tolist() == [3, 1, 65535]
 
 
 @pytest.mark.parametrize(
     ("damaged", "sentence"),
     [
-        (HUNDRED[:-10], "is truncated, or is not a .npy file of tokens"),
-        (HUNDRED[:60], "is truncated, or is not a .npy file of tokens"),
-        (b"", "is truncated, or is not a .npy file of tokens"),
-        (b"something else", "is truncated, or is not a .npy file of tokens"),
-        (HUNDRED.replace(b"descr", b'"desc'), "is truncated, or is not a .npy file of tokens"),
+        (HUNDRED[:-10], "does not hold the 100 two-byte tokens that corpus.json promises, but 190 bytes"),
+        (b"", "does not hold the 100 two-byte tokens that corpus.json promises, but 0 bytes"),
+        (2 * HUNDRED, "does not hold the 100 two-byte tokens that corpus.json promises, but 400 bytes"),
         (HUNDRED[:-1] + b"\xff", "is corrupt: its tokens do not have the checksum in corpus.json"),
-        (npy(np.arange(99, dtype=np.uint16)), r"does not hold the 100 two-byte tokens .* an array \(99,\) of uint16"),
-        (npy(np.arange(100)), r"does not hold the 100 two-byte tokens .* an array \(100,\) of int64"),
     ],
 )
 def test_a_damaged_file_of_tokens_is_named_in_one_sentence(damaged: bytes, sentence: str, tmp_path: Path) -> None:
-    said = write_tokens(tmp_path / "a.npy", codes(*range(100)), 256)
-    assert read_tokens(tmp_path, said).tolist() == list(range(100))
-    (tmp_path / "a.npy").write_bytes(damaged)
-    with pytest.raises(UsageError, match=f"a.npy {sentence}.*; delete its folder, and it will be created again"):
-        read_tokens(tmp_path, said)
+    said = written(tmp_path, range(100))
+    assert read_tokens(*said).codes.tolist() == list(range(100))
+    said[0].write_bytes(damaged)
+    with pytest.raises(UsageError, match=f"train.tokens {sentence}; delete its folder, and it will be created again"):
+        read_tokens(*said)
 
 
 def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.npy"
-    said = write_tokens(path, codes(3, 1, 2), 256)
-    first = read_tokens(tmp_path, said).tolist()
+    said = written(tmp_path, (3, 1, 2))
+    path, first = said[0], read_tokens(*said).codes.tolist()
     with monkeypatch.context() as patch:
         patch.setattr("synthetic.corpora.tokens.hashlib.sha256", None)  # whoever verifies now fails
-        assert read_tokens(tmp_path, said).tolist() == first
+        assert read_tokens(*said).codes.tolist() == first
     time_ns = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     os.utime(path, ns=(time_ns + 1, time_ns + 1))
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"a.npy is corrupt"):
-            read_tokens(tmp_path, said)
+        with pytest.raises(UsageError, match=r"train.tokens is corrupt"):
+            read_tokens(*said)
 
 
 @pytest.fixture
@@ -233,7 +221,7 @@ def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_no
     tmp_path: Path, small_disk: None
 ) -> None:
     (tmp_path / "one.txt").write_text("word " * 10_000)
-    sentence = f"cannot write 90 kB of tokens to {tmp_path / 'corpora'}: File too large; make room, or"
+    sentence = f"cannot write a corpus to {tmp_path / 'corpora'}: File too large; make room, or"
     with pytest.raises(UsageError, match=sentence):
         tokenised(sources.text_files([tmp_path / "one.txt"]), Symbols(), tmp_path / "corpora")
     assert list((tmp_path / "corpora").iterdir()) == []
@@ -241,7 +229,7 @@ def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_no
 
 def test_a_corpus_of_which_a_file_is_missing_says_to_delete_its_folder(folder: Path, tmp_path: Path) -> None:
     tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    [path] = (tmp_path / "corpora").glob("*/train-00000.npy")
+    [path] = (tmp_path / "corpora").glob("*/train.tokens")
     path.unlink()
     with pytest.raises(UsageError, match=f"the tokens {path}: No such file or directory; delete its folder"):
         tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
@@ -253,7 +241,7 @@ def test_what_a_killed_process_left_aside_is_swept_a_day_later_and_nothing_else(
     abandoned, living, others = (corpora / name for name in (begun, begun.replace("1", "2"), ".others"))
     for path in (abandoned, living, others):
         path.mkdir(parents=True)
-        (path / "train-00000.npy").touch()
+        (path / "train.tokens").touch()
     for path in (abandoned, others):
         os.utime(path, (old, old))
     tokenised(sources.text_files([folder]), Symbols(), corpora)
@@ -288,9 +276,8 @@ def test_a_process_that_takes_days_is_seen_to_live(
         ('"compressed": {}', '"compressed": {', "is truncated, or was edited"),
         ('"compressed": {}', '"compressed": 1', "is truncated, or was edited"),
         ("{", "[", "is truncated, or was edited"),
-        ('"files": ', '"flies": ', "is truncated, or was edited"),
+        ('"sha256": ', '"sha": ', "is truncated, or was edited"),
         ('"sha256": ', '"sha256": 1, "was": ', "is truncated, or was edited"),
-        ('"tokens": ', '"tokens": 1', "is truncated, or was edited"),
     ],
 )
 def test_a_damaged_description_of_a_corpus_is_named_in_one_sentence(
@@ -306,17 +293,8 @@ def test_a_damaged_description_of_a_corpus_is_named_in_one_sentence(
         tokenised(source, Symbols(), tmp_path / "corpora")
 
 
-def test_a_long_part_lies_in_several_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = sources.text_files([folder])
-    whole = tokenised(source, Symbols(), tmp_path / "whole")
-    monkeypatch.setattr("synthetic.corpora.corpus.TOKENS_PER_FILE", 100)
-    split = tokenised(source, Symbols(), tmp_path / "split")
-    assert len(list((tmp_path / "split").glob("*/train-*.npy"))) == math.ceil(len(split.train.tokens) / 100) > 1
-    assert split.train.tokens.head(10**6).tolist() == whole.train.tokens.head(10**6).tolist()
-
-
-def test_windows_reach_across_files() -> None:
-    tokens = Tokens((codes(0, 1, 2), codes(3), codes(4, 5, 6, 7)))
+def test_windows_begin_where_they_are_asked_to() -> None:
+    tokens = Tokens(codes(*range(8)))
     assert tokens.windows([0, 2, 4], 4).tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
     assert tokens.head(5).tolist() == [0, 1, 2, 3, 4]
 
@@ -368,7 +346,7 @@ def test_a_chain_is_its_own_tokeniser() -> None:
 
 
 def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
-    tokens = Tokens((np.arange(1000, dtype=np.uint16),))
+    tokens = Tokens(np.arange(1000, dtype=np.uint16))
     batches = Batches(tokens, seed=3, size=4, context=16)
     later_first = [batches(step) for step in (7, 0, 7)]
     assert torch.equal(later_first[0], later_first[2])
@@ -378,13 +356,13 @@ def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 3, 6])
 def test_the_batch_is_the_same_however_many_processes_share_it(world: int) -> None:
-    batches = Batches(Tokens((np.arange(1000, dtype=np.uint16),)), seed=0, size=6, context=8)
+    batches = Batches(Tokens(np.arange(1000, dtype=np.uint16)), seed=0, size=6, context=8)
     shared = torch.cat([batches(5, rank, world) for rank in range(world)])
     assert torch.equal(shared, batches(5))
 
 
 def test_a_batch_is_made_of_windows_and_reaches_both_ends() -> None:
-    batches = Batches(Tokens((np.arange(20, dtype=np.uint16),)), seed=0, size=64, context=4)
+    batches = Batches(Tokens(np.arange(20, dtype=np.uint16)), seed=0, size=64, context=4)
     drawn = torch.cat([batches(step) for step in range(10)])  # (640, 5)
     assert torch.equal(drawn, drawn[:, :1] + torch.arange(5))
     assert set(drawn[:, 0].tolist()) == set(range(16))
@@ -392,12 +370,12 @@ def test_a_batch_is_made_of_windows_and_reaches_both_ends() -> None:
 
 @pytest.mark.parametrize(("count", "context"), [(5, 10), (9, 10), (1000, 10), (1, 99)])
 def test_validation_windows_do_not_overlap_in_what_they_predict(count: int, context: int) -> None:
-    predicted = spread_windows(Tokens((np.arange(100, dtype=np.uint16),)), count, context)[:, 1:].flatten()
+    predicted = spread_windows(Tokens(np.arange(100, dtype=np.uint16)), count, context)[:, 1:].flatten()
     assert len(set(predicted.tolist())) == len(predicted) == min(count, 99 // context) * context
 
 
 def test_a_context_longer_than_the_data_is_refused() -> None:
-    tokens = Tokens((codes(*range(10)),))
+    tokens = Tokens(codes(*range(10)))
     with pytest.raises(UsageError, match="longer than the data: the training part has 10 tokens"):
         Batches(tokens, 0, 1, 10)
     with pytest.raises(UsageError, match="longer than the data: the validation part has 10 tokens"):

@@ -33,7 +33,7 @@ from synthetic.training.training import Saving, adamw, score, train, unsharded
 
 SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))
 RECIPE = Recipe(steps=60, batch=4, context=8, learning_rate=1e-2)
-TOKENS = Tokens((np.random.Generator(np.random.PCG64(0)).integers(0, 16, 500).astype(np.uint16),))
+TOKENS = Tokens(np.random.Generator(np.random.PCG64(0)).integers(0, 16, 500).astype(np.uint16))
 BATCHES = Batches(TOKENS, seed=0, size=4, context=8)
 THERE = torch.arange(64).remainder(16).view(4, 16)  # (B, J)
 
@@ -75,7 +75,7 @@ def test_a_batch_in_four_passes_is_a_batch_in_one() -> None:
 
 @pytest.mark.parametrize("contender", SMALL, ids=lambda c: c.name)
 def test_bfloat16_learns_with_float32_parameters(contender: Contender) -> None:
-    batches = Batches(Tokens((np.arange(5000, dtype=np.uint16) % 7,)), seed=0, size=4, context=8)
+    batches = Batches(Tokens(np.arange(5000, dtype=np.uint16) % 7), seed=0, size=4, context=8)
     model, recipe = model_of(contender), replace(RECIPE, precision="bfloat16")
     training = train(model, recipe, batches)
     assert training.bits[-1] < training.bits[0] / 2

@@ -143,7 +143,7 @@ def test_every_row_beyond_the_paper_learns() -> None:
     tokens = torch.arange(200).remainder(5)
     recipe = Recipe(steps=12, batch=2, context=8, learning_rate=0.01)
     for row in beyond("full", tiny_frame(5, tiny_dims(dim=8, layers=1, heads=2))):
-        batches = Batches(Tokens((tokens.numpy().astype(np.uint16),)), 0, 2, 8)
+        batches = Batches(Tokens(tokens.numpy().astype(np.uint16)), 0, 2, 8)
         done = train(paired(row.design.looped, 0), recipe, batches)
         assert done.diverged_at is None, row.name
         assert done.bits[-1] < done.bits[0] - 0.3, row.name
@@ -292,7 +292,7 @@ def test_rates_double() -> None:
 
 
 def test_tuning_and_judging_share_no_token() -> None:
-    tokens = Tokens((np.arange(1001, dtype=np.uint16),))
+    tokens = Tokens(np.arange(1001, dtype=np.uint16))
     tuned, judged = (part_windows(tokens, part, 1000, 8) for part in ("tuning", "judging"))
     assert set(tuned.flatten().tolist()).isdisjoint(judged.flatten().tolist())
     assert all(b[0] - a[0] >= 8 for part in (tuned, judged) for a, b in pairwise(part.tolist()))

@@ -1,8 +1,8 @@
 """Turns a source and a tokeniser into files of tokens, once.
 
 A corpus is a folder whose name is derived from its content. It is created under another name and then renamed, so a
-folder of that name is always complete: `corpus.json`, which describes it and has a checksum for each file, and the
-.npy files of its two parts. If a process is killed, its leftovers are removed a day later by the next process that
+folder of that name is always complete: `corpus.json`, which describes it and has checksums, and a file of tokens for
+each of its two parts. If a process is killed, its leftovers are removed a day later by the next process that
 creates a corpus there.
 """
 
@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,10 +25,10 @@ from cemverify.console.streams import note
 from cemverify.processes.atomic_files import replacing, sweep
 from synthetic.corpora.sources import Document, DocumentSource, PartName
 from synthetic.corpora.tokenisers import Codes, Tokeniser
-from synthetic.corpora.tokens import AGAIN, TOKENS_PER_FILE, TokenFile, Tokens, read_tokens, write_tokens
+from synthetic.corpora.tokens import AGAIN, ON_DISK, Tokens, read_tokens
 from synthetic.corpora.yardsticks import Compressors
 
-FORMAT = 2  # of the folder and of how documents become tokens; another number makes every corpus anew
+FORMAT = 3  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")
 DOCUMENTS_AT_ONCE = 256
 
@@ -59,10 +58,10 @@ class PartDescription:
     """The description of a part in corpus.json.
 
     Attributes:
-        files: of its tokens, in their order. tokens, bytes, documents, compressed: as of the part.
+        sha256: of its tokens, as hexadecimal digits. tokens, bytes, documents, compressed: as of the part.
     """
 
-    files: tuple[TokenFile, ...]
+    sha256: str
     tokens: int
     bytes: int
     documents: int
@@ -76,16 +75,11 @@ class PartDescription:
             KeyError, TypeError, ValueError: the description is damaged.
         """
         read = cls(**{f.name: said[f.name] for f in fields(cls)})
-        files = tuple(TokenFile(file["name"], file["tokens"], file["sha256"]) for file in said["files"])
-        counts = (read.tokens, read.bytes, read.documents, *(file.tokens for file in files))
-        if any(type(count) is not int or count < 1 for count in counts):
-            raise ValueError("each part, and each of its files, needs at least one token, byte and document")
-        if any(type(text) is not str for file in files for text in (file.name, file.sha256)):
-            raise TypeError("each file needs a name and a checksum")
-        if sum(file.tokens for file in files) != read.tokens:
-            raise ValueError("the files of a part must hold all its tokens")
-        compressed = {name: float(bits) for name, bits in dict(read.compressed).items()}
-        return replace(read, files=files, compressed=compressed)
+        if any(type(count) is not int or count < 1 for count in (read.tokens, read.bytes, read.documents)):
+            raise ValueError("each part needs at least one token, byte and document")
+        if type(read.sha256) is not str:
+            raise TypeError("each part needs a checksum")
+        return replace(read, compressed={name: float(bits) for name, bits in dict(read.compressed).items()})
 
 
 @dataclass(frozen=True)
@@ -147,73 +141,61 @@ def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str)
             _fill(aside, source, tokeniser)
     except OSError as error:
         if not (folder / name / "corpus.json").exists():  # otherwise another process has made the same one meanwhile
-            raise _unwritable("a corpus", folder, error) from error
+            raise UsageError(
+                f"cannot write a corpus to {folder}: {error.strerror or error}; make room, or name another folder"
+                " with --corpora"
+            ) from error
 
 
 def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser) -> None:
     """Writes the files of a corpus, the description last."""
-    writers = {part: _Writer(aside, part, tokeniser.vocabulary) for part in PARTS}
-    stream = iter(source.documents())
-    while documents := list(islice(stream, DOCUMENTS_AT_ONCE)):
-        for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
-            writers[document.part].take(document, tokens)
-        with contextlib.suppress(OSError):
-            os.utime(aside)  # a recent time tells other processes that this folder is in use
-        note(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
-    described = {part: writer.finish() for part, writer in writers.items()}
+    with contextlib.ExitStack() as stack:
+        files = {part: stack.enter_context(open(aside / f"{part}.tokens", "wb")) for part in PARTS}
+        writers = {part: _Writer(files[part], part, tokeniser.vocabulary) for part in PARTS}
+        stream = iter(source.documents())
+        while documents := list(islice(stream, DOCUMENTS_AT_ONCE)):
+            for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
+                writers[document.part].take(document, tokens)
+            with contextlib.suppress(OSError):
+                os.utime(aside)  # a recent time tells other processes that this folder is in use
+            note(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
+        described = {part: writer.finish() for part, writer in writers.items()}
     if empty := [part for part in PARTS if not described[part].tokens]:
         raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")
     manifest: dict[str, Any] = {part: asdict(description) for part, description in described.items()}
     manifest |= {"source": source.key, "tokeniser": tokeniser.digest, "vocabulary": tokeniser.vocabulary}
-    try:
-        (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    except OSError as error:
-        raise _unwritable("corpus.json", aside.parent, error) from error
-
-
-def _unwritable(what: str, folder: Path, error: OSError) -> UsageError:
-    """Names the folder that was asked for, as the one aside is gone by the time this is read."""
-    return UsageError(
-        f"cannot write {what} to {folder}: {error.strerror or error}; make room, or name another folder with"
-        " --corpora"
-    )
+    (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 class _Writer:
-    """Gathers the tokens of a part and writes a file whenever there are enough for one."""
+    """Writes the tokens of a part, document by document."""
 
-    def __init__(self, folder: Path, part: PartName, vocabulary: int) -> None:
-        self.folder, self.part, self.vocabulary = folder, part, vocabulary
-        self.waiting: list[Codes] = []
-        self.files: list[TokenFile] = []
-        self.tokens = self.written = self.bytes = self.documents = 0
+    def __init__(self, file: IO[bytes], part: PartName, vocabulary: int) -> None:
+        self.file, self.vocabulary = file, vocabulary
+        self.hashed = hashlib.sha256()
+        self.tokens = self.bytes = self.documents = 0
         self.compressors = Compressors() if part == "validation" else None
 
     def take(self, document: Document, tokens: Codes) -> None:
-        self.waiting.append(tokens)
+        if len(tokens) and (largest := int(tokens.max())) >= self.vocabulary:
+            raise UsageError(
+                f"there is a token {largest:,} where each must be below {self.vocabulary:,}, the size of the"
+                " vocabulary; take another --tokeniser"
+            )
+        content = np.ascontiguousarray(tokens, ON_DISK).tobytes()
+        self.file.write(content)
+        self.hashed.update(content)
         self.tokens += len(tokens)
         self.bytes += len(document.content)
         self.documents += 1
         if self.compressors:
             self.compressors.feed(document.content)
-        while self.tokens - self.written >= TOKENS_PER_FILE:
-            self._write(TOKENS_PER_FILE)
 
     def finish(self) -> PartDescription:
-        if self.tokens > self.written:
-            self._write(self.tokens - self.written)
+        self.file.flush()
+        os.fsync(self.file.fileno())
         compressed = self.compressors.bits_per_byte() if self.compressors else {}
-        return PartDescription(tuple(self.files), self.tokens, self.bytes, self.documents, compressed)
-
-    def _write(self, count: int) -> None:
-        waiting = np.concatenate(self.waiting)
-        path = self.folder / f"{self.part}-{len(self.files):05}.npy"
-        try:
-            self.files.append(write_tokens(path, waiting[:count], self.vocabulary))
-        except OSError as error:
-            raise _unwritable(f"{math.ceil(2 * count / 1000):,} kB of tokens", self.folder.parent, error) from error
-        self.written += count
-        self.waiting = [waiting[count:]]
+        return PartDescription(self.hashed.hexdigest(), self.tokens, self.bytes, self.documents, compressed)
 
 
 def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
@@ -225,14 +207,11 @@ def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
         raise UsageError(f"cannot read {path}: {error.strerror or error}; {AGAIN}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
-    parts = {part: _part(folder, description) for part, description in described.items()}
-    hashed = hashlib.sha256()
-    for part, description in described.items():
-        for file in description.files:
-            hashed.update(f"{part} {file.sha256}".encode())
+    parts = {part: _part(folder / f"{part}.tokens", description) for part, description in described.items()}
+    hashed = hashlib.sha256("".join(f"{part} {said.sha256}" for part, said in described.items()).encode())
     return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
 
 
-def _part(folder: Path, said: PartDescription) -> CorpusPart:
-    tokens = Tokens(tuple(read_tokens(folder, file) for file in said.files))
+def _part(path: Path, said: PartDescription) -> CorpusPart:
+    tokens = read_tokens(path, said.tokens, said.sha256)
     return CorpusPart(tokens, said.bytes, said.documents, said.compressed)

@@ -86,7 +86,7 @@ class Machine:
 
     def wait(self) -> None:
         """Waits until all processes are here and the device has finished its work."""
-        _wait(self.device)
+        synchronise(self.device)
         if self.world > 1:
             dist.barrier()
 
@@ -227,18 +227,18 @@ def peak_flops(device: str, precision: str) -> float:
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(size, size, generator=generator).to(device, dtype)
     a @ a
-    _wait(device)
+    synchronise(device)
     best, began = float("inf"), time.perf_counter()
     while time.perf_counter() - began < PEAK_SECONDS:
         started = time.perf_counter()
         for _ in range(4):
             a @ a
-        _wait(device)
+        synchronise(device)
         best = min(best, (time.perf_counter() - started) / 4)
     return 2 * size**3 / best
 
 
-def _wait(device: str) -> None:
+def synchronise(device: str) -> None:
     """Waits until a GPU has finished its work; a CPU always has."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
