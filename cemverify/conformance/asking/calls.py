@@ -117,8 +117,9 @@ class Caller:
             return self.functions[name](*arguments, copy.deepcopy(case.config) if config is None else config)
 
     def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
-        """x, h and the weights as arrays of the implementation's kind that share nothing with the case."""
-        return self.array(case.x), self.array(case.h), {name: self.array(w) for name, w in case.weights.items()}
+        """x, h and the weights, in any order, as arrays of the implementation's kind, in memory of their own."""
+        names = sorted(case.weights, key=lambda name: name.split(".")[-1]) if case.turn(2) else case.weights
+        return self.array(case.x), self.array(case.h), {name: self.array(case.weights[name]) for name in names}
 
     def array(self, tensor: Tensor) -> Any:
         """A fresh array of the implementation's kind. Strides are kept, so views stay views."""

@@ -69,7 +69,7 @@ def products_at(
         before = numbers_of(arrays)
         if between == SECOND_STEP:
             training.take_a_step()
-        answer, pulled = training.pull(_BETWEEN[between] if caller.kind is TORCH else None)
+        answer, pulled = training.pull(_BETWEEN[between] if caller.kind is TORCH else None, twice=between == THE_SAME)
         result = as_tensor(answer, cotangent.shape)
         found = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
     for key, product in found.items():
@@ -94,14 +94,15 @@ class _Training:
     leaves: Arrays
     vector: Any
 
-    def pull(self, between: Callable[[_Training], Any] | None = None) -> tuple[Any, Arrays]:
-        """The answer, and the products; `between` the two comes another call."""
+    def pull(self, between: Callable[[_Training], Any] | None = None, *, twice: bool = False) -> tuple[Any, Arrays]:
+        """The answer, and the products, those of a second time through its graph; `between` comes another call."""
         function = of_named_arrays(self.caller, self.name, self.case)
         return self.caller.kind.pulled(
             lambda given: function({**self.arrays, **given}),
             self.leaves,
             self.vector,
             lambda: None if between is None else between(self),
+            twice=twice,
         )
 
     def answer_another(self, case: Case) -> Any:

@@ -73,15 +73,24 @@ def incoming(turn: int) -> tuple[str, Callable[[Any], Any]]:
 
 
 def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays as windows of one array that holds all of their numbers, one after the other."""
-    flat = [array.reshape(-1) for array in arrays.values()]
-    joined = torch.cat(flat) if isinstance(flat[0], Tensor) else np.concatenate(flat)
-    found, start = {}, 0
-    for name, array in arrays.items():
-        size = math.prod(array.shape)
-        found[name] = joined[start : start + size].reshape(array.shape)
-        start += size
-    return found
+    """The arrays as windows of larger ones: those of one shape side by side in each row, all others in turn."""
+    windows: dict[str, Any] = {}
+    for shape in dict.fromkeys(tuple(array.shape) for array in arrays.values()):
+        names = [name for name, array in arrays.items() if tuple(array.shape) == shape]
+        if len(names) > 1:
+            row, n = _joined([arrays[name] for name in names], -1), shape[-1]
+            windows |= {name: row[..., i * n : (i + 1) * n] for i, name in enumerate(names)}
+    others, start = [name for name in arrays if name not in windows], 0
+    flat: Any = _joined([arrays[name].reshape(-1) for name in others], 0) if others else None
+    for name in others:
+        shape = tuple(arrays[name].shape)
+        windows[name] = flat[start : start + math.prod(shape)].reshape(shape)
+        start += math.prod(shape)
+    return {name: windows[name] for name in arrays}
+
+
+def _joined(arrays: Sequence[Any], axis: int) -> Any:
+    return torch.cat(tuple(arrays), axis) if isinstance(arrays[0], Tensor) else np.concatenate(arrays, axis)
 
 
 def interleaved(one: Any, other: Any) -> tuple[Any, Any]:

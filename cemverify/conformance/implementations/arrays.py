@@ -120,13 +120,20 @@ class ArrayKind(ABC):
     # --- derivatives ------------------------------------------------------------------------------------
 
     def pulled(
-        self, function: Function, arrays: dict[str, Any], cotangent: Any, between: Callable[[], Any] = _nothing
+        self,
+        function: Function,
+        arrays: dict[str, Any],
+        cotangent: Any,
+        between: Callable[[], Any] = _nothing,
+        *,
+        twice: bool = False,
     ) -> tuple[Any, dict[str, Any]]:
         """The answer of a function of named arrays, and its vector-Jacobian products.
 
         Args:
             function: takes the arrays as a dict. cotangent: the vector, an array of the answer's shape.
             between: called before the answer is pulled back. torch's arrays record from here on.
+            twice: whether torch's graph is kept and pulled back through a second time, whose products are returned.
 
         Returns:
             The answer, and the products by name; zeros where no gradient arrives.
@@ -166,7 +173,13 @@ class _Torch(ArrayKind):
         return recording
 
     def pulled(
-        self, function: Function, arrays: dict[str, Any], cotangent: Any, between: Callable[[], Any] = _nothing
+        self,
+        function: Function,
+        arrays: dict[str, Any],
+        cotangent: Any,
+        between: Callable[[], Any] = _nothing,
+        *,
+        twice: bool = False,
     ) -> tuple[Any, dict[str, Any]]:
         for array in arrays.values():
             array.requires_grad_()
@@ -175,7 +188,10 @@ class _Torch(ArrayKind):
         if not (isinstance(answer, Tensor) and answer.requires_grad and answer.shape == cotangent.shape):
             return answer, zeros
         between()
-        pulled = torch.autograd.grad(answer, list(arrays.values()), cotangent.to(answer.dtype), allow_unused=True)
+        leaves, cotangent = list(arrays.values()), cotangent.to(answer.dtype)
+        if twice:
+            torch.autograd.grad(answer, leaves, cotangent, retain_graph=True, allow_unused=True)
+        pulled = torch.autograd.grad(answer, leaves, cotangent, allow_unused=True)
         return answer, {
             name: zeros[name] if product is None else product for name, product in zip(arrays, pulled, strict=True)
         }
@@ -276,7 +292,13 @@ class _Jax(ArrayKind):
         return recording
 
     def pulled(
-        self, function: Function, arrays: dict[str, Any], cotangent: Any, between: Callable[[], Any] = _nothing
+        self,
+        function: Function,
+        arrays: dict[str, Any],
+        cotangent: Any,
+        between: Callable[[], Any] = _nothing,
+        *,
+        twice: bool = False,  # noqa: ARG002
     ) -> tuple[Any, dict[str, Any]]:
         answer, pull = _jax().vjp(function, arrays)
         between()

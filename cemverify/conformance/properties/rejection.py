@@ -97,7 +97,7 @@ def _outcome(caller: Caller, name: str, case: Case) -> str:
                 changed = [f"the process's {setting}" for setting in before.changed()]
                 before.restore()
                 changed += [key for key, array in given.items() if not _is_as_it_was(array, *before_it[key])]
-                if list(weights) != list(case.weights) or any(w is not given[key] for key, w in weights.items()):
+                if ["x", "h", *weights] != [*given] or any(w is not given[key] for key, w in weights.items()):
                     changed.append("the mapping of weights")
                 if held(config) != held(case.config):
                     changed.append("the configuration")
