@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -122,41 +122,28 @@ class Instance:
     """
 
     words: str
-    case: Any
+    case: Any = None
     asks_the_statement = True
+    general: ClassVar[bool] = False
+    kind: ClassVar[str] = "instance"
 
     def gather(self, statement: Statement) -> Finding:
-        return _of_one(self.words, self.case, statement, general=False, kind="instance")
+        found = statement.holds_for(self.case)
+        side: Side = "for" if found.comes_out else "against"
+        words = f"arithmetic: {self.words}" if self.kind == "figures" else self.words
+        return Finding(side, words, found.lines, self.general, statement.covers(self.case), self.kind)
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(Instance):
     """The numbers that the statement is about, so that arithmetic settles it."""
 
-    words: str
-    case: Any = None
-    asks_the_statement = True
-
-    def gather(self, statement: Statement) -> Finding:
-        return _of_one(f"arithmetic: {self.words}", self.case, statement, general=True, kind="figures")
+    general, kind = True, "figures"
 
 
-@dataclass(frozen=True)
-class Symbols:
+class Symbols(Instance):
     """A case that stands for all."""
 
-    words: str
-    case: Any = None
-    asks_the_statement = True
-
-    def gather(self, statement: Statement) -> Finding:
-        return _of_one(self.words, self.case, statement, general=True, kind="symbols")
-
-
-def _of_one(words: str, case: Any, statement: Statement, *, general: bool, kind: str) -> Finding:
-    found = statement.holds_for(case)
-    side: Side = "for" if found.comes_out else "against"
-    return Finding(side, words, found.lines, general, statement.covers(case), kind)
+    general, kind = True, "symbols"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The claims ledger for its readers: a table, one claim in full, a page, a LaTeX table, a result file."""
+"""The claims ledger for its readers: a table, one claim in full, a page, a result file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
-
-from tabulate import tabulate
 
 from cemverify.claims import ClaimVerdict, JudgedClaim
 from cemverify.claims.arguments import Finding
@@ -184,12 +182,6 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
         if rows:
             parts += [f"## {heading}", words, *(as_section(j) for j in rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def as_latex(judged: Sequence[JudgedClaim]) -> str:
-    """The claims as a LaTeX table of booktabs."""
-    rows = [(j.claim.id, j.claim.said.where, j.told, j.claim.statement) for j in judged]
-    return tabulate(rows, _SHORT, tablefmt="latex_booktabs", disable_numparse=True) + "\n"
 
 
 def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:

@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=path, metavar="FILE", help="write the page")
-    parser.add_argument("--latex", type=path, metavar="FILE", help="write a LaTeX table")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.results.provenance import Maker
 
     results = PUBLISHED if options.results is None else options.results
-    check_outputs(options.json, options.markdown, options.latex, read=readings.files(results))
+    check_outputs(options.json, options.markdown, read=readings.files(results))
     if options.results is not None and not results.is_dir():
         raise UsageError(f"--results {results} is no folder; name the one in which studies wrote their readings")
     torch.set_num_threads(1)
@@ -80,8 +79,6 @@ def run(options: argparse.Namespace) -> int:
         write(options.json, pages.as_json(judged, maker))
     if options.markdown:
         write_text(options.markdown, pages.as_markdown(judged))
-    if options.latex:
-        write_text(options.latex, pages.as_latex(judged))
     show(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged, columns(sys.stdout)))
     return 1 if any(j.verdict == ClaimVerdict.UNDECIDED for j in judged) else 0
 

@@ -176,7 +176,7 @@ def arguments(draw: st.DrawFn) -> Abuse:
 
 
 # options whose values are written; what nothing reads may be overwritten
-_WRITES = ("--json", "--junit", "--markdown", "--latex", "--output", "-o", "--page", "--save-counterexamples",
+_WRITES = ("--json", "--junit", "--markdown", "--output", "-o", "--page", "--save-counterexamples",
            "--folder", "--cells", "--store", "--corpora")  # fmt: skip
 
 
@@ -351,7 +351,7 @@ _READING = (
 _WRITING = (
     *("cemverify check right:mine --json OUT", "cemverify check right:mine --junit OUT --markdown new.md"),
     *("cemverify check right:mine --markdown OUT", "cemverify check right:mine --save-counterexamples OUT"),
-    *("cemverify claims 15-matched-mlp --json OUT", "cemverify claims 15-matched-mlp --latex OUT --markdown new.md"),
+    *("cemverify claims 15-matched-mlp --json OUT", "cemverify claims 15-matched-mlp --markdown OUT --json new.json"),
     *("cemverify replay found/gradient-mlp-silu.json --json OUT", "cemverify list --json OUT"),
     *("cemverify repair right:mine --json OUT", "cemverify power right:mine --store OUT --json new.json"),
     *("synthetic language study diagonal --page OUT --store new", "benchmarks gpu --report --folder OUT"),
@@ -395,7 +395,7 @@ _COPYING: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
         ("--json",),
     ),
     (f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine", ("right.py",), ("--json",)),
-    ("cemverify claims 15-matched-mlp --results results", ("results/second-step-mlp.json",), ("--json", "--latex")),
+    ("cemverify claims 15-matched-mlp --results results", ("results/second-step-mlp.json",), ("--markdown",)),
     ("reports page check.json r.json", ("check.json", "r.json"), ("-o",)),
     ("reports page found results", ("results/second-step-mlp.json",), ("-o",)),
     ("reports compare check.json check.json", ("check.json",), ("--json",)),

@@ -94,7 +94,7 @@ _NAMED = (
     "cemverify check right:mine --json",
     "cemverify check right:mine --markdown",
     "cemverify check right:mine --save-counterexamples",
-    "cemverify claims 15-matched-mlp --latex",
+    "cemverify claims 15-matched-mlp --markdown",
     "cemverify init --no-check --folder",
     "cemverify list --json",
     "cemverify repair right:mine --json",
