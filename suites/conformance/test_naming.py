@@ -81,6 +81,7 @@ def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
         ("plain/layer.py:mine", "there is no file 'plain/layer.py'; did you mean plain/layers.py?"),
         ("not-a-name/layers.py:mine", "cannot be imported, as 'not-a-name' is no Python name; rename it"),
         ("/layers.py:mine", "there is no file '/layers.py'"),
+        (f"{300 * 'a'}.py:mine", "there is no file"),
         (":mine", "':mine' has no module before the colon: give module:attribute"),
         ("refrence", "unknown implementation 'refrence'; did you mean 'reference'?"),
         (

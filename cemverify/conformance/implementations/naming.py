@@ -181,7 +181,7 @@ def _module_of(given: str) -> str:
     """
     path = Path(os.path.abspath(given))
     path = path.parent if path.name == "__init__.py" else path
-    if not path.is_file() and not (path / "__init__.py").is_file():
+    if not os.path.isfile(path) and not os.path.isfile(path / "__init__.py"):  # of too long a name that is False, too
         near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], 1)
         about = f"; did you mean {Path(given).with_name(near[0])}?" if near else ""
         raise LoadError(f"there is no file {given!r}{about}")
