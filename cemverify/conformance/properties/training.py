@@ -247,7 +247,7 @@ def _products(
     dtype: torch.dtype = torch.float64,
     needs: Iterable[str] = (),
 ) -> Property:
-    everything = dtype == torch.float64 and name.endswith("/any-options")
+    many = dtype == torch.float64 and name.endswith("/any-options")
     tokens = _DECODED if name.startswith("decode") else _MANY
     return Property(
         f"training/{name}",
@@ -255,7 +255,7 @@ def _products(
         "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
         explanation,
         check,
-        _SometimesMany(space, tokens) if everything else Over(space),
+        _SometimesMany(space, tokens) if many else Over(space),
         (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},
         dtype=dtype,
         share=share,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Zoo
+from cemverify.power.mutants.base import Call, Part, Zoo
 
 ZOO = Zoo("training")
 
@@ -89,83 +90,54 @@ def _a_step_less(x: Tensor, c: Any) -> Any:
     return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
 
 
-@ZOO.killed_by(
-    "Gradients are clipped to one on their way back from an output.",
-    "training/attention/plain",
-    _PRODUCT,
-    also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
-)
-class ClipsGradients(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        found = super().advance(x, heads, w, c)
-        clipped: Tensor = _Clipped.apply(found)  # type: ignore[no-untyped-call]
-        return clipped
-
-
-@ZOO.killed_by(
-    "A backward pass takes its incoming gradient for contiguous, and reads it from the beginning of its memory.",
-    "training/attention/plain",
-    "*",
-    also=("training/mlp/silu", "training/block/any-options", "training/decode/any-options"),
-)
-class ReadsGradientsByPointer(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        read: Tensor = _ReadByPointer.apply(super().advance(x, heads, w, c))  # type: ignore[no-untyped-call]
-        return read
-
-
-class _ReadByPointer(torch.autograd.Function):
-    """What it is given, with a gradient whose strides are not looked at."""
+class _Backwards(torch.autograd.Function):
+    """What it is given, with a change of the gradient that comes back."""
 
     @staticmethod
-    def forward(_: Any, a: Tensor) -> Tensor:
+    def forward(ctx: Any, a: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.change = change
         return a.clone()
 
     @staticmethod
-    def backward(_: Any, *products: Tensor) -> Tensor:
-        gradient = products[0]
-        if gradient.untyped_storage().nbytes() < gradient.numel() * gradient.element_size():
-            return torch.full_like(gradient, torch.nan)  # it would read beyond its end
-        strides = torch.empty(gradient.shape, device="meta").stride()
-        return gradient.as_strided(gradient.shape, strides, 0).clone()
+    def backward(ctx: Any, *products: Tensor) -> tuple[Tensor, None]:
+        return ctx.change(products[0]), None
 
 
-@ZOO.killed_by(
-    "From 1024 rows on a backward pass takes them in tiles, and leaves out those of an unfinished one.",
-    "training/attention/any-options",
-    _PRODUCT,
-    also=("training/mlp/any-options", "training/block/any-options", "training/decode/any-options"),
-)
-class SumsWholeTilesOfRows(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        summed: Tensor = _WholeTiles.apply(super().advance(x, heads, w, c))  # type: ignore[no-untyped-call]
-        return summed
+def _backwards(change: Callable[[Tensor], Tensor]) -> Part:
+    """The usual step, whose gradient is changed on its way back."""
+    return lambda usual, x, heads, w, c: _Backwards.apply(usual.advance(x, heads, w, c), change)  # type: ignore[no-untyped-call]
 
 
-class _WholeTiles(torch.autograd.Function):
-    """What it is given, with the gradient of whole tiles of many rows."""
-
-    @staticmethod
-    def forward(_: Any, a: Tensor) -> Tensor:
-        return a.clone()
-
-    @staticmethod
-    def backward(_: Any, *products: Tensor) -> Tensor:
-        gradient = products[0].reshape(-1, products[0].shape[-1]).clone()  # (B J, D)
-        gradient[len(gradient) // 128 * 128 if len(gradient) >= 1024 else len(gradient) :] = 0
-        return gradient.reshape(products[0].shape)
+def _read_by_pointer(gradient: Tensor) -> Tensor:
+    """As a kernel reads it that is handed the memory alone, and not the strides."""
+    if gradient.untyped_storage().nbytes() < gradient.numel() * gradient.element_size():
+        return torch.full_like(gradient, torch.nan)  # it would read beyond its end
+    strides = torch.empty(gradient.shape, device="meta").stride()
+    return gradient.as_strided(gradient.shape, strides, 0).clone()
 
 
-class _Clipped(torch.autograd.Function):
-    """What it is given, with a gradient that is cut to [-1, 1]."""
+def _of_whole_tiles(gradient: Tensor) -> Tensor:
+    rows = gradient.reshape(-1, gradient.shape[-1]).clone()  # (B J, D)
+    rows[len(rows) // 128 * 128 if len(rows) >= 1024 else len(rows) :] = 0
+    return rows.reshape(gradient.shape)
 
-    @staticmethod
-    def forward(_: Any, a: Tensor) -> Tensor:
-        return a.clone()
 
-    @staticmethod
-    def backward(_: Any, *products: Tensor) -> Tensor:
-        return products[0].clamp(-1.0, 1.0)
+ZOO += [
+    ZOO.but("clips-gradients", "Gradients are clipped to one on their way back from an output.",
+        "training/attention/plain", _PRODUCT,
+        also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
+        advance=_backwards(lambda gradient: gradient.clamp(-1.0, 1.0))),
+    ZOO.but("reads-gradients-by-pointer",
+        "A backward pass takes its incoming gradient for contiguous, and reads it from the beginning of its memory.",
+        "training/attention/plain", "*",
+        also=("training/mlp/silu", "training/block/any-options", "training/decode/any-options"),
+        advance=_backwards(_read_by_pointer)),
+    ZOO.but("sums-whole-tiles-of-rows",
+        "From 1024 rows on a backward pass takes them in tiles, and leaves out those of an unfinished one.",
+        "training/attention/any-options", _PRODUCT,
+        also=("training/mlp/any-options", "training/block/any-options", "training/decode/any-options"),
+        advance=_backwards(_of_whole_tiles)),
+]  # fmt: skip
 
 
 # --- how large the arguments are -------------------------------------------------------------------------
