@@ -20,7 +20,6 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "pictures": "pictures as SVG, each with its data as CSV",
         "compare": "old results against new ones",
         "matrix": "many implementations beside each other",
-        "mutants": "which property sees which fault, as a page",
     }
 )
 

@@ -37,7 +37,7 @@ examples:
   cemverify power --families subtle --seeds 5 --examples 60 --no-sweep --no-bank   a first look, about a minute
   cemverify power mypkg.cem:implementation                                         what a pass means for mine
   cemverify power --json power.json --markdown docs/power.md                       the published page
-  cemverify power --matrix 1                                                       every mutant, every property: hours
+  cemverify power --matrix 1 --markdown page.md                    which other properties see each mutant: hours
 
 exit code: 0 if every mutant was killed with every seed and no correct implementation was called wrong; 1 if not;
 2 if the arguments are invalid or a measurement failed.

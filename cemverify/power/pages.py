@@ -70,28 +70,20 @@ def smallest_table(power: Power) -> Table:
 
 
 def mutants_table(power: Power, chosen: Sequence[Measured], title: str) -> Table:
-    """One row per mutant, one column per budget."""
-    budgets = sorted(power.plan.budgets)
-    columns = ("mutant", "killed by", *(f"at {b}" for b in budgets), "95 % interval", "median examples")
-    return Table(title, columns, [_mutant_row(m) for m in chosen])
-
-
-def matrix_table(power: Power) -> Table:
-    """How many properties detected each mutant, and which ones."""
-    rows = []
-    for id_, detected in power.matrix.items():
-        seeing = [p for p, n in detected.items() if n == power.plan.matrix]
-        rows.append((id_, len(seeing), len(detected), ", ".join(seeing[:3]) + (", …" if len(seeing) > 3 else "")))
-    columns = ("mutant", "properties that always detect it", "asked", "which")
-    return Table(f"Every property, every mutant; {power.plan.matrix} seeds", columns, rows)
+    """One row per mutant, one column per budget; with a matrix, also the other properties that always detect it."""
+    shares = [f"at {budget}" for budget in sorted(power.plan.budgets)]
+    columns = ("mutant", "killed by", *shares, "95 % interval", "median examples")
+    rows = [_mutant_row(measured) for measured in chosen]
+    if power.matrix:
+        columns = (*columns, "also seen by")
+        rows = [(*row, _also_seen_by(power, measured)) for row, measured in zip(rows, chosen, strict=True)]
+    return Table(title, columns, rows)
 
 
 def as_json(power: Power, maker: Maker) -> dict[str, Any]:
     """The measurements as a result file keeps them."""
     tables = [families_table(power), alarms_table(power), smallest_table(power)]
     tables.append(mutants_table(power, power.applicable, "Mutants"))
-    if power.matrix:
-        tables.append(matrix_table(power))
     return result("power", maker, tables, power.describe())
 
 
@@ -106,8 +98,6 @@ def as_markdown(power: Power, command: str) -> str:
         chosen = [m for m in power.applicable if m.mutant.family == family]
         parts.append(_section(mutants_table(power, chosen, family.capitalize()), "###"))
         parts.append("\n".join(f"* **{m.mutant.id}**: {m.mutant.fault}{_otherwise(m)}" for m in chosen))
-    if power.matrix:
-        parts.append(_section(matrix_table(power)))
     absent = [f"* {m.mutant.id}: {m.inapplicable}" for m in power.mutants if m.inapplicable is not None]
     if absent:
         parts += ["## Faults that could not be tested here", "\n".join(absent)]
@@ -120,6 +110,12 @@ dtype of the column. (The structure family is also asked about the last row of t
 the last feature is tried.) The figure is the smallest epsilon, on a grid of 1, 2 and 5 times powers of ten, that some
 property of the family detects with each of {SWEPT_SEEDS} seeds. A dash means that the family detects no fault of this
 kind, whatever its size, because it tests something else."""
+
+
+_MATRIX = """
+
+Every mutant was also put before every property. *Also seen by* lists those that called it wrong with every seed, for
+whatever cause, beside the property named for it."""
 
 
 def _preface(power: Power, command: str) -> str:
@@ -148,7 +144,7 @@ confidence. *Median examples* is the number of examples until the fault was foun
 A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none;
 the bound says how rare they must be. A run is *undecided* if it called the implementation neither right nor wrong,
 which happens when so few examples do not suffice. Each seed tests an implementation that runs through a compiler on a
-fifth of the properties, in turn."""
+fifth of the properties, in turn.{_MATRIX if power.matrix else ""}"""
 
 
 def _section(table: Table, level: str = "##") -> str:
@@ -161,6 +157,17 @@ def _mutant_row(measured: Measured) -> tuple[str, ...]:
     median = "–" if last.median is None else f"{last.median:g}"
     shares = tuple(_share(d) for d in measured.detections)
     return (measured.mutant.id, measured.mutant.property, *shares, interval, median)
+
+
+def _also_seen_by(power: Power, measured: Measured) -> str:
+    detected = power.matrix.get(measured.mutant.id)
+    if detected is None:
+        return "(not asked)"
+    return ", ".join(
+        property_
+        for property_, count in detected.items()
+        if count == power.plan.matrix and property_ != measured.mutant.property
+    )
 
 
 def _share(detection: Detection) -> str:

@@ -115,7 +115,6 @@ _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "reports tables": (("r.json",), (".",), ("recursion.json", "benchmarks.json")),
         "reports pictures": (("benchmarks.json",), ("r.json",)),
         "reports matrix": (("check.json",),),
-        "reports mutants": (("r.json",),),
         "benchmarks": (("--report", "benchmarks.json"), ()),
         "benchmarks gpu": (("--report",), ("--folder", "new")),
         "synthetic examine": (("rbf",),),
@@ -271,7 +270,6 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
             f"read stage-of-a-benchmark {_PATH}",
         ),
         "power.json": (
-            "reports mutants power.json",
             "reports page power.json -o new.html",
             "reports tables power.json",
         ),
@@ -334,7 +332,7 @@ _ODD_OUTPUTS = ("fifo", "folder", "socket", "-> /dev/full", "-> /dev/null", "-> 
                 "-> right.py", "-> new-too", "-> .", "-> /dev/fd/1")  # fmt: skip
 _READING = (
     *("reports tables IN", "reports page IN -o new.html", "reports compare IN r.json", "reports compare r.json IN"),
-    *("reports pictures IN --output new", "reports matrix IN", "reports mutants IN", "benchmarks --report IN"),
+    *("reports pictures IN --output new", "reports matrix IN", "benchmarks --report IN"),
     *("cemverify check right:mine --known IN", "cemverify check right:mine --baseline IN", "cemverify replay IN"),
     *("cemverify check IN:mine", "cemverify check IN/x:mine", "cemverify claims --results IN", "read cells IN"),
     *("cemverify check model:build --checkpoint IN --layer 0", "synthetic language scale IN"),

@@ -10,7 +10,6 @@ from cemverify.power.pages import (
     alarms_table,
     as_markdown,
     families_table,
-    matrix_table,
     mutants_table,
     smallest_table,
     summary,
@@ -28,7 +27,7 @@ POWER = Power(
     [KILLED, SURVIVED, ABSENT],
     [Alarms("one", 10, 200, 0, 1, "p, seed 3: inconclusive"), Alarms("two", 5, 100, 2, 0)],
     [Smallest("gradient", "float64", 2e-14, "p", "feature"), Smallest("tying", "float32", None)],
-    {"a": {"p": 2, "q": 2, "r": 2}, "b": {"p": 2, "q": 2, "r": 2, "s": 2, "t": 1}},
+    {},
 )
 
 
@@ -47,8 +46,13 @@ def test_a_mutant_has_a_share_for_each_budget_and_the_interval_and_median_of_the
     ]
 
 
-def test_the_matrix_counts_what_every_seed_detects_and_names_three() -> None:
-    assert matrix_table(POWER).rows == [("a", 3, 3, "p, q, r"), ("b", 4, 5, "p, q, r, …")]
+def test_with_a_matrix_the_page_says_what_else_sees_a_mutant_with_every_seed() -> None:
+    power = replace(POWER, matrix={ASCENT.id: {ASCENT.property: 2, "q": 2, "r": 1, "s": 2}})
+    table = mutants_table(power, power.applicable, "Mutants")
+    assert table.columns[-1] == "also seen by"
+    assert [row[-1] for row in table.rows] == ["q, s", "(not asked)"]
+    assert "*Also seen by* lists" in as_markdown(power, "cemverify power")
+    assert "*Also seen by*" not in as_markdown(POWER, "cemverify power")
 
 
 def test_false_alarms_and_smallest_faults_are_told_as_they_are() -> None:

@@ -87,29 +87,3 @@ def test_without_a_verdict_there_is_no_matrix(tmp_path: Path, capsys: pytest.Cap
     write(tmp_path / "r.json", a_recursion())
     assert main(["matrix", str(tmp_path / "r.json")]) == 2
     assert "no result of `cemverify check --json`" in capsys.readouterr().err
-
-
-def test_a_page_says_which_property_sees_which_fault(tmp_path: Path) -> None:
-    seen = {"mutant-0": {"gradient/attention/case-0": 1, "descent/a/b": 1, "descent/a/c": 0}}
-    content = {**a_power(), "matrix": {"seeds": 1, "detected": seen}}
-    write(tmp_path / "power.json", content)
-    write(tmp_path / "more.json", a_power())  # measured without a matrix
-    files = [str(tmp_path / name) for name in ("power.json", "more.json")]
-    assert main(["mutants", *files, "--output", str(tmp_path / "page.md")]) == 0
-    text = (tmp_path / "page.md").read_text()
-    assert f"Measured on {content['made_by']['created'][:10]}" in text
-    rows = {
-        row[1]: row[2:-1]
-        for row in ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
-        if len(row) > 3
-    }
-    assert rows["mutant-0"] == ["gradient/attention/case-0", "5 of 5", "descent/a/b"]
-    assert rows["mutant-1"] == ["gradient/attention/case-0", "5 of 5", "(not asked)"]
-    assert rows["descent/a/b"] == ["0", "1", "1"]
-    assert rows["descent/a/c"] == ["0", "0", "1"]
-
-
-def test_a_result_without_a_matrix_makes_no_such_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "power.json", a_power())
-    assert main(["mutants", str(tmp_path / "power.json")]) == 2
-    assert "no matrix is there" in capsys.readouterr().err
