@@ -58,6 +58,22 @@ def test_every_source_that_a_property_names_is_a_section_of_the_mathematics_page
         assert set(re.findall(r"§(\d+)", p.source)) <= sections, p.id
 
 
+def test_the_readme_counts_the_properties_of_its_run() -> None:
+    import torch
+
+    from cemverify.conformance.implementations.contract import kind_of, load
+    from cemverify.conformance.judging.engine import applicable, not_offered
+    from cemverify.conformance.properties import catalogue
+
+    layer = load("examples.attention_numpy:mine")
+    properties = applicable(kind_of(layer), catalogue())
+    run = [p for p in properties if not_offered(p, layer.not_offered, torch.float64) is None]
+    summary = f"mine: {len(properties)} properties, {len(run)} run: {len(run)} hold, 0 violated"
+    readme = (ROOT / "README.md").read_text()
+    assert summary in readme
+    assert f"{len(properties) - len(run)} not offered.\n" in readme
+
+
 @pytest.mark.slow
 def test_the_violation_in_the_readme_is_what_the_verifier_prints() -> None:
     from cemverify.conformance.judging.effort import Effort

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("listing.jsonl")
-TRAINED = "trained layer"  # what `cemverify trained` measures on real states; `check` cannot ask it
+TRAINED = "trained layer"  # what `cemverify check --checkpoint` measures on real states; a drawn case cannot
 
 
 @dataclass(frozen=True)

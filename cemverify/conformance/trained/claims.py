@@ -1,4 +1,4 @@
-"""What is measured of a trained layer on the states that its model feeds it: the claims of `cemverify trained`."""
+"""The claims of `cemverify check --checkpoint`, about a trained layer on the states that its model feeds it."""
 
 from __future__ import annotations
 
