@@ -1,22 +1,28 @@
-"""Implementations that misbehave, for `test_isolation`; loaded by name in worker processes.
+"""Implementations that misbehave in `attention`, by name, each with what its verdict must be; `mlp` is right.
 
-Each does one thing wrong in `attention`; most then answer rightly, so that the misbehaviour alone is judged. `mlp` is
-the reference's: what comes after the misbehaviour.
+`test_misbehaviour` has each judged in worker processes, which load it by its name from this module. What does no harm
+to a process is in `test_odd_answers`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import builtins
 import contextlib
 import copy
 import ctypes
+import faulthandler
 import gc
 import json
+import locale
+import logging
+import multiprocessing
 import os
 import pickle
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -25,6 +31,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -44,14 +51,10 @@ from cemverify.conformance.workers.judge import Finished
 from cemverify.conformance.workers.wire import answer
 
 right = reference.attention
+_alive: list[Any] = []  # what would end if nothing referred to it
 
 
-def instead(misbehave: Callable[[Tensor], Any]) -> Any:
-    """An implementation whose attention answers with what `misbehave(x)` returns."""
-    return implementation(attention=lambda x, h, w, c: misbehave(x), mlp=reference.mlp)
-
-
-def besides(misbehave: Callable[[], Any]) -> Any:
+def _besides(misbehave: Callable[[], Any]) -> Any:
     """An implementation whose attention misbehaves, and then answers rightly."""
 
     def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
@@ -61,16 +64,26 @@ def besides(misbehave: Callable[[], Any]) -> Any:
     return implementation(attention=attention, mlp=reference.mlp)
 
 
-def raising(error: Callable[[], BaseException]) -> Any:
-    """An implementation whose attention raises."""
+def _wrongly(misbehave: Callable[[], Any]) -> Any:
+    """An implementation whose attention misbehaves, and then answers wrongly: with x."""
 
     def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
-        raise error()
+        misbehave()
+        return x
 
     return implementation(attention=attention, mlp=reference.mlp)
 
 
-# --- it does not return -------------------------------------------------------------------------
+def _later(misbehave: Callable[[], Any]) -> Any:
+    """Right in the one call that is made before anything is tested, which has rows of this shape."""
+
+    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
+        return right(x, h, w, c) if x.shape == (2, 3, 4) else misbehave()
+
+    return implementation(attention=attention, mlp=reference.mlp, attention_energy=reference.attention_energy)
+
+
+# --- what is done ---------------------------------------------------------------------------------------------
 
 
 def _forever(*_: Any) -> Any:
@@ -84,55 +97,17 @@ def _deadlock() -> None:
     lock.acquire()
 
 
-def _floods() -> None:
+def _flood() -> None:
     while True:
         print("noise" * 1000)
         print("noise" * 1000, file=sys.stderr)
         os.write(1, b"noise" * 1000)
 
 
-hangs = instead(_forever)
-hangs_in_c = instead(lambda x: re.match(r"(a+)+$", "a" * 64 + "b"))  # holds the GIL, and looks at no signal
-deadlocks = besides(_deadlock)
-floods = besides(_floods)
-stops_itself = besides(lambda: os.kill(os.getpid(), signal.SIGSTOP))
-
-# --- it takes the interpreter down ----------------------------------------------------------------
-
-
-def _starts_a_child(own_session: bool) -> None:
+def _start_child(own_session: bool) -> None:
     child = subprocess.Popen(["sleep", "600"], start_new_session=own_session)  # noqa: S607
     Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_text(str(child.pid))
     _forever()
-
-
-exits = implementation(
-    attention=lambda x, h, w, c: os._exit(7), mlp=reference.mlp, attention_energy=reference.attention_energy
-)
-aborts = besides(os.abort)
-segfaults = besides(lambda: ctypes.string_at(0))
-
-
-def after_the_first_call(fault: Callable[[], Any]) -> Any:
-    """Right in the one call that is made before anything is tested, which has rows of this shape."""
-
-    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        return reference.attention(x, h, weights, config) if x.shape == (2, 3, 4) else fault()
-
-    return implementation(attention=attention, mlp=reference.mlp, attention_energy=reference.attention_energy)
-
-
-hangs_later = after_the_first_call(lambda: _forever())
-exits_later = after_the_first_call(lambda: os._exit(7))
-aborts_later = after_the_first_call(os.abort)
-closes_files = besides(lambda: os.closerange(0, 256))
-kills_its_parent = besides(lambda: os.kill(os.getppid(), signal.SIGKILL))
-starts_a_child = besides(lambda: _starts_a_child(False))
-starts_a_daemon = besides(lambda: _starts_a_child(True))
-
-# --- it wants all the memory ------------------------------------------------------------------------
-
-_kept: list[Any] = []
 
 
 def _grow() -> None:
@@ -141,194 +116,191 @@ def _grow() -> None:
         grown.append([0] * 10**6)
 
 
-hogs_memory = besides(_grow)
-leaks_memory = besides(lambda: _kept.append(np.zeros(3 * 10**7)))
-hogs_tensors = instead(lambda x: torch.zeros(2**36))
-returns_a_tebibyte = instead(lambda x: x.new_zeros(1).expand(2**37))  # of one number, so far
-
-# --- it raises -----------------------------------------------------------------------------------------
-
-
-class _Unspeakable(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no")
-
-
 class _Endless(Exception):
     def __str__(self) -> str:
         return str(_forever())
 
 
-class _Base(BaseException):
-    pass
+def _raise(error: BaseException) -> None:
+    raise error
 
 
-def _imports_lazily() -> None:
-    import cemverify_has_no_such_module  # type: ignore[import-not-found]  # noqa: F401
-
-
-def _recurs() -> None:
-    _recurs()
-
-
-raises_unicode = raising(lambda: RuntimeError("ταυ → ∞\x00\ud800\u202e"))
-raises_at_length = raising(lambda: RuntimeError("long " * 10**6))
-raises_the_unspeakable = raising(_Unspeakable)
-raises_without_end = raising(_Endless)
-raises_base_exception = raising(_Base)
-raises_system_exit = raising(lambda: SystemExit(0))
-raises_interrupt = raising(KeyboardInterrupt)
-raises_generator_exit = raising(GeneratorExit)
-imports_lazily = besides(_imports_lazily)
-recurs = besides(_recurs)
-
-# --- it returns something else ------------------------------------------------------------------------------
-
-
-class _Liar(Tensor):
-    """Zeros that answer every question wrongly, or not at all."""
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return True
-
-
-class _Stubborn:
+class _Slow:
     shape = (1, 1, 1)
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("no")
-
-
-class _Slow(_Stubborn):
     def __array__(self, *_: Any, **__: Any) -> Any:
         return _forever()
 
 
-returns_nan = instead(lambda x: x * np.nan)
-returns_infinity = instead(lambda x: x / 0)
-returns_another_shape = instead(lambda x: x[..., None])
-returns_complex = instead(lambda x: x.to(torch.complex128))
-returns_meta = instead(lambda x: x.to("meta"))
-returns_sparse = instead(lambda x: x.to_sparse())
-returns_nested = instead(lambda x: torch.nested.nested_tensor(list(x)))
-returns_a_liar = instead(lambda x: torch.zeros_like(x).as_subclass(_Liar))
-returns_the_stubborn = instead(lambda x: _Stubborn())
-returns_the_slow = instead(lambda x: _Slow())
-returns_words = instead(lambda x: "x")
-returns_its_input = instead(lambda x: x)
-
-
-def _edits_its_input(x: Any, h: Any, w: Any, c: Any) -> Any:
-    answer = right(x, h, w, c)
-    return x.copy_(answer)
-
-
-def _edits_the_configuration(x: Any, h: Any, w: Any, c: Any) -> Any:
+def _edit_configuration(x: Any, h: Any, w: Any, c: Any) -> Any:
     object.__setattr__(c, "step_size", 2 * c.step_size)
     return right(x, h, w, c)
 
 
-def _dithers(x: Any, h: Any, w: Any, c: Any) -> Any:
+def _edit_input(x: Any, h: Any, w: Any, c: Any) -> Any:
+    return x.copy_(right(x, h, w, c))
+
+
+def _dither(x: Any, h: Any, w: Any, c: Any) -> Any:
     return right(x, h, w, c) * (1 + 1e-6 * random.SystemRandom().random())
 
 
-edits_its_input = implementation(attention=_edits_its_input, mlp=reference.mlp)
-edits_the_configuration = implementation(attention=_edits_the_configuration, mlp=reference.mlp)
-dithers = implementation(attention=_dithers, mlp=reference.mlp)
-
-# --- it leaves the process as it should not be ---------------------------------------------------------------
-
-
-def _prints() -> None:
+def _print() -> None:
     print("noise")
     os.write(1, b"more noise\n")
     os.write(2, b"more noise\n")
 
 
-def _reseeds() -> None:
+def _reseed() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
 
 
-def _switches_defaults() -> None:
+def _switch_defaults() -> None:
     torch.set_default_dtype(torch.bfloat16)
     torch.set_default_device("meta")
     torch.set_grad_enabled(False)
 
 
-def _tightens_settings() -> None:
+def _switch_torch() -> None:
+    torch.set_flush_denormal(True)
+    torch.autograd.set_detect_anomaly(True, check_nan=False)
+    torch.use_deterministic_algorithms(True)
+    torch.set_printoptions(threshold=0)  # type: ignore[no-untyped-call]
+    np.set_printoptions(threshold=0)
+
+
+def _tighten_settings() -> None:
     warnings.simplefilter("error")
     np.seterr(all="raise")
     sys.setrecursionlimit(sys.getrecursionlimit() // 10)
     gc.disable()
 
 
-def _moves_house() -> None:
+def _limit_resources() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    os.umask(0o777)
+    os.nice(5)
+
+
+def _move_house() -> None:
     os.chdir("/")
     sys.path.clear()
     os.environ.clear()
 
 
-def _sets_an_alarm() -> None:
-    def ring(*_: Any) -> None:
-        raise TimeoutError("an alarm of the implementation's")
+def _travel() -> None:
+    os.environ.update({"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "1"})
+    time.tzset()
+    locale.setlocale(locale.LC_ALL, "C")
 
-    signal.signal(signal.SIGALRM, ring)
+
+def _set_alarm() -> None:
+    signal.signal(signal.SIGALRM, lambda *_: _raise(TimeoutError("an alarm of the implementation's")))
     signal.setitimer(signal.ITIMER_REAL, 0.2)
 
 
-def _leaves_hooks() -> None:
-    def hook(*_: Any) -> None:
-        raise RuntimeError("a hook of the implementation's")
-
-    gc.callbacks.append(hook)
+def _leave_hooks() -> None:
+    gc.callbacks.append(lambda *_: _raise(RuntimeError("a hook of the implementation's")))
     atexit.register(_forever)
 
 
-def _writes_a_file() -> None:
-    Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_bytes(b"0" * 2**20)
+def _break_hooks() -> None:
+    sys.excepthook = sys.unraisablehook = threading.excepthook = None  # type: ignore[assignment]
+    sys.displayhook = lambda *_: 1 / 0
 
 
-def _forks() -> None:
-    os.fork()
+def _log() -> None:
+    logging.basicConfig(level=0, force=True)
+    for _ in range(200):
+        logging.critical("noise")
 
 
-def _replaces_softmax() -> None:
-    torch.softmax = lambda z, *_, **__: torch.full_like(z, 1 / z.shape[-1])
+def _lose_streams() -> None:
+    sys.stdout = sys.stderr = sys.__stdout__ = None  # type: ignore[misc]
 
 
-def _replaces_the_clock() -> None:
-    time.monotonic = lambda: 0.0
+def _refuse_to_end() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
 
 
-def _replaces_sum() -> None:
-    builtins.sum = lambda *_: 0  # type: ignore[assignment]
+def _refuse_to_end_and_hang() -> None:
+    _refuse_to_end()
+    _forever()
 
 
-def _stays_in_inference_mode() -> None:
+def _handle_signals_badly() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(number, lambda *_: _raise(SystemExit(0)))
+
+
+def _end_later() -> None:
+    faulthandler.dump_traceback_later(0.05, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    time.sleep(1)
+
+
+def _recur_beyond_the_stack() -> None:
+    sys.setrecursionlimit(10**9)
+    resource.setrlimit(resource.RLIMIT_STACK, (2**20, 2**20))
+
+    def deeper(n: int) -> Any:
+        return repr(sorted([n], key=lambda _: deeper(n + 1)))
+
+    deeper(0)
+
+
+def _remove_len() -> None:
+    del builtins.len
+
+
+def _stay_in_inference_mode() -> None:
     mode = torch.inference_mode()
     mode.__enter__()
-    _kept.append(mode)  # or it would leave by itself
+    _alive.append(mode)  # or it would leave by itself
 
 
-prints = besides(_prints)
-reseeds = besides(_reseeds)
-switches_defaults = besides(_switches_defaults)
-tightens_settings = besides(_tightens_settings)
-moves_house = besides(_moves_house)
-sets_an_alarm = besides(_sets_an_alarm)
-leaves_hooks = besides(_leaves_hooks)
-leaves_threads = besides(lambda: threading.Thread(target=_forever).start())
-writes_a_file = besides(_writes_a_file)
-forks = besides(_forks)
-replaces_softmax = besides(_replaces_softmax)
-replaces_the_clock = besides(_replaces_the_clock)
-replaces_sum = besides(_replaces_sum)
-stays_in_inference_mode = besides(_stays_in_inference_mode)
+def _leave_mode() -> None:
+    class Zeros(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
 
-# --- it wants a verdict that it has not earned --------------------------------------------------------------------
+    mode = Zeros()
+    mode.__enter__()  # type: ignore[no-untyped-call]
+    _alive.append(mode)
+
+
+class _Falls:
+    def __del__(self) -> None:
+        raise RuntimeError("no")
+
+
+def _thread(target: Callable[[], Any]) -> None:
+    threading.Thread(target=target, daemon=True).start()
+
+
+def _spin() -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        pass
+
+
+def _start_once(*words: str, count: int = 1) -> None:
+    if not _alive:
+        _alive.extend(subprocess.Popen(words) for _ in range(count))
+
+
+def _overwrite_answer_later(x: Any, h: Any, w: Any, c: Any) -> Any:
+    right_answer: Tensor = right(x, h, w, c).clone()
+
+    def overwrite() -> None:
+        time.sleep(0.05)
+        right_answer.zero_()
+
+    _thread(overwrite)
+    return right_answer
 
 
 class _Forger(Tensor):
@@ -370,26 +342,7 @@ class _FalseClass(_Lazy):
         return Tensor
 
 
-def _forge(x: Tensor) -> Any:
-    forged: Any = (x + 1).as_subclass(_Forger)
-    return forged
-
-
-def wrongly(misbehave: Callable[[], None]) -> Any:
-    """An implementation whose attention misbehaves, and then answers wrongly: with x."""
-
-    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
-        misbehave()
-        return x
-
-    return implementation(attention=attention, mlp=reference.mlp)
-
-
-def _records() -> None:
-    """Writes a record that holds into every connection that this process has open."""
-    record = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
-    for content in (pickle.dumps(record), pickle.dumps(Finished(record, lost=False))):
-        _write_everywhere(len(content).to_bytes(4, "big") + content)
+HOLDING = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
 
 
 def _write_everywhere(content: bytes) -> None:
@@ -398,117 +351,198 @@ def _write_everywhere(content: bytes) -> None:
             os.write(fd, content)
 
 
-def _objects_that_send(content: Any) -> None:
-    for found in gc.get_objects():
-        if isinstance(found, Connection):
-            with contextlib.suppress(Exception):
-                found.send(content)
+def _write_records() -> None:
+    """Into every connection that this process has open."""
+    for content in (pickle.dumps(HOLDING), pickle.dumps(Finished(HOLDING, lost=False))):
+        _write_everywhere(len(content).to_bytes(4, "big") + content)
 
 
-def _sends_records() -> None:
-    record = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
-    _objects_that_send(record)
-    _objects_that_send(Finished(record, lost=False))
+def _send_records() -> None:
+    for connection in gc.get_objects():
+        if isinstance(connection, Connection):
+            for content in (HOLDING, Finished(HOLDING, lost=False)):
+                with contextlib.suppress(Exception):
+                    connection.send(content)
 
 
-def _answers_for_itself(stale: bool) -> None:
-    said = answer({"number": 0 if stale else 1, "answer": [True, 1.0, None]})
-    _write_everywhere(len(said).to_bytes(8, "little") + said)
+def _answer_for_itself(number: int) -> None:
+    content = answer({"number": number, "answer": [True, 1.0, None]})
+    _write_everywhere(len(content).to_bytes(8, "little") + content)
 
 
-def _rewrites_records() -> None:
+def _rewrite_records() -> None:
     """Makes every record of this process hold."""
     vars(judge)["Record"] = lambda *_, **__: None
     engine.judge_property = lambda *_, **__: None  # type: ignore[assignment]
 
 
-def _loosens_comparisons() -> None:
+def _loosen_comparisons() -> None:
     evidence.Comparison.margin = 0.0  # type: ignore[assignment, method-assign]
     evidence.Comparison.margins = lambda self: torch.zeros(1)  # type: ignore[method-assign]
 
 
-def _traces() -> None:
+def _trace() -> None:
     sys.settrace(lambda *_: None)
     sys.setprofile(lambda *_: None)
     threading.settrace(lambda *_: None)
 
 
-def _leaves_a_mode() -> None:
-    class Zeros(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    mode = Zeros()
-    mode.__enter__()  # type: ignore[no-untyped-call]
-    _kept.append(mode)
+def _stop(*pids: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGSTOP)
 
 
-def _stops(whom: Callable[[], list[int]]) -> Any:
-    def misbehave(x: Any) -> Any:
-        for pid in whom():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGSTOP)
-        return x
-
-    return misbehave
+def _grandparent() -> int:
+    status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(status.rpartition(")")[2].split()[1])
 
 
-def _replaces(place: Any, name: str, by: Any) -> Any:
-    """The attribute of a module or class is replaced, in this process."""
-    return wrongly(lambda: setattr(place, name, by))
-
-
-def _leaves_a_grandchild_that_stops_the_judge() -> None:
-    judge = os.getppid()
+def _leave_a_grandchild_that_stops_the_judge() -> None:
+    parent = os.getppid()
     if os.fork():
         return
     os.setsid()
     if os.fork() == 0:
         for _ in range(1000):
-            with contextlib.suppress(OSError):
-                os.kill(judge, signal.SIGSTOP)
+            _stop(parent)
             time.sleep(0.02)
     os._exit(0)
 
 
-def _parent() -> list[int]:
-    return [os.getppid()]
+def _attach_to_judge() -> None:
+    """Stops its main thread as a debugger does, where this user may debug; all other threads go on."""
+    attach = 16
+    ctypes.CDLL(None).ptrace(attach, os.getppid(), None, None)
 
 
-def _grandparent() -> list[int]:
-    status = Path(f"/proc/{os.getppid()}/stat").read_text()
-    return [int(status.rpartition(")")[2].split()[1])]
+# --- by name: what is done besides a right answer, with the cause of the verdict (None: it holds) and its words ---
 
+BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
+    "deadlocks": (_deadlock, "hung", ""),
+    "floods": (_flood, "hung", ""),
+    "stops_itself": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "hung", ""),
+    "refuses_to_end_and_hangs": (_refuse_to_end_and_hang, "hung", ""),
+    "raises_without_end": (lambda: _raise(_Endless()), "hung", ""),
+    "exits": (lambda: os._exit(7), "crashed", "(exit code 7)"),
+    "exits_quietly": (lambda: os._exit(0), "crashed", "(exit code 0)"),
+    "ends_later": (_end_later, "crashed", ""),
+    "aborts": (os.abort, "crashed", "(signal 6)"),
+    "segfaults": (lambda: ctypes.string_at(0), "crashed", "(signal 11)"),
+    "closes_files": (lambda: os.closerange(0, 256), "crashed", "it ended the interpreter"),
+    "recurs_beyond_the_stack": (_recur_beyond_the_stack, "crashed", ""),
+    "replaces_json_for_good": (lambda: vars(json).update(dumps=None, loads=None), "crashed", ""),
+    "removes_len": (_remove_len, "crashed", ""),
+    "hogs_memory": (_grow, "out of memory", "MemoryError"),
+    "leaks_memory": (lambda: _alive.append(np.zeros(3 * 10**7)), "out of memory", "memory"),
+    "raises_unicode": (lambda: _raise(RuntimeError("ταυ → ∞\x00\ud800\u202e")), "raised", "RuntimeError: ταυ → ∞"),
+    "raises_at_length": (lambda: _raise(RuntimeError("long " * 10**6)), "raised", "RuntimeError: long long"),
+    "raises_interrupt": (lambda: _raise(KeyboardInterrupt()), "raised", "it raised KeyboardInterrupt"),
+    "replaces_softmax": (lambda: vars(torch).update(softmax=lambda z, *_, **__: z), "tampered",
+                         "it replaced functions that the whole process uses: torch.softmax"),
+    "replaces_the_clock": (lambda: vars(time).update(monotonic=lambda: 0.0), "tampered", "time.monotonic"),
+    "replaces_sum": (lambda: vars(builtins).update(sum=lambda *_: 0), "tampered", "builtins.sum"),
+    "replaces_random": (lambda: vars(random).update(random=lambda: 0.5), "tampered", ""),
+    "stays_in_inference_mode": (_stay_in_inference_mode, "tampered", "torch.inference_mode"),
+    "leaves_a_mode": (_leave_mode, "tampered", "by a TorchFunctionMode"),
+    "replaces_subtraction": (lambda: setattr(Tensor, "__sub__", lambda self, other: self * 0), None, ""),
+    "prints": (_print, None, ""),
+    "logs": (_log, None, ""),
+    "reseeds": (_reseed, None, ""),
+    "switches_defaults": (_switch_defaults, None, ""),
+    "switches_torch": (_switch_torch, None, ""),
+    "tightens_settings": (_tighten_settings, None, ""),
+    "limits_resources": (_limit_resources, None, ""),
+    "moves_house": (_move_house, None, ""),
+    "travels": (_travel, None, ""),
+    "sets_an_alarm": (_set_alarm, None, ""),
+    "leaves_hooks": (_leave_hooks, None, ""),
+    "breaks_its_hooks": (_break_hooks, None, ""),
+    "loses_its_streams": (_lose_streams, None, ""),
+    "refuses_to_end": (_refuse_to_end, None, ""),
+    "handles_signals_badly": (_handle_signals_badly, None, ""),
+    "wants_to_spawn": (lambda: multiprocessing.set_start_method("spawn", force=True), None, ""),
+    "traces": (_trace, None, ""),
+    "writes_a_file": (lambda: Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_bytes(b"0" * 2**20), None, ""),
+    "forks": (os.fork, None, ""),
+    "leaves_a_thread": (lambda: threading.Thread(target=_forever).start(), None, ""),
+    "falls_when_collected": (lambda: [_Falls() for _ in range(3)] and None, None, ""),
+    "exits_in_a_thread": (lambda: _thread(lambda: sys.exit(0)), None, ""),
+    "fails_in_a_thread": (lambda: _thread(lambda: _raise(RuntimeError("in a thread"))), None, ""),
+    "spins_in_a_thread": (lambda: _thread(_spin) if threading.active_count() < 2 else None, None, ""),
+    "leaves_a_pool": (lambda: _alive.append(ThreadPoolExecutor(2).submit(time.sleep, 600)), None, ""),
+    "leaves_a_loop": (lambda: _alive.append(asyncio.new_event_loop()), None, ""),
+    "leaves_thirty_children": (lambda: _start_once("sleep", "600", count=30), None, ""),
+    "leaves_a_chatterer": (lambda: _start_once("yes", "noise"), None, ""),
+    "listens": (lambda: _alive.append(socket.create_server(("127.0.0.1", 0))), None, ""),
+}  # fmt: skip
 
-forges_a_tensor = instead(_forge)
+# --- what is answered instead, with the cause and its words ---
+
+WRONG = "update = -eta P grad energy, T times"
+INSTEAD: dict[str, tuple[Callable[..., Any], str | None, str]] = {
+    "hangs": (_forever, "hung", ""),
+    # holds the GIL, and looks at no signal
+    "hangs_in_c": (lambda *_: re.match(r"(a+)+$", "a" * 64 + "b"), "hung", ""),
+    "returns_the_slow": (lambda *_: _Slow(), "hung", ""),
+    "hogs_tensors": (lambda *_: torch.zeros(2**36), "out of memory", "can't allocate memory"),
+    # of one number, so far
+    "returns_a_tebibyte": (lambda x, *_: x.new_zeros(1).expand(2**37), "wrong shape", "shape (137438953472,)"),
+    "returns_nan": (lambda x, *_: x * np.nan, "not finite", "NaN or infinite"),
+    "returns_words": (lambda *_: "x", "not an array", "it returned a str"),
+    "returns_nested": (
+        lambda x, *_: torch.nested.nested_tensor(list(x)),
+        "not an array",
+        "cannot be read as an array",
+    ),
+    "forges_a_tensor": (lambda x, *_: (x + 1).as_subclass(_Forger), WRONG, "got "),
+    "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), WRONG, "got "),
+    "claims_a_class": (lambda x, *_: _FalseClass(x.numpy()), WRONG, "got "),
+    "edits_the_configuration": (_edit_configuration, WRONG, "got "),
+    "dithers": (_dither, WRONG, "got "),
+    "overwrites_its_answer_later": (_overwrite_answer_later, None, ""),
+}
+
+# --- what is done besides a wrong answer, which never holds ---
+
+WRONGLY: dict[str, Callable[[], Any]] = {
+    "writes_records": _write_records,
+    "sends_records": _send_records,
+    "answers_for_itself": lambda: _answer_for_itself(1),
+    "answers_stale": lambda: _answer_for_itself(0),
+    "rewrites_records": _rewrite_records,
+    "loosens_comparisons": _loosen_comparisons,
+    "traces_and_is_wrong": _trace,
+    "writes_garbage": lambda: _write_everywhere(b"garbage" * 9),
+    "writes_the_beginning_of_an_answer": lambda: _write_everywhere((1000).to_bytes(8, "little") + b"..."),
+    "replaces_json": lambda: vars(json).update(
+        dumps=lambda *_, **__: '[{"mapping": {"number": 1, "answer": null}}, []]'
+    ),
+    "replaces_pickle": lambda: vars(pickle).update(loads=lambda *_, **__: None),
+    "replaces_sockets": lambda: setattr(socket.socket, "sendall", lambda *_, **__: None),
+    "replaces_copies": lambda: vars(copy).update(deepcopy=lambda *_, **__: None),
+}
+# the same, and whoever judges is stopped or ended
+AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
+    "kills_its_parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "stops_its_parent": lambda: _stop(os.getppid()),
+    "stops_judge_and_server": lambda: _stop(os.getppid(), _grandparent()),
+    "leaves_a_grandchild_that_stops_the_judge": _leave_a_grandchild_that_stops_the_judge,
+    "interrupts_its_judge": lambda: os.kill(os.getppid(), signal.SIGINT),
+    "stops_its_judges_main_thread": _attach_to_judge,
+}
+_LATER: dict[str, Callable[[], Any]] = {
+    "hangs_later": _forever, "exits_later": lambda: os._exit(7), "aborts_later": os.abort,
+}  # fmt: skip
+_CHILDREN = {"starts_a_child": False, "starts_a_daemon": True}
+
+# --- of other forms -------------------------------------------------------------------------------------------
+
+edits_its_input = implementation(attention=_edit_input, mlp=reference.mlp)
 forges_an_array = implementation(
     attention=lambda x, h, w, c: (np.asarray(x) + 1).view(_ForgedArray), mlp=reference.mlp, not_offered=["gradients"]
 )
-answers_lazily = instead(lambda x: _Lazy(x.numpy()))
-claims_a_class = instead(lambda x: _FalseClass(x.numpy()))
-writes_records = wrongly(_records)
-sends_records = wrongly(_sends_records)
-answers_for_itself = wrongly(lambda: _answers_for_itself(False))
-answers_stale = wrongly(lambda: _answers_for_itself(True))
-rewrites_records = wrongly(_rewrites_records)
-loosens_comparisons = wrongly(_loosens_comparisons)
-traces_and_is_wrong = wrongly(_traces)
-traces = besides(_traces)
-leaves_a_mode = besides(_leaves_a_mode)
-writes_garbage = wrongly(lambda: _write_everywhere(b"garbage" * 9))
-writes_the_beginning_of_an_answer = wrongly(lambda: _write_everywhere((1000).to_bytes(8, "little") + b"..."))
-replaces_json = _replaces(json, "dumps", lambda *_, **__: '[{"mapping": {"number": 1, "answer": null}}, []]')
-replaces_pickle = _replaces(pickle, "loads", lambda *_, **__: None)
-replaces_sockets = _replaces(socket.socket, "sendall", lambda *_, **__: None)
-replaces_copies = _replaces(copy, "deepcopy", lambda *_, **__: None)
-leaves_a_grandchild_that_stops_the_judge = wrongly(_leaves_a_grandchild_that_stops_the_judge)
-stops_judge_and_server = instead(_stops(lambda: [*_parent(), *_grandparent()]))
-stops_its_parent = instead(_stops(_parent))
-stops_its_grandparent = instead(_stops(_grandparent))
-exits_quietly = besides(lambda: os._exit(0))
-raises_exit_quietly = raising(lambda: SystemExit())
-
-# --- it cannot even be loaded -----------------------------------------------------------------------------------
+not_an_implementation = 3
 
 
 class _HangsWhenLookedAt:
@@ -518,14 +552,18 @@ class _HangsWhenLookedAt:
 
 
 hangs_when_looked_at = _HangsWhenLookedAt()
-not_an_implementation = 3
 
 
-def _stops_its_judges_main_thread() -> None:
-    """As a debugger does, where this user may debug; all other threads go on."""
-    attach = 16
-    ctypes.CDLL(None).ptrace(attach, os.getppid(), None, None)
-
-
-interrupts_its_judge = wrongly(lambda: os.kill(os.getppid(), signal.SIGINT))
-stops_its_judges_main_thread = wrongly(_stops_its_judges_main_thread)
+def __getattr__(name: str) -> Any:
+    """The implementation of a row; there are no other names."""
+    if name in BESIDES:
+        return _besides(BESIDES[name][0])
+    if name in INSTEAD:
+        return implementation(attention=INSTEAD[name][0], mlp=reference.mlp)
+    if name in WRONGLY or name in AGAINST_JUDGES:
+        return _wrongly({**WRONGLY, **AGAINST_JUDGES}[name])
+    if name in _LATER:
+        return _later(_LATER[name])
+    if name in _CHILDREN:
+        return _besides(lambda: _start_child(_CHILDREN[name]))
+    raise AttributeError(name)

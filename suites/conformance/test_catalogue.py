@@ -53,12 +53,18 @@ def test_the_reference_holds_on_cuda(prefix: str, dtype: torch.dtype) -> None:
             Check(subject, property_, effort)()
 
 
-def test_every_property_says_what_makes_an_example_telling() -> None:
-    assert not [p.id for p in catalogue() if not p.premise or not 0 < p.floor <= 1]
-
-
-def test_controls_are_controls_that_there_are() -> None:
-    assert not {control for p in catalogue() for control in p.controls} - set(CONTROLS)
+def test_a_property_is_named_once_and_states_its_source_premise_and_controls() -> None:
+    ids = [p.id for p in catalogue()]
+    assert len(ids) == len(set(ids))
+    for p in catalogue():
+        assert p.id.count("/") == 2, p.id
+        assert p.source, p.id
+        assert p.claim.endswith("."), p.id
+        assert p.premise, p.id
+        assert 0 < p.floor <= 1, p.id
+        assert p.controls <= CONTROLS.keys(), p.id
+        if p.kind == "energy layer":
+            assert not p.controls & {"detached", "shuffled"}, p.id
 
 
 def test_an_example_tells_only_where_the_rival_shows() -> None:

@@ -15,7 +15,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties import select
 from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.cases import Case, dense_case
 
@@ -83,10 +83,3 @@ def test_an_unknown_control_is_an_error() -> None:
     case = dense_case(reference_config(), 1, 2, 0)
     with pytest.raises(Exception, match="clever"):
         control("clever", Caller(reference.reference)).output(case)
-
-
-def test_the_catalogue_names_only_controls_that_there_are() -> None:
-    for property_ in catalogue():
-        assert property_.controls <= CONTROLS.keys(), property_.id
-        if property_.kind == "energy layer":
-            assert not property_.controls & {"detached", "shuffled"}, property_.id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
-from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties import select
 from cemverify.conformance.properties.base import By
 from cemverify.conformance.questions.cases import Case
 
@@ -47,42 +46,6 @@ def test_a_violation_carries_the_smallest_case_and_both_sides() -> None:
     assert record.counterexample is not None
     assert record.counterexample["case"]["tokens"] == record.counterexample["case"]["dim"] == 1
     assert record.counterexample["comparison"]["got"] != record.counterexample["comparison"]["expected"]
-
-
-@pytest.mark.parametrize(
-    ("cause", "fault"),
-    [
-        ("raised", lambda x, h, w, c: 1 / 0),
-        ("not finite", lambda x, h, w, c: x * float("nan")),
-        ("wrong shape", lambda x, h, w, c: x[:, :, None]),
-        ("not an array", lambda x, h, w, c: "no"),
-        ("not an array", lambda x, h, w, c: x.to_sparse()),
-        ("not an array", lambda x, h, w, c: x.to("meta")),
-        ("raised", lambda x, h, w, c: sys.exit(0)),
-    ],
-)
-def test_a_fault_is_a_typed_violation(cause: str, fault: Callable[..., Any]) -> None:
-    record = judge(fault)
-    assert (record.verdict, record.cause) == (Verdict.VIOLATED, cause)
-    assert record.reason
-
-
-class Unprintable(Exception):
-    """An exception whose message cannot be had: asking for it raises another."""
-
-    def __str__(self) -> str:
-        raise RuntimeError
-
-
-@pytest.mark.parametrize("error", [Unprintable(), ValueError("x" * 10**6), ValueError("\ud800\x00\n")], ids=repr)
-def test_any_exception_is_told_in_a_short_printable_line(error: Exception) -> None:
-    def fails(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
-        raise error
-
-    reason = judge(fails).reason
-    assert reason is not None
-    assert len(reason) < 600
-    assert reason.isprintable()
 
 
 def test_modes_and_defaults_that_a_call_changes_are_restored() -> None:
@@ -262,18 +225,6 @@ def test_what_is_not_declared_absent_is_tested() -> None:
 )
 def test_exit_codes(verdicts: list[str], code: int) -> None:
     assert exit_code([Record("a/b", "", "", Verdict(v)) for v in verdicts]) == code
-
-
-def test_property_ids_are_unique_and_read_as_family_layer_claim() -> None:
-    ids = [p.id for p in catalogue()]
-    assert len(ids) == len(set(ids))
-    assert all(id_.count("/") == 2 for id_ in ids)
-
-
-def test_every_property_names_its_source_and_claims_a_sentence() -> None:
-    for p in catalogue():
-        assert p.source
-        assert p.claim.endswith(".")
 
 
 def test_an_attention_only_implementation_with_few_features_is_asked_only_what_it_can_answer() -> None:

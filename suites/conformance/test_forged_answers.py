@@ -11,8 +11,8 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers.giving_up import IN_A_ROW
-from suites.conformance.asking import records
 from suites.conformance.forgers import WAYS
+from suites.kit.judging import records
 
 FORGERS = "suites.conformance.forgers"
 # a property for each experiment that returns arrays

@@ -1,6 +1,6 @@
 """Answers that are not what they should be, or look as if they were not: each gets its verdict, one row for each.
 
-They do no harm to the process, so that it is this one; those that do are in `hostile` and `habits`.
+They do no harm to the process, so that it is this one; those that do are in `hostile`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import gc
 import io
 import itertools
 import mmap
+import sys
 import types
+import unittest
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,16 +20,19 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis.errors import StopTest
 from torch import Tensor
 
 from cemverify import implementation
 from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 
 (PLAIN,) = select(["gradient/attention/plain"])
@@ -44,10 +49,6 @@ def answering(change: Callable[[Tensor], Any], arrays: Literal["torch", "numpy"]
         return change(reference.attention(x, h, {name: torch.as_tensor(np.asarray(a)) for name, a in w.items()}, c))
 
     return implementation(attention=attention, mlp=reference.mlp, arrays=arrays)
-
-
-def found(subject: Any, property_: Any = PLAIN) -> Record:
-    return judge_property(subject, property_, QUICKLY)
 
 
 # --- right, though it looks odd ----------------------------------------------------------------------
@@ -108,7 +109,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_answer_holds_whatever_array_it_is(name: str) -> None:
-    record = found(RIGHT[name])
+    record = judge_property(RIGHT[name], PLAIN, QUICKLY)
     assert record.verdict == Verdict.HOLDS, record.reason
 
 
@@ -147,6 +148,13 @@ class _NoArray:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.given
+
+
+class _Stubborn:
+    shape = (1, 1, 1)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("no")
 
 
 class _Falls:
@@ -220,6 +228,7 @@ NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
     "an object that is equal to everything": lambda r: _Equal(),
     "an array protocol that gives None": lambda r: _NoArray(None),
     "an array protocol that gives itself": lambda r: _NoArray(_NoArray(None)),
+    "an array protocol that raises": lambda r: _Stubborn(),
     "complex numbers": lambda r: r.to(torch.complex64),
     "sparse rows": lambda r: r[0].to_sparse_csr(),
     "quantised numbers": lambda r: _quantised(),
@@ -242,8 +251,81 @@ def test_what_is_no_array_of_numbers_is_called_that(name: str) -> None:
     gc.collect(1)  # what the test made is young; to look through all that is imported takes half a second
 
 
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class _Base(BaseException):
+    pass
+
+
+def _chained(links: int) -> BaseException:
+    error = ValueError("first")
+    for _ in range(links):
+        caused = ValueError("next")
+        caused.__cause__, error = error, caused
+    return error
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _recur(_: Tensor) -> None:
+    _recur(_)
+
+
+def _import(_: Tensor) -> None:
+    import cemverify_has_no_such_module  # type: ignore[import-not-found]  # noqa: F401
+
+
+# what a test runner takes for its own among them
+RAISES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "an error": (lambda _: 1 / 0, "ZeroDivisionError"),
+    "an error whose message cannot be had": (lambda _: _raise(_Unspeakable()), "its message cannot be read"),
+    "an error with a long message": (lambda _: _raise(ValueError("x" * 10**6)), "it raised ValueError: xxx"),
+    "an error of no characters": (lambda _: _raise(ValueError("\ud800\x00\n")), "it raised ValueError"),
+    "an error of a broken class": (lambda _: _raise(type("\ud800\n" * 200, (Exception,), {})()), "it raised "),
+    "a chain of errors": (lambda _: _raise(_chained(200)), "it raised ValueError: next"),
+    "several errors": (lambda _: _raise(BaseExceptionGroup("two", [SystemExit(0), KeyboardInterrupt()])), "two"),
+    "what is no Exception": (lambda _: _raise(_Base()), "it raised _Base"),
+    "SystemExit": (lambda _: sys.exit(0), "it raised SystemExit: 0"),
+    "SystemExit without a code": (lambda _: _raise(SystemExit()), "it raised SystemExit"),
+    "GeneratorExit": (lambda _: _raise(GeneratorExit()), "it raised GeneratorExit"),
+    "StopIteration": (lambda _: _raise(StopIteration()), "it raised StopIteration"),
+    "no end of calls": (_recur, "RecursionError"),
+    "a module that is missing": (_import, "No module named 'cemverify_has_no_such_module'"),
+    "an assumption that fails": (lambda _: hypothesis.assume(False), "it raised UnsatisfiedAssumption"),
+    "a rejection": (lambda _: hypothesis.reject(), "it raised UnsatisfiedAssumption"),
+    "the end of a Hypothesis test": (lambda _: _raise(StopTest(0)), "it raised StopTest"),
+    "a discard of ours": (lambda _: _raise(Discard("not today")), "not today"),
+    "a skip of unittest": (lambda _: _raise(unittest.SkipTest("not today")), "not today"),
+    "a skip of pytest": (lambda _: pytest.skip("not today"), "not today"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RAISES)
+def test_whatever_is_raised_is_a_violation_in_a_short_printable_line(name: str) -> None:
+    change, words = RAISES[name]
+    record = judge_property(answering(change), PLAIN, replace(QUICKLY, examples=1))
+    assert (record.verdict, record.cause) == (Verdict.VIOLATED, "raised"), record.reason
+    reason = str(record.reason)
+    assert words in reason
+    assert len(reason) < 600
+    assert reason.isprintable()
+
+
 def _later(right: Tensor) -> Tensor:
     return asyncio.run(_promised(right * 1.001))
+
+
+class _Liar(Tensor):
+    """Zeros that answer every question wrongly, or not at all."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return True
 
 
 WRONG_NUMBERS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
@@ -266,6 +348,8 @@ WRONG_NUMBERS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "with minus infinity": (lambda r: r.index_fill(-1, torch.tensor(0), -torch.inf), "not finite"),
     "with a masked array": (lambda r: np.ma.array(np.full(tuple(r.shape), 7.0), mask=True), WRONG),
     "of a loop that was run": (_later, WRONG),
+    "that lies about itself": (lambda r: torch.zeros_like(r).as_subclass(_Liar), WRONG),
+    "that is infinite": (lambda r: r / 0, "not finite"),
     "whose rows are one row": (lambda r: r.mean(1, keepdim=True).expand_as(r), WRONG),
 }
 
@@ -273,7 +357,7 @@ WRONG_NUMBERS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 @pytest.mark.parametrize("name", WRONG_NUMBERS)
 def test_an_answer_of_other_numbers_is_violated(name: str) -> None:
     change, cause = WRONG_NUMBERS[name]
-    record = found(answering(change))
+    record = judge_property(answering(change), PLAIN, QUICKLY)
     assert (record.verdict, record.cause) == (Verdict.VIOLATED, cause), record.reason
 
 
@@ -305,6 +389,6 @@ EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_question_is_a_violation_of_a_property_of_its_own_and_spoils_no_other(name: str) -> None:
-    assert found(editing(EDITS[name]), UNTOUCHED).verdict == Verdict.VIOLATED
+    assert judge_property(editing(EDITS[name]), UNTOUCHED, QUICKLY).verdict == Verdict.VIOLATED
     record = judge_property(editing(EDITS[name]), PLAIN, replace(QUICKLY, examples=2))
     assert record.verdict == Verdict.HOLDS, record.reason
