@@ -8,15 +8,13 @@ import multiprocessing
 import multiprocessing.spawn
 import os
 from collections.abc import Iterator
-from multiprocessing import forkserver, util
-from pathlib import Path
+from multiprocessing import util
 from typing import Any
 
 import pytest
 
 from cemverify.processes.forkserver import FORKS, ensure_server, server
-
-ROOT = Path(__file__).parents[1]
+from suites.kit.source import PACKAGES, files_of, name
 
 # Each file with what it takes that no documentation has. A file that is not here takes nothing of the kind.
 USED = {
@@ -41,16 +39,16 @@ def private(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom | ast.Import):
             within = node.module if isinstance(node, ast.ImportFrom) else None
             for alias in node.names:
-                name = f"{within}.{alias.name}" if within else alias.name
-                library, _, rest = name.partition(".")
+                whole = f"{within}.{alias.name}" if within else alias.name
+                library, _, rest = whole.partition(".")
                 if library not in ("hypothesis", "multiprocessing"):
                     continue
                 ours.add(alias.asname or alias.name.partition(".")[0])
                 if library == "hypothesis" and rest.startswith(("internal", "_")):
-                    yield name.rpartition(".")[0] if within else name
+                    yield whole.rpartition(".")[0] if within else whole
                 elif library == "multiprocessing" and rest and rest.split(".")[0] not in (*DOCUMENTED, *offered()):
-                    yield name
-    for node in ast.walk(tree):
+                    yield whole
+    for node in ast.walk(tree) if ours else ():
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             names = {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
             if names & ours:
@@ -63,13 +61,14 @@ def offered() -> list[str]:
 
 
 def test_private_names_stand_in_the_files_that_are_listed() -> None:
-    found: dict[str, set[str]] = {}
-    for package in ("cemverify", "synthetic", "reports", "benchmarks", "suites", "examples", "docs"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if taken := set(private(ast.parse(path.read_text()))):
-                found[str(path.relative_to(ROOT))] = taken
     tests = {"suites/test_private_interfaces.py", "suites/test_hypothesis_draws.py"}  # which ask whether they hold
-    assert {name: taken for name, taken in found.items() if name not in tests} == USED
+    used = {
+        name(file): names
+        for package in (*PACKAGES, "suites", "examples", "docs")
+        for file in files_of(package)
+        if name(file) not in tests and (names := set(private(ast.parse(file.read_text()))))
+    }
+    assert used == USED
 
 
 linux = pytest.mark.skipif(not FORKS, reason="Linux alone forks workers from a server")
@@ -80,15 +79,6 @@ def test_the_server_of_forks_has_the_process_id_that_is_read() -> None:
     ensure_server()
     assert server() is not None, SEEN.format("forkserver.server")
     os.kill(server() or 0, 0)
-
-
-@linux
-def test_the_server_is_started_by_the_function_that_is_replaced() -> None:
-    told = SEEN.format("forkserver.fork_server")
-    assert list(inspect.signature(util.spawnv_passfds).parameters) == ["path", "args", "passfds"], told
-    source = inspect.getsource(forkserver.ForkServer.ensure_running)
-    assert "util.spawnv_passfds(exe, args, fds_to_pass)" in source, told
-    assert "'-c', cmd" in source, told  # the last of the arguments is what is executed
 
 
 @linux

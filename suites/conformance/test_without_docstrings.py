@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -63,12 +62,3 @@ def test_a_check_prints_the_same_without_docstrings_and_asserts(
     monkeypatch.setattr("sys.path", list(sys.path))
     assert main(CHECK) == 1  # in this process, which has imported torch already
     assert without_seconds(capsys.readouterr().out) == without_seconds(stripped.stdout)
-
-
-@pytest.mark.parametrize("package", ["cemverify", "synthetic", "reports"])
-def test_nothing_reads_a_docstring(package: str) -> None:
-    for path in (ROOT / package).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Attribute(attr=name) | ast.Name(id=name):
-                    assert name not in ("__doc__", "getdoc"), f"{path.relative_to(ROOT)}:{node.lineno}"
