@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from suites.kit.examples import BLOCKS, README_MISTAKEN, TIED, defined
+from suites.kit.source import ROOT
+
 # the false-alarm tests judge each of them
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("[!_]*.py")) if not path.stem.startswith("test_")]
 
@@ -21,17 +23,12 @@ def test_an_example_says_how_it_is_judged_and_the_readme_names_it(path: Path) ->
 
 
 def test_the_readme_shows_the_numpy_example_line_for_line() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    code = (ROOT / "examples" / "attention_numpy.py").read_text()
-    untyped = (
-        re.sub(r": Any|-> Any|from typing import Any\n\n", "", code).replace(") :", "):").partition('"""\n\n')[2]
-    )
-    assert untyped in blocks
+    untyped = re.sub(r": Any|-> Any|from typing import Any\n\n", "", TIED).replace(") :", "):")
+    assert untyped.partition('"""\n\n')[2] in BLOCKS
 
 
 def test_the_readmes_snippet_of_a_layer_runs_and_its_energies_fall() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    (snippet,) = (block for block in blocks if "layer.trajectory" in block)
+    (snippet,) = (block for block in BLOCKS if "layer.trajectory" in block)
     lines = snippet.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines[:-2]), names)  # noqa: S102  (our own README)
@@ -76,17 +73,8 @@ def test_the_readme_counts_the_properties_of_its_run() -> None:
 
 @pytest.mark.slow
 def test_the_violation_in_the_readme_is_what_the_verifier_prints() -> None:
-    from cemverify.conformance.judging.effort import Effort
-    from cemverify.conformance.judging.engine import judge_property
     from cemverify.conformance.judging.telling import violation
-    from cemverify.conformance.properties import select
+    from suites.kit.judging import judged
 
-    readme = (ROOT / "README.md").read_text()
-    (example,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "mine =" in block)
-    mistaken = example.replace('bkjr->bid", W_Q', 'bkjr->bid", W_K')
-    names: dict[str, Any] = {}
-    exec(mistaken, names)  # noqa: S102  (our own README)
-    (property_,) = select(["gradient/attention/plain"])
-    printed = violation(judge_property(names["mine"], property_, Effort()))
-    assert mistaken != example
-    assert "".join(f"    {line}\n" for line in printed.splitlines()) in readme
+    printed = violation(judged(defined(README_MISTAKEN), "gradient/attention/plain"))
+    assert "".join(f"    {line}\n" for line in printed.splitlines()) in (ROOT / "README.md").read_text()

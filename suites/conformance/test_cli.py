@@ -16,6 +16,7 @@ from cemverify.cli import main
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.properties import catalogue
 from cemverify.results import envelope, provenance
+from suites.kit.examples import TIED, UNTIED
 
 FEW = [
     "--properties",
@@ -27,15 +28,11 @@ FEW = [
     "1",
 ]
 
-EXAMPLE = (Path(__file__).parents[2] / "examples" / "attention_numpy.py").read_text()
-TIED, UNTIED = ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'
-
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    assert TIED in EXAMPLE
-    (tmp_path / "tied.py").write_text(EXAMPLE)
-    (tmp_path / "untied.py").write_text(EXAMPLE.replace(TIED, UNTIED))
+    (tmp_path / "tied.py").write_text(TIED)
+    (tmp_path / "untied.py").write_text(UNTIED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
     return tmp_path

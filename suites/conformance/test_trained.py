@@ -23,7 +23,7 @@ from cemverify.conformance.trained.records import Findings, judge_trained, prepa
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import read
 from examples.trained_models import hopfield_block
-from suites.entry.calling import refused
+from suites.kit.commands import refused
 
 HOPFIELD = "examples.trained_models.hopfield_block:build"
 

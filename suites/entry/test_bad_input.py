@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suites.entry.calling import refused
+from suites.kit.commands import refused
 
 HUGE = "9" * 400
 

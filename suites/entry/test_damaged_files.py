@@ -44,8 +44,8 @@ from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
 from cemverify.runs.plain import digest
 from cemverify.runs.store import CorruptCell
-from suites.entry.calling import call
 from suites.entry.damage import damaged_bytes, damaged_json
+from suites.kit.commands import call
 from suites.runs.light import walks
 from synthetic.corpora import sources
 from synthetic.corpora.corpus import tokenised

@@ -25,7 +25,7 @@ from cemverify.console.errors import UsageError
 from cemverify.console.interrupts import WORDS
 from cemverify.processes import forkserver
 from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
-from suites.entry.calling import call, refused
+from suites.kit.commands import call, refused
 from suites.runs.light import walks
 
 # --- signals ---------------------------------------------------------------------------------------

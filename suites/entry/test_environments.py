@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cemverify.cli import main
 from cemverify.conformance.questions.coverage import covering
 from cemverify.results.envelope import ResultError, Table, read, result, write
 from cemverify.results.provenance import Maker
-from suites.entry.environments import Environment, Interpreter, run
+from suites.fuzzing.abuses import Abuse, complaints
+from suites.fuzzing.zygote import outcomes
+from suites.kit.examples import UNTIED
+from suites.kit.source import ROOT
+
+pytestmark = pytest.mark.slow
 
 FACTORS = {
     "stdout": ("open", "full", "closed"),
     "stderr": ("open", "full", "closed"),
-    "encoding": ("utf-8", "ascii", "latin-1"),
+    "PYTHONIOENCODING": ("utf-8", "ascii", "latin-1"),
     "folder": ("usual", "read-only", "deleted"),
-    "columns": (0, 20),
-    "home": (True, False),
-}
-ODD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"}
-INTERPRETERS = {
-    "usual": Interpreter(),
-    "odd": Interpreter(variables=ODD, stripped=True),
+    "COLUMNS": (None, "20"),
+    "HOME": ("/tmp", None),  # noqa: S108
 }
 # each command, as short as it can be, and its exit code (so few examples leave two mutants alive, and so small a
 # language model is no better than bigrams). {file} is what it writes, {store} what they share
@@ -43,28 +48,6 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """A command in an environment, and the exit code that it has where nothing is odd."""
-
-    environment: Environment
-    file: Path | None
-    code: int
-
-    def code_due(self) -> int:
-        """A folder that is gone, or output that nobody can read, is no success."""
-        gone = self.environment.folder == "deleted" or self.environment.stdout != "open"
-        return 2 if gone else self.code
-
-    def sentence_due(self) -> str:
-        """How the complaint on stderr must begin in such an environment; empty where there is none."""
-        if self.environment.folder == "deleted":
-            return "error: the current folder is gone"
-        if self.code < 2 and self.environment.stdout != "open":
-            return "error: the result cannot be printed"
-        return "" if self.code < 2 else "error: cannot read"
-
-
 def is_whole(file: Path) -> bool:
     """Whether a result file is there, and sound."""
     try:
@@ -73,52 +56,96 @@ def is_whole(file: Path) -> bool:
         return False
 
 
-def rows_of(interpreter: str, folder: Path) -> list[Row]:
-    """The rows of an interpreter; over both, every two values of any two factors meet."""
-    array = covering((len(INTERPRETERS), len(COMMANDS), *map(len, FACTORS.values())))
-    rows = []
-    for number, (started, command, *values) in enumerate(array):
-        if list(INTERPRETERS)[started] != interpreter:
-            continue
-        line, code = list(COMMANDS.items())[command]
-        file = folder / f"result-{number}.json"
-        words = tuple(word.format(file=file, store=folder / "store") for word in line.split())
-        found = dict(
-            zip(FACTORS, (FACTORS[name][value] for name, value in zip(FACTORS, values, strict=True)), strict=True)
-        )
-        rows.append(Row(Environment(words, **found), file if "{file}" in line else None, code))  # type: ignore[arg-type]
-    return rows
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-@pytest.mark.parametrize(
-    ("name", "interpreter"),
-    [
-        *INTERPRETERS.items(),
-        pytest.param("odd", Interpreter(("-OO",), ODD), id="odd-OO", marks=pytest.mark.thorough),
-    ],
-)
-def test_a_command_does_its_work_or_says_why_not(
-    name: str, interpreter: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    litter = tmp_path / ("temporary-" * 6)  # too long for the path of a socket
-    for folder in (litter, tmp_path / "store"):
-        folder.mkdir()
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """The folder that commands share, with a result."""
+    (tmp_path / "store").mkdir()
     table = Table("Table ταυ", ["a"], [["∞ ≠ 0"]])
     write(tmp_path / "store" / "result.json", result("atlas", Maker.now("c", {}, 0, "cpu"), [table], {}))
-    monkeypatch.setenv("TMPDIR", str(litter))
-    rows = rows_of(name, tmp_path)
-    codes = run([row.environment for row in rows], tmp_path, interpreter)
+    return tmp_path / "store"
+
+
+def rows(store: Path) -> Iterator[tuple[Abuse, int, Path | None]]:
+    """Commands in environments, so that every two values meet, each with its usual exit code and what it writes."""
+    for number, (command, *values) in enumerate(covering((len(COMMANDS), *map(len, FACTORS.values())))):
+        around = {name: FACTORS[name][value] for name, value in zip(FACTORS, values, strict=True)}
+        line, code = list(COMMANDS.items())[command]
+        file = store.with_name(f"result-{number}.json")
+        words = tuple(word.format(file=file, store=store) for word in line.split())
+        streams = str(around.pop("stdout")), str(around.pop("stderr"))
+        folder = str(around.pop("folder"))
+        real = (
+            words[1] != "check"
+        )  # whose workers take seconds to start: it gets verdicts, of which one is a violation
+        abuse = Abuse("environments", words, environment=around, streams=streams, folder=folder, real=real)
+        yield abuse, code if real else 1, file if "{file}" in line else None
+
+
+def expected(abuse: Abuse, code: int) -> tuple[int, str]:
+    """The exit code, and how the complaint on stderr begins: output that nobody can read is no success."""
+    if abuse.folder == "deleted":
+        return 2, "error: the current folder is gone"
+    if code < 2 and abuse.streams[0] != "open":
+        return 2, "error: the result cannot be printed"
+    return code, "" if code < 2 else "error: cannot read"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_command_does_its_work_or_says_why_not(store: Path) -> None:
+    asked = list(rows(store))
     wrong = []
-    for number, (row, code) in enumerate(zip(rows, codes, strict=True)):
-        said = (tmp_path / f"{number}.stderr").read_text("latin-1") if row.environment.stderr == "open" else None
-        complete = row.file is None or row.environment.folder == "deleted" or is_whole(row.file)
-        if (
-            code != row.code_due()
-            or not complete
-            or (said is not None and ("Traceback" in said or "unforeseen" in said or row.sentence_due() not in said))
-        ):
-            wrong.append(f"{row.environment}: {code}, {'whole' if complete else 'no file'}, {said}")
+    for (abuse, usual, file), (_, outcome) in zip(
+        asked, outcomes([abuse for abuse, *_ in asked], store), strict=True
+    ):
+        code, words = expected(abuse, usual)
+        complete = file is None or abuse.folder == "deleted" or is_whole(file)
+        told = abuse.streams[1] != "open" or words in outcome.stderr
+        if outcome.code != code or not complete or not told or complaints(abuse, outcome):
+            wrong.append(f"{abuse}: {outcome}, {complaints(abuse, outcome)}, {'whole' if complete else 'no file'}")
     assert wrong == []
+
+
+# our own modules as -OO compiles them; under -OO itself all of torch is compiled, too
+EACH = """\
+import json, sys
+if sys.argv[1] == "stripped":
+    from suites.kit.stripping import Stripping
+    sys.meta_path.insert(0, Stripping)
+from cemverify.cli import main
+main(["list"])  # with warnings as the interpreter was asked to treat them, before other libraries filter them
+from suites.kit.commands import call
+print(json.dumps([call(line.split()) for line in sys.argv[2:]]))
+"""
+ODD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"}
+ASKED = "gradient/attention/plain descent/attention/along-steps contract/attention/one-array"
+CHECK = f"cemverify check untied:mine --examples 6 --workers 1 --properties {ASKED}"
+
+
+@pytest.mark.parametrize("flag", ["stripped", pytest.param("-OO", marks=pytest.mark.thorough)])
+def test_commands_do_the_same_in_an_odd_interpreter_without_docstrings_and_asserts(
+    flag: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    litter = tmp_path / ("temporary-" * 6)  # too long for the path of a socket
+    litter.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    Path("untied.py").write_text(UNTIED)
+    lines = [line.format(file=tmp_path / f"{n}.json", store=store) for n, line in enumerate(COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, *(["-OO"] if flag == "-OO" else []), "-c", EACH, flag, *lines, CHECK],
+        env={**os.environ, **ODD, "TMPDIR": str(litter), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    *printed, codes = done.stdout.splitlines()
+    assert codes == str([*COMMANDS.values(), 1]), done.stderr
+    assert "Traceback" not in done.stderr
+    assert all(is_whole(tmp_path / f"{n}.json") for n, line in enumerate(COMMANDS) if "{file}" in line)
     assert [path.name for path in litter.iterdir() if path.name.startswith("cemverify")] == []
+    assert main(CHECK.split()[1:]) == 1  # in this process, which has imported torch already
+    report = without_seconds(capsys.readouterr().out)
+    assert without_seconds("\n".join(printed)).endswith(report.rstrip())
+
+
+def without_seconds(text: str) -> str:
+    return re.sub(r"\d+\.\d+ s\b", "", text)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cemverify.processes.time_limits import TimeLimit
-from suites.runs.interrupts import heed, left
+from suites.kit.processes import heed, left
 
 LINES = {
     "claims": "cemverify claims --workers 1",

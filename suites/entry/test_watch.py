@@ -16,9 +16,8 @@ import pytest
 from cemverify.commands.watching import run
 from cemverify.conformance.properties.own import forget_properties, own_properties
 from cemverify.processes.watching import Seen, look, wait
+from suites.kit.examples import TIED, UNTIED
 
-EXAMPLE = (Path(__file__).parents[2] / "examples" / "attention_numpy.py").read_text()
-TIED, UNTIED = ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'
 WAITING, LONGEST = "waiting for a save", 300.0
 
 
@@ -141,9 +140,8 @@ def test_a_file_that_is_new_in_a_package_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends a signal")
 def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_path: Path) -> None:
-    assert TIED in EXAMPLE
     layer, told = tmp_path / "mylayer.py", tmp_path / "told"
-    layer.write_text(EXAMPLE)
+    layer.write_text(TIED)
     command = [sys.executable, "-m", "cemverify", "check", "mylayer:mine", "--watch", "--examples", "5", "--workers"]
     command += ["1", "--properties", "gradient/attention/plain", "structure/attention/causality"]
     with told.open("w") as out:
@@ -151,15 +149,15 @@ def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_
     try:
         _until(told, 1)
         assert "2 run: 2 hold" in told.read_text()
-        layer.write_text(EXAMPLE.replace("    return x", "    return x)"))
+        layer.write_text(TIED.replace("    return x", "    return x)"))
         _until(told, 2)
         assert "SyntaxError" in told.read_text()
         aside = tmp_path / "mylayer.py~"
-        aside.write_text(EXAMPLE.replace(TIED, UNTIED))
+        aside.write_text(UNTIED)
         aside.rename(layer)
         _until(told, 3)
         assert "1 of 2 violated" in told.read_text()
-        layer.write_text(EXAMPLE)
+        layer.write_text(TIED)
         _until(told, 4)
         after = told.read_text().rpartition("checking again")[2]
         assert "first the 2 that failed or reach what changed" in after

@@ -39,7 +39,7 @@ from cemverify.conformance.workers.limits import descendants
 from cemverify.processes.time_limits import TimeLimit
 from suites.fuzzing import spoiling
 from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
-from suites.runs.interrupts import heed
+from suites.kit.processes import heed, replace_stream
 
 Main = Callable[[Sequence[str]], int]
 
@@ -83,8 +83,8 @@ def outcomes(abuses: Iterable[Abuse], ground: Path) -> Iterator[tuple[Abuse, Out
 def _imported() -> Mapping[str, Main]:
     """Imports whatever commands import."""
     from docs.making.parsers import PROGRAMS, parsers
-    from suites.entry import environments, test_damaged_files
-    from suites.entry.calling import MAINS
+    from suites.entry import test_damaged_files
+    from suites.kit.commands import MAINS
 
     for program in PROGRAMS:
         parsers(program)
@@ -94,7 +94,6 @@ def _imported() -> Mapping[str, Main]:
                 with contextlib.suppress(ImportError):  # what is optional and not here
                     import_module(found.name)
     import_module("torch._dynamo")
-    assert environments
     return {**MAINS, "read": _reading(test_damaged_files.READERS), "spoil": spoiling.main}
 
 
@@ -157,8 +156,6 @@ _FINDINGS: Sequence[Any] = ()
 
 def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequence[Path]) -> int:
     """In the child: goes to its folder, with its streams and limits, and runs the command."""
-    from suites.entry.environments import replace_stream
-
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -45,7 +45,7 @@ from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import Progress
 from cemverify.runs.store import CorruptCell
 from cemverify.runs.work import compute
-from suites.runs.interrupts import heed
+from suites.kit.processes import heed
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.__main__ import main
 from synthetic.studies.engine.trials import compute_trial

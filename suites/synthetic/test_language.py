@@ -28,7 +28,7 @@ from cemverify.console.parsing import again as again_
 from cemverify.processes import forkserver
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
-from suites.runs.interrupts import heed, left
+from suites.kit.processes import heed, left
 from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
 from synthetic.language import COMMANDS

@@ -1,9 +1,11 @@
-"""Processes that can be interrupted, wherever the tests run, and what is left of them."""
+"""Processes that can be interrupted, wherever the tests run, what is left of them, and their streams."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -45,3 +47,16 @@ def _alive(session: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:
+    """Puts a file, a full disk or nothing in the place of stdout or stderr."""
+    if how == "closed":
+        os.close(number)
+        setattr(sys, name, None)
+        return
+    opened = os.open("/dev/full" if how == "full" else path, os.O_WRONLY | os.O_CREAT, 0o644)
+    os.dup2(opened, number)
+    os.close(opened)
+    errors = "backslashreplace" if name == "stderr" else "strict"  # as Python's own
+    setattr(sys, name, io.TextIOWrapper(io.FileIO(number, "w"), encoding, errors, write_through=False))
