@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
+from torch import Tensor
 
-from cemverify import check_implementation
+from cemverify import check_implementation, energy_layer
+from cemverify.api import Results
 from cemverify.cli import main
+from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
-from cemverify.conformance.judging.diagnosis import diagnose
+from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.events import Edit, RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
+from cemverify.conformance.properties import catalogue
 from cemverify.results.provenance import Maker
 from docs.making import terminal as terminal_picture
 from suites.conformance import wrong_layers
-from suites.conformance.test_relations import mistaken
+from suites.kit.examples import README_MISTAKEN
+from suites.kit.judging import judged
 
 pytest_plugins = ["pytester"]
 MAKER = Maker.now("test", {}, 0, "cpu")
@@ -45,68 +52,67 @@ def run(*records: Record) -> RunFinished:
     return RunFinished("mine:mine", records, 1.0, ORIGIN)
 
 
+def diagnosed(*records: Record) -> Diagnosis:
+    diagnosis = diagnose(run(*records))
+    assert diagnosis is not None
+    return diagnosis
+
+
 def test_violations_of_one_part_have_one_cause_and_the_most_fundamental_comes_first() -> None:
-    found = diagnose(
-        run(
-            holding("gradient/attention/a"),
-            violated("descent/attention/b", "mask"),
-            violated("structure/attention/c", "temperature"),
-            violated("metamorphic/attention/d", "mask"),
-        )
+    diagnosis = diagnosed(
+        holding("gradient/attention/a"),
+        violated("descent/attention/b", "mask"),
+        violated("structure/attention/c", "temperature"),
+        violated("metamorphic/attention/d", "mask"),
     )
-    assert found is not None
-    assert [(cause.name, len(cause.records)) for cause in found.causes] == [("mask", 2), ("temperature", 1)]
-    assert found.sentence == "3 of 4 violated, 2 causes; the most fundamental: mask"
-    assert found.again == "cemverify check mine:mine --properties descent/attention/b"
+    assert [(cause.name, len(cause.records)) for cause in diagnosis.causes] == [("mask", 2), ("temperature", 1)]
+    assert diagnosis.sentence == "3 of 4 violated, 2 causes; the most fundamental: mask"
+    assert diagnosis.again == "cemverify check mine:mine --properties descent/attention/b"
 
 
 def test_what_no_experiment_explains_may_follow_from_what_is_explained() -> None:
-    found = diagnose(run(violated("gradient/attention/a", "mask"), violated("training/attention/b")))
-    assert found is not None
-    assert found.sentence == "2 of 2 violated, 1 by one cause: mask"
-    assert [record.id for record in found.unexplained] == ["training/attention/b"]
+    diagnosis = diagnosed(violated("gradient/attention/a", "mask"), violated("training/attention/b"))
+    assert diagnosis.sentence == "2 of 2 violated, 1 by one cause: mask"
+    assert [record.id for record in diagnosis.unexplained] == ["training/attention/b"]
 
 
 def test_one_exception_is_one_cause_at_its_line() -> None:
     reason = "it raised KeyError: 'W_V' (mine.py, line 9)"
-    found = diagnose(run(*(violated(f"gradient/attention/{i}", None, "raised", reason) for i in range(5))))
-    assert found is not None
-    (cause,) = found.causes
-    assert found.sentence == f"5 of 5 violated, one cause: {reason}"
+    diagnosis = diagnosed(*(violated(f"gradient/attention/{i}", None, "raised", reason) for i in range(5)))
+    (cause,) = diagnosis.causes
+    assert diagnosis.sentence == f"5 of 5 violated, one cause: {reason}"
     assert cause.place == Place("pkg/mine.py", 9, "attention")
 
 
 def test_all_follows_from_answers_that_differ_from_call_to_call() -> None:
     random = violated("contract/attention/determinism")
-    found = diagnose(run(violated("gradient/attention/a"), violated("descent/attention/b", "mask"), random))
-    assert found is not None
-    assert [cause.name for cause in found.causes] == ["one call has two answers"]
-    assert "eval()" in found.causes[0].because
+    diagnosis = diagnosed(violated("gradient/attention/a"), violated("descent/attention/b", "mask"), random)
+    assert [cause.name for cause in diagnosis.causes] == ["one call has two answers"]
+    assert "eval()" in diagnosis.causes[0].because
 
 
-def test_a_cause_is_where_its_function_begins() -> None:
-    for record, line in (
-        (violated("gradient/attention/a", "mask"), 6),
-        (violated("decoding/attention/b", "cache"), 30),
-    ):
-        found = diagnose(run(record))
-        assert found is not None
-        assert found.causes[0].place is not None
-        assert found.causes[0].place.line == line
+MASK = violated("gradient/attention/a", "mask")
 
 
-def test_the_line_that_only_a_failing_case_runs_is_named_and_else_the_function() -> None:
-    record = violated("gradient/attention/a", "mask")
-    for each, where in (
-        (record, "in attention (pkg/mine.py:6)"),
-        (replace(record, line=Place("pkg/mine.py", 9)),
+@pytest.mark.parametrize(
+    ("record", "line", "words"),
+    [
+        (MASK, 6, "in attention (pkg/mine.py:6)"),
+        (violated("decoding/attention/b", "cache"), 30, "(pkg/mine.py:30)"),
+        (replace(MASK, line=Place("pkg/mine.py", 9)), 9,
          "at: pkg/mine.py:9, in attention (cases that hold do not run it)"),
-        (replace(record, part=None, cause="raised", reason="it raised KeyError: 1 (mine.py, line 8)"),
+        (replace(MASK, part=None, cause="raised", reason="it raised KeyError: 1 (mine.py, line 8)"), 8,
          "at: pkg/mine.py:8, in attention (it raises there)"),
-    ):  # fmt: skip
-        found = diagnose(run(each))
-        assert found is not None
-        assert where in report(found).splitlines()[1 + bool(each.part)].strip()
+    ],
+)  # fmt: skip
+def test_a_cause_is_at_the_line_that_only_a_failing_case_runs_or_where_its_function_begins(
+    record: Record, line: int, words: str
+) -> None:
+    diagnosis = diagnosed(record)
+    place = record.line or diagnosis.causes[0].place
+    assert place is not None
+    assert place.line == line
+    assert words in report(diagnosis).splitlines()[1 + bool(record.part)].strip()
 
 
 BRANCH = """\
@@ -139,38 +145,62 @@ def test_accepted_violations_need_no_diagnosis() -> None:
     assert diagnose(run(holding("a/b/c"), replace(violated("a/b/d"), known="a ticket"))) is None
 
 
-def test_an_edit_that_is_found_is_shown() -> None:
+def test_an_edit_that_mends_is_shown() -> None:
     edit = Edit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x + W_Q")
-    found = diagnose(replace(run(violated("gradient/attention/a", "mask")), edit=edit))
-    assert found is not None
-    assert "suggested edit, pkg/mine.py:14:\n  -     x = x + W_K\n  +     x = x + W_Q".replace(
-        "\n", "\n  "
-    ) in report(found)
-
-
-READMES = check_implementation(mistaken, properties=["gradient", "descent", "structure", "metamorphic"], examples=6)
+    diagnosis = diagnose(replace(run(MASK), edit=edit))
+    assert diagnosis is not None
+    shown = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x + W_Q")
+    assert "\n    ".join(shown) in report(diagnosis)
 
 
 def test_where_a_call_ended_its_process_no_edit_is_looked_for() -> None:
-    told = [diagnose(run(violated("gradient/attention/a", cause=c))) for c in ("update", "raised", "crashed", "hung")]
-    hinted = [found is not None and "mend: cemverify repair mine:mine" in report(found) for found in told]
-    assert hinted == [True, True, False, False]
+    causes = ("update", "raised", "crashed", "hung")
+    reports = [report(diagnosed(violated("gradient/attention/a", cause=cause))) for cause in causes]
+    assert ["mend: cemverify repair mine:mine" in text for text in reports] == [True, True, False, False]
 
 
-def test_readmes_mistake_is_told_on_one_screen_of_80_columns() -> None:
-    lines = terminal.report(READMES.finished, width=80).splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 80
-    said = "\n".join(lines)
-    assert "by one cause: output projection" in said or "one cause: output projection" in said
-    assert "W_K where W_Q belongs" in said
-    assert re.search(r"in \w+ \(suites/conformance/test_relations.py:\d+\)", said)
-    assert "again: cemverify check" in said
+def test_annotations_escape_what_github_reads_as_its_own() -> None:
+    annotation = github(diagnosed(violated("gradient/attention/a", "a, b: 100 %\n::error::")))
+    assert len(annotation.splitlines()) == 1
+    assert "a%2C b%3A 100 %25%0A%3A%3Aerror%3A%3A" in annotation
 
 
-def test_the_picture_in_the_readme_shows_it() -> None:
+# --- README's mistake, as every report tells it ---
+
+HEADLINE = "gradient/attention/plain"
+ASKED = ("contract/attention/one-array", "descent/attention/along-steps", "structure/attention/causality", HEADLINE)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+    """A check of README's layer with README's mistake, in a file of its own."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "readmes_layer.py").write_text(README_MISTAKEN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield check_implementation(load("readmes_layer:mine"), properties=ASKED, examples=6)
+    sys.modules.pop("readmes_layer")
+
+
+def test_it_is_told_on_one_screen_of_80_columns(results: Results) -> None:
+    assert {HEADLINE, "contract/attention/one-array"} <= {r.id for r in results if r.verdict == Verdict.VIOLATED}
+    text = terminal.report(results.finished, width=80)
+    assert len(text.splitlines()) <= 24
+    assert max(map(len, text.splitlines())) <= 80
+    assert "one cause: output projection" in text
+    assert "W_K where W_Q belongs" in text
+    assert re.search(r"in \w+ \(readmes_layer.py:\d+\)", text)
+    assert f"smallest case found, of {HEADLINE}:" in text
+    assert "again: cemverify check" in text
+    assert (
+        re.findall(r"^VIOLATED (\S+)", terminal.report(results.finished, verbose=True), re.MULTILINE)[0] == HEADLINE
+    )
+
+
+def test_the_picture_in_the_readme_shows_it(results: Results) -> None:
     shown = re.sub(r"\s+", " ", terminal_picture.text_of(terminal_picture.PICTURE.read_text(encoding="utf-8")))
-    for line in terminal.report(READMES.finished, width=102).splitlines():
+    for line in terminal.report(results.finished, width=102).splitlines():
         if line.strip().startswith(("W_K", "config", "h [", "expected")):
             assert re.sub(r"\s+", " ", line.strip()) in shown
     assert f"$ {terminal_picture.COMMAND} " in shown
@@ -178,66 +208,87 @@ def test_the_picture_in_the_readme_shows_it() -> None:
     assert "again: cemverify check mylayer:mine --properties gradient/attention/plain" in shown
 
 
-def test_a_result_file_begins_with_it() -> None:
-    content = files.as_json(READMES.finished, MAKER)
+def test_result_file_markdown_and_junit_begin_with_it(results: Results) -> None:
+    content = files.as_json(results.finished, MAKER)
     assert list(content)[3] == "diagnosis"
     assert content["diagnosis"]["causes"][0]["name"] == "output projection"
-    assert content["diagnosis"]["causes"][0]["place"]["file"] == "suites/conformance/test_relations.py"
-    assert "output projection" in "\n".join(json.dumps(content, indent=1).splitlines()[:10])
-
-
-def test_markdown_and_junit_begin_with_it() -> None:
-    assert "output projection" in "\n".join(files.as_markdown(READMES.finished, MAKER).splitlines()[:4])
-    junit = files.as_junit(READMES.finished)
-    assert "output projection" in "\n".join(junit.splitlines()[:8])
-    failure = next(ElementTree.fromstring(junit).iter("failure"))  # noqa: S314 (our own)
+    assert content["diagnosis"]["causes"][0]["place"]["file"] == "readmes_layer.py"
+    assert content["headline"] == content["properties"][0]["id"] == HEADLINE
+    page, junit = files.as_markdown(results.finished, MAKER), files.as_junit(results.finished)
+    for text, lines in ((json.dumps(content, indent=1), 10), (page, 4), (junit, 8)):
+        assert "output projection" in "\n".join(text.splitlines()[:lines])
+    assert re.findall(r"^VIOLATED (\S+)", page, re.MULTILINE)[0] == HEADLINE
+    assert re.findall(r"^\| (\S+) +\| violated", page, re.MULTILINE)[0] == HEADLINE
+    cases = ElementTree.fromstring(junit).iter("testcase")  # noqa: S314 (our own)
+    case, failure = next((case, failure) for case in cases if (failure := case.find("failure")) is not None)
+    assert f"{case.get('classname')}/{case.get('name')}" == f"cemverify.{HEADLINE}"
     assert str(failure.get("message")).startswith("output projection: ")
 
 
-def test_github_gets_an_annotation_at_the_line() -> None:
-    found = diagnose(READMES.finished)
-    assert found is not None
-    first = github(found).splitlines()[0]
-    assert first.startswith("::error file=suites/conformance/test_relations.py,line=")
+def test_an_accepted_violation_is_no_headline(results: Results) -> None:
+    records = [replace(r, known="a ticket") if r.id == HEADLINE else r for r in results.finished.records]
+    assert files.as_json(RunFinished("mine", records, 0.0), MAKER)["headline"] != HEADLINE
+
+
+def test_github_gets_an_annotation_at_the_line(results: Results) -> None:
+    diagnosis = diagnose(results.finished)
+    assert diagnosis is not None
+    first = github(diagnosis).splitlines()[0]
+    assert first.startswith("::error file=readmes_layer.py,line=")
     assert "violated%3A output projection::W_K where W_Q belongs" in first
 
 
-def test_annotations_escape_what_github_reads_as_its_own() -> None:
-    found = diagnose(run(violated("gradient/attention/a", "a, b: 100 %\n::error::")))
-    assert found is not None
-    said = github(found)
-    assert len(said.splitlines()) == 1
-    assert "a%2C b%3A 100 %25%0A%3A%3Aerror%3A%3A" in said
-
-
-def test_results_and_records_are_short_in_a_shell_and_whole_when_printed() -> None:
-    record = next(r for r in READMES if r.id == "gradient/attention/plain")
+def test_results_and_records_are_short_in_a_shell_and_whole_when_printed(results: Results) -> None:
+    record = next(r for r in results if r.id == HEADLINE)
     assert repr(record) == "Record(gradient/attention/plain: violated, margin inf, output projection)"
     assert str(record).startswith("VIOLATED gradient/attention/plain\n  claim:")
-    assert len(repr(READMES)) < 120
-    assert "output projection" in repr(READMES)
-    assert "again: cemverify check" in str(READMES)
+    assert len(repr(results)) < 120
+    assert "output projection" in repr(results)
+    assert "again: cemverify check" in str(results)
     assert "<pre>VIOLATED gradient" in record._repr_html_()
     assert "&#x27;" in replace(record, reason="it's <b>")._repr_html_()
-    assert "<pre>" in READMES._repr_html_()
+    assert "<pre>" in results._repr_html_()
 
 
-def test_pytests_line_begins_with_the_cause(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_reports_it_first_and_its_line_begins_with_the_cause(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    pytester.makepyfile(
-        """
-        from cemverify import parametrize_with_properties
-        from suites.conformance.test_relations import mistaken
-
-        @parametrize_with_properties(mistaken, properties=["gradient/attention/plain"], examples=6)
-        def test_attention(check): check()
-        """
-    )
+    test = "@parametrize_with_properties(mine, properties={!r}, examples=6)\ndef test_attention(check): check()\n"
+    imported = "from cemverify import parametrize_with_properties\n"
+    pytester.makepyfile(f"{README_MISTAKEN}\n{imported}\n{test.format(ASKED)}")
     printed = pytester.runpytest("-p", "no:cacheprovider").stdout.str()
-    assert "- Failed: output projection: got" in printed
+    (first, *_) = re.findall(r"^FAILED \S+\[(\S+)\] - (.*)", printed, re.MULTILINE)
+    assert first[0] == HEADLINE
+    assert first[1].startswith("Failed: output projection: got")
 
 
 def test_a_layer_that_holds_has_no_diagnosis() -> None:
-    found: Any = check_implementation(wrong_layers.tokens, properties=["structure/layer/causality"], examples=6)
-    assert found.diagnosis is None
-    assert repr(found) == "Results(EnergyLayer: 1 of 1 hold)"
+    held: Any = check_implementation(wrong_layers.tokens, properties=["structure/layer/causality"], examples=6)
+    assert held.diagnosis is None
+    assert repr(held) == "Results(EnergyLayer: 1 of 1 hold)"
+
+
+# --- which violation comes first ---
+
+
+def test_an_answer_that_differs_from_call_to_call_comes_before_all_that_follows_from_it() -> None:
+    dropout = torch.nn.Dropout(0.5)  # in training mode
+
+    def refuse(x: Tensor, m: Tensor) -> Tensor:
+        raise ValueError("no answer at all")
+
+    def first(update: Callable[[Tensor, Tensor], Tensor]) -> str:
+        layer = energy_layer(update=update, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
+        asked = ("gradient/layer/energy", "structure/layer/determinism")
+        return violations([judged(layer, id_, examples=12) for id_ in asked])[0].id
+
+    assert first(lambda x, m: dropout(m - x)) == "structure/layer/determinism"
+    assert first(refuse) == "gradient/layer/energy"
+
+
+def test_the_catalogue_begins_with_what_a_layer_is_and_ends_with_how_it_fails() -> None:
+    families = list(dict.fromkeys(p.family for p in catalogue()))
+    assert families[0] == "gradient"
+    assert families.index("gradient") < families.index("descent") < families.index("structure")
+    assert families.index("structure") < families.index("rejection")

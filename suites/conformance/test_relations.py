@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
 
-from cemverify import implementation
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties import by_id
 from cemverify.conformance.questions.cases import dense_case
+from suites.kit.examples import README_MISTAKEN, defined
+from suites.kit.judging import judged
 
-ABSENT = ("diagonal", "position", "preconditioner", "norm", "validation")
-
-
-def projecting_with_the_keys(x: Any, h: Any, weights: Any, config: Any) -> Any:
-    """README's layer with README's mistake."""
-    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)
-    keys = np.einsum("krd,bjd->bkjr", W_K, h)
-    future = np.triu(np.full((h.shape[1], h.shape[1]), -np.inf, x.dtype), 1)
-    for _ in range(config.steps):
-        scores = np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.temperature + future
-        a = np.exp(scores - scores.max(-1, keepdims=True))
-        a /= a.sum(-1, keepdims=True)
-        x = x + config.step_size * np.einsum("krd,bkij,bkjr->bid", W_K, a, keys)
-    return x
-
-
-mistaken = implementation(attention=projecting_with_the_keys, arrays="numpy", not_offered=ABSENT)
+mistaken = defined(README_MISTAKEN)
 
 OBEYED = (
     "structure/attention/head-order",
@@ -53,13 +32,13 @@ OBEYED = (
 @pytest.mark.parametrize("id_", OBEYED)
 def test_a_faulty_layer_keeps_the_relations_that_it_obeys(id_: str) -> None:
     for seed in range(3):
-        record = judge_property(mistaken, by_id(id_), Effort(seed=seed))
+        record = judged(mistaken, id_, seed=seed)
         assert record.verdict == Verdict.HOLDS, record.reason
 
 
 @pytest.mark.parametrize("id_", ["gradient/attention/plain", "metamorphic/attention/rescaled-heads"])
 def test_and_violates_those_that_its_fault_breaks(id_: str) -> None:
-    assert judge_property(mistaken, by_id(id_), Effort()).verdict == Verdict.VIOLATED
+    assert judged(mistaken, id_).verdict == Verdict.VIOLATED
 
 
 def test_for_a_right_layer_the_bound_is_its_budget() -> None:
