@@ -85,75 +85,26 @@ def rehearse(setting: Setting) -> Iterator[Findings]:
     if why := absent_gpu.missing():
         yield Findings(skipped=why)
         return
-    file = setting.folder / "rehearsal.json"
-    file.unlink(missing_ok=True)  # of a run before
-    part = ["--each", setting.scaled("6", "3"), "--sizes", *setting.scaled(("86M",), ("86M", "162M")), "--steps", "2"]
-    code, text = _run(["-m", "benchmarks.rehearsal", *part, "--json", str(file)], setting.seconds)
-    if file.exists():
-        content = envelope.read_json(file)
-        yield Findings(_rehearsed(content), content)
-    if code not in (0, 1):  # 1: it found faults
-        raise UsageError(_why(code, text))
+    part = ["benchmarks/rehearsal", "--each", setting.scaled("6", "3")]
+    part += ["-k", setting.scaled("path or fault or 86M and t2", "path or fault or t2")]
+    yield _tested("A GPU rehearsed on fake tensors", part, setting)
+
+
+def _tested(title: str, options: Sequence[str], setting: Setting) -> Findings:
+    """What pytest says with these options: its summary, and what failed."""
+    code, text = _run(["-m", "pytest", "-q", *options], setting.seconds)
+    lines = text.splitlines()
+    summary = next((line for line in reversed(lines) if re.search(r"\d+ (passed|failed|skipped).* in ", line)), "")
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    rows = [[summary.strip("= ") or f"no summary (exit code {code})", "; ".join(failed)]]
+    data = {"exit_code": code, "summary": summary.strip("= "), "failed": failed, "output": text[-4000:]}
+    return Findings([Table(title, ("summary", "failed"), rows)], data)
 
 
 def _why(code: int | None, text: str) -> str:
     """Why a program did not end as it should: at its limit, or with the last that it said."""
     last = (text.strip().splitlines() or [f"it ended with {code} and said nothing"])[-1]
     return "stopped at its limit" if code is None else last
-
-
-def _rehearsed(content: Mapping[str, Any]) -> list[Table]:
-    """The tables of a rehearsal: the paths of each area with what was found, and memory beside its formula."""
-    areas = list(dict.fromkeys(path["area"] for path in content["paths"]))
-    rows: list[list[Any]] = []
-    for area in areas:
-        of_area = [path for path in content["paths"] if path["area"] == area]
-        faults = [f"{path['name']}: {fault}" for path in of_area for fault in path["faults"]]
-        waits = sum(sum(path["waits"].values()) for path in of_area)
-        rows.append([area, len(of_area), len(faults), waits, "; ".join(faults[:3])])
-    weighed = [
-        [
-            one["size"],
-            _model(one),
-            *(f"{one['counted'][part] / 1e6:,.0f}" for part in ("weights", "optimiser", "kept")),
-            *(f"{one['formula'][part] / one['counted'][part]:.3f}" for part in ("weights", "optimiser", "kept")),
-            f"{one['most'] / 1e6:,.0f}",
-        ]
-        for one in content["memory"]
-    ]
-    parts = ("weights", "optimiser", "kept")
-    planned = [
-        [
-            *(one["size"], _model(one), one["way"], one["wrapped"]),
-            *(f"{one[part] / 1e6:,.0f}" for part in ("weights", "own")),
-            ", ".join(f"{calls} {what}: {one['sent'][what] / 1e6:,.0f}" for what, calls in one["calls"].items()),
-            f"{one['held'] / 1e6:,.0f}",
-        ]
-        for one in content["plans"]
-    ]
-    columns = ("size", "model", *parts, *(f"{part}, formula / counted" for part in parts), "at most")
-    return [
-        Table("A GPU rehearsed on fake tensors", ("area", "paths", "faults", "allowed waits", "which faults"), rows),
-        Table("Memory on fake tensors, MB, one window of 2,048 tokens in bfloat16", columns, weighed),
-        Table(
-            "Eight processes, MB",
-            (
-                "size",
-                "model",
-                "by",
-                "wrapped",
-                "weights",
-                "of them in a process",
-                "sent in a step",
-                "held by a process",
-            ),
-            planned,
-        ),
-    ]
-
-
-def _model(one: Mapping[str, Any]) -> str:
-    return "Llama" if one["steps"] is None else f"full CEM, T = {one['steps']}"
 
 
 def device(setting: Setting) -> Iterator[Findings]:
@@ -188,16 +139,8 @@ def suites(setting: Setting) -> Iterator[Findings]:
         return
     workers = min(8, os.cpu_count() or 1)
     report = setting.folder / "suites.xml"
-    code, text = _run(
-        ["-m", "pytest", "-q", "-m", "gpu and not slow", "-n", str(workers), f"--junit-xml={report}", "suites"],
-        setting.seconds,
-    )
-    lines = text.splitlines()
-    summary = next((line for line in reversed(lines) if re.search(r"\d+ (passed|failed|skipped).* in ", line)), "")
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    rows = [[summary.strip("= ") or f"no summary (exit code {code})", "; ".join(failed)]]
-    data = {"exit_code": code, "summary": summary.strip("= "), "failed": failed, "output": text[-4000:]}
-    yield Findings([Table("GPU-marked suites", ("summary", "failed"), rows)], data)
+    options = ["-m", "gpu and not slow", "-n", str(workers), f"--junit-xml={report}", "suites"]
+    yield _tested("GPU-marked suites", options, setting)
 
 
 def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
@@ -587,14 +530,10 @@ LEGEND = """\
   CEM makes as good use of the device as MHA. *formula* evaluates the energy's gradient as it is written; *blocks* a
   block of tokens at a time, recomputed in the backward pass. *Error / budget* is the worst error of the output and
   gradients of the path by blocks against float64, over twice the formula's own; no time is shown where it exceeds 1.
-- **Rehearsal**: paths on tensors that claim to be on a GPU and hold no numbers. A *fault* is what a GPU would refuse,
-  a product that autocast left in float32, or a place where the CPU would wait for the GPU and should not; *allowed
-  waits* lie between steps, where a loss is read, or outside training. Memory is counted on one layer and on two, and
-  every further one adds as much; *formula* is that of `--estimate`.
-- **Eight processes**: none of them sends anything here. *Wrapped* modules gather their weights together (FSDP2), or
-  there is one, whose gradients go in buckets (DDP). *Sent in a step* are whole tensors with their padding, in so many
-  calls; a process sends and receives 7/8 of them, and twice that in an all-reduce. *Held* are weights, gradients,
-  Adam's means, what is gathered or in buckets, and by the formula what one window keeps.
+- **Rehearsal**: paths on tensors that claim to be on a GPU and hold no numbers. One fails where a GPU would refuse
+  it, where autocast left a product in float32, and where the CPU would wait for the GPU and should not. What a step
+  holds is counted and set beside the formula of `--estimate`; each of eight processes has its share, or sends every
+  gradient once.
 - **Training**: forward, backward and update on random tokens, parameters in float32. *CEM* has a shared diagonal,
   ALiBi, and preconditioners that are diagonal and shared by the heads. *Full CEM* has the paper's low-rank ones per
   head, for which each head reads the states out by itself. *Utilisation* is the model's FLOPs, counted as above, over

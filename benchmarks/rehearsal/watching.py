@@ -36,14 +36,14 @@ class Watch(TorchDispatchMode):
     Attributes:
         waits: where the CPU waits for the device, or the device for a copy from the CPU: what and place, how often.
         products: matrix products by the dtype of their first operand.
-        now, most: bytes that are alive on the device, and the most that ever were.
+        now: bytes that are alive on the device.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
         self.waits: Counter[str] = Counter()
         self.products: Counter[torch.dtype] = Counter()
-        self.now = self.most = 0
+        self.now = 0
         self._alive: dict[int, int] = {}
 
     def __torch_dispatch__(
@@ -67,7 +67,6 @@ class Watch(TorchDispatchMode):
         if key not in self._alive:
             self._alive[key] = storage.nbytes()
             self.now += storage.nbytes()
-            self.most = max(self.most, self.now)
             weakref.finalize(storage, self._free, key)
 
     def _free(self, key: int) -> None:

@@ -2,8 +2,8 @@
 
 Adam's two means, a weight and its gradient take 16 bytes for each parameter. The backward pass needs what the forward
 pass has kept, which is counted here in numbers for each token, as autocast to bfloat16 leaves them: products and what
-goes into them are narrow, the stream of states and what is normalised is wide. `python -m benchmarks.rehearsal`
-counts the same on fake tensors.
+goes into them are narrow, the stream of states and what is normalised is wide. `benchmarks/rehearsal` counts the same
+on fake tensors.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -44,8 +45,6 @@ from synthetic.training.training import adamw, train, update
 # Makes what it needs, has the watch forget that, and gives back what it left on the GPU.
 Run = Callable[[Watch], list[Tensor]]
 
-AREAS = ("attention", "mlp", "beyond", "energies", "blocks", "decoding", "training", "regressors", "contract")
-
 B, J, D, K, R, M = 2, 24, 16, 2, 8, 32
 
 
@@ -54,7 +53,7 @@ class Path:
     """One way through the code.
 
     Attributes:
-        area: one of `AREAS`. name: what it is. run: takes it; what it makes lies on the GPU.
+        area: as "training". name: what it is. run: takes it; what it makes lies on the GPU.
         waits: whether the CPU may wait for the GPU; nowhere in a step of training, nor in a layer.
         narrow: whether its matrix products are to be in bfloat16, all of them.
     """
@@ -66,48 +65,20 @@ class Path:
     narrow: bool = False
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a path.
-
-    Attributes:
-        fault: what the GPU would have refused, in a sentence; None if nothing.
-        waits: places where the CPU waits, each with how often. wide: matrix products in float32.
-    """
-
-    path: Path
-    fault: str | None
-    waits: dict[str, int]
-    wide: int
-
-    @property
-    def faults(self) -> list[str]:
-        """What is wrong with the path, each in a sentence."""
-        found = [self.fault] if self.fault else []
-        if not self.path.waits:
-            found += [f"{what}, {count} times" for what, count in self.waits.items()]
-        if self.path.narrow and self.wide:
-            found.append(f"products in float32, {self.wide} times")
-        return found
-
-
-def take(path: Path) -> Outcome:
-    """Runs a path on a GPU of its own."""
-    fault, watch = None, Watch()
+def faults(path: Path) -> list[str]:
+    """What is wrong with a path that is taken on a GPU of its own, each in a sentence."""
+    sentences, watch = [], Watch()
     try:
         with a_gpu() as watch:
-            for tensor in path.run(watch):
-                if not tensor.is_cuda:
-                    fault = f"its result is on the {tensor.device.type}"
+            results = path.run(watch)
+            sentences += [f"its result is on the {t.device.type}" for t in results if not t.is_cuda]
     except Exception as error:
-        fault = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-    return Outcome(path, fault, dict(watch.waits), watch.products[torch.float32])
-
-
-def paths(areas: Sequence[str] = AREAS) -> Iterator[Path]:
-    """All paths of some areas."""
-    for area in areas:
-        yield from _OF_AREA[area]()
+        sentences.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+    if not path.waits:
+        sentences += [f"{wait}, {count} times" for wait, count in watch.waits.items()]
+    if path.narrow and (wide := watch.products[torch.float32]):
+        sentences.append(f"products in float32, {wide} times")
+    return sentences
 
 
 # --- layers -------------------------------------------------------------------------------------------------
@@ -471,14 +442,60 @@ def _judged(judged: Any, config: Any) -> Run:
     return run
 
 
-_OF_AREA: dict[str, Callable[[], Iterator[Path]]] = {
-    "attention": _attention,
-    "mlp": _mlp,
-    "beyond": _beyond,
-    "energies": _energies,
-    "blocks": _blocks,
-    "decoding": _decoding,
-    "training": _training,
-    "regressors": _regressors,
-    "contract": _contract,
-}
+# --- the tests ----------------------------------------------------------------------------------------------
+
+AREAS = (_attention, _mlp, _beyond, _energies, _blocks, _decoding, _training, _regressors, _contract)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "path" in metafunc.fixturenames:
+        each = metafunc.config.getoption("--each")
+        sample = [path for area in AREAS for path in list(area())[::each]]
+        metafunc.parametrize("path", sample, ids=lambda path: f"{path.area}: {path.name}")
+
+
+def test_a_path_would_run_on_a_gpu(path: Path) -> None:
+    assert faults(path) == []
+
+
+def _on_two_devices(_: Watch) -> list[Tensor]:
+    return [torch.ones(2) + torch.ones(2, device="cpu")]
+
+
+def _on_the_cpu(_: Watch) -> list[Tensor]:
+    return [torch.ones(2, device="cpu")]
+
+
+def _reads(_: Watch) -> list[Tensor]:
+    x = torch.ones(2)
+    return [x * x.sum().item()]
+
+
+def _follows_values(_: Watch) -> list[Tensor]:
+    x = torch.ones(2)
+    return [x[x > 0]]
+
+
+def _from_a_list(_: Watch) -> list[Tensor]:
+    return [torch.ones(2).new_tensor([1.0, 2.0])]
+
+
+def _wide(_: Watch) -> list[Tensor]:
+    with torch.autocast("cuda", torch.bfloat16), torch.autocast("cuda", enabled=False):
+        return [torch.ones(2, 2) @ torch.ones(2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (_on_two_devices, "cuda:0 and cpu"),
+        (_on_the_cpu, "its result is on the cpu"),
+        (_reads, "reads a value"),
+        (_follows_values, "DynamicOutputShapeException"),
+        (_from_a_list, "copies between CPU and GPU"),
+        (_wide, "products in float32, 1 times"),
+    ],
+)
+def test_what_a_gpu_refuses_or_waits_for_is_a_fault(run: Run, words: str) -> None:
+    """Without these the test above could not fail."""
+    assert words in " ".join(faults(Path("wrong", run.__name__, run, narrow=True)))
