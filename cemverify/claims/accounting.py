@@ -19,7 +19,7 @@ from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, SwiGLU, Sw
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.presets import CONTEXT, SIZES, VOCABULARY, Size, full_cem, llama
 from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Symbols, Working, working
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -49,7 +49,6 @@ def _diagonal_claims() -> Iterator[Claim]:
         ),
         advice="shared: `d * (a.sum(heads) @ h)`, one product more; per head: `(d * (a @ h)).sum(heads)`, K more",
         holds_for=partial(_value_path, factor=1),
-        turned=Turned("the attended memory counted twice", partial(_value_path, factor=2)),
         arguments=(
             Symbols("two heads, two tokens, D = 2, R = 1, all quantities letters"),
             Properties(("gradient/attention/diagonal-shared", "gradient/attention/diagonal-per-head")),
@@ -64,7 +63,6 @@ def _diagonal_claims() -> Iterator[Claim]:
         finding="(W_Q x).(W_K h) + (d * x).h = x.(W_Q^T W_K + diag(d)) h, and W_Q^T W_K h + d * h = beta.",
         advice="the simplest oracle for a layer with a diagonal; K times the cost",
         holds_for=partial(_one_attention, output="d"),
-        turned=Turned("the memory's part of the output not scaled by d", partial(_one_attention, output="1")),
         arguments=(Symbols("one head, two tokens, D = 2, R = 1, all quantities letters"),),
     )
     yield Claim(
@@ -81,7 +79,6 @@ def _diagonal_claims() -> Iterator[Claim]:
         ),
         advice="a shared diagonal costs D parameters; 14-diagonal-cost says what its gradient costs",
         holds_for=partial(_exceeds_the_rank, diagonal=1),
-        turned=Turned("a diagonal of zeros", partial(_exceeds_the_rank, diagonal=0), lambda case: case[1] < case[0]),
         arguments=(
             Sample("D up to 9, R below it", lambda: itertools.product(range(1, 10), range(1, 10))),
             Instance("D = R = 2", (2, 2)),
@@ -103,7 +100,6 @@ def _diagonal_claims() -> Iterator[Claim]:
         ),
         advice="allocate one cache, of keys; a second one, of h, only with a diagonal",
         holds_for=partial(_keeps, share=Fraction(1, 2)),
-        turned=Turned("a third", partial(_keeps, share=Fraction(1, 3)), lambda case: case.diagonal == "none"),
         arguments=(
             Sample("up to four heads, head dimensions and tokens, no diagonal", _caches),
             Properties(("structure/decode/cached-equals-uncached-plain",)),
@@ -129,7 +125,6 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="count with PyTorch's FlopCounterMode; 6 per parameter and token is wrong for tied, recursive layers",
         holds_for=partial(_products_run, off=0),
-        turned=Turned("one operation more", partial(_products_run, off=1)),
         arguments=(
             Figures("PyTorch's counter on a small layer, dense, T = 1 and 2", (8, 2, 12, 6)),
             Figures("PyTorch's counter at the 86M size", (672, 8, 1792, CONTEXT)),
@@ -159,7 +154,6 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="halving the parameters does not halve the time: count before you promise speed",
         holds_for=partial(_costs_less, share=Fraction(1)),
-        turned=Turned("it costs less than half", partial(_costs_less, share=Fraction(1, 2))),
         arguments=(
             Sample("small K, R and n, every diagonal", _attention_cases),
             *(
@@ -187,7 +181,6 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="share the diagonal over the heads: `d * (a.sum(heads) @ h)` is one product, not K",
         holds_for=partial(_diagonal_ratios, values=True),
-        turned=Turned("the diagonal in the scores alone", partial(_diagonal_ratios, values=False)),
         arguments=(Figures("all ratios from the formulas, T = 1 and T = 2", _TABLE_1),),
     )
     yield Claim(
@@ -201,7 +194,6 @@ def _operation_claims() -> Iterator[Claim]:
         finding="The gate on the memory is computed once, 2 D M; each step multiplies by V and by V^T, 4 D M.",
         advice="at T = 1 tying buys parameters, not time",
         holds_for=partial(_mlp_costs, width=Fraction(1)),
-        turned=Turned("at 3/2 of the width", partial(_mlp_costs, width=Fraction(3, 2)), lambda case: case[1] == 1),
         arguments=(
             *(Figures(f"the products that run, {name}, T = 1", (name, 1)) for name in _TABLE_1),
             Instance("86M, T = 2", ("86M", 2)),
@@ -216,7 +208,6 @@ def _operation_claims() -> Iterator[Claim]:
         finding="Two matrices of 3/2 the width have the parameters of three, and each step still multiplies by both.",
         advice="compare the widened MLP at equal FLOPs, too",
         holds_for=partial(_mlp_ratio_is, expected=Fraction(3, 2)),
-        turned=Turned("as many", partial(_mlp_ratio_is, expected=Fraction(1))),
         arguments=tuple(Figures(f"the products that run, {name}", name) for name in _TABLE_1),
     )
     yield Claim(
@@ -232,7 +223,6 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="budget `T * (4*D*D + 4*n*D)` for attention: a second step costs nearly a second layer",
         holds_for=partial(_share_outside_exceeds, share=Fraction(1, 2)),
-        turned=Turned("more than a twentieth", partial(_share_outside_exceeds, share=Fraction(1, 20))),
         arguments=(Figures(f"the model sizes of Table 1 at T = 2, J = {CONTEXT}, causal mean", _TABLE_1),),
     )
 
@@ -250,7 +240,6 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         advice="`cemverify.cem.presets.llama(name)` builds them",
         holds_for=partial(_llama_counts, embeddings=2),
-        turned=Turned("with tied embeddings", partial(_llama_counts, embeddings=1)),
         arguments=(Figures("the models built, and the formula", _TABLE_1),),
     )
     yield Claim(
@@ -266,7 +255,6 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         advice="`cemverify.cem.presets.full_cem(name)` builds them",
         holds_for=partial(_full_cem_counts, between=(Fraction(75, 100), Fraction(82, 100))),
-        turned=Turned("half to two thirds", partial(_full_cem_counts, between=(Fraction(1, 2), Fraction(2, 3)))),
         arguments=(Figures("the models built, and the formula", _TABLE_1),),
     )
     yield Claim(
@@ -280,7 +268,6 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="Tying W_V = W_K and W_O = W_Q halves them exactly; what full CEM adds is of order K D.",
         advice="unless per-head preconditioners are merged into W_O (5-merge)",
         holds_for=partial(_half_the_attention, share=Fraction(1, 2)),
-        turned=Turned("a third", partial(_half_the_attention, share=Fraction(1, 3))),
         arguments=(Figures("the attention layers built, tied only and full CEM", _TABLE_1),),
     )
     yield Claim(
@@ -298,7 +285,6 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         advice="`AttentionConfig(dim, heads, head_dim=2 * dim // heads)`, and count its FLOPs",
         holds_for=partial(_matched_attention, width=2),
-        turned=Turned("at K R = D", partial(_matched_attention, width=1)),
         arguments=(Figures("the layers built with twice the head dimension", _TABLE_1),),
     )
     yield Claim(
@@ -310,7 +296,6 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="Llama's gate and down projection are one matrix, so two are left of three.",
         advice="at 3/2 of the width it has as many (15-matched-mlp)",
         holds_for=partial(_share_of_the_mlp, share=Fraction(2, 3)),
-        turned=Turned("one third", partial(_share_of_the_mlp, share=Fraction(1, 3))),
         arguments=(Figures("the MLPs built, tied only and full CEM", _TABLE_1),),
     )
     yield Claim(
@@ -322,7 +307,6 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="They have one third *fewer*. The paper's text says two thirds, which is right.",
         advice="read two thirds in the caption",
         holds_for=partial(_share_of_the_mlp, share=Fraction(1, 3)),
-        turned=Turned("two thirds", partial(_share_of_the_mlp, share=Fraction(2, 3))),
         arguments=(Figures("the model sizes of Table 1", _TABLE_1),),
     )
     yield Claim(
@@ -334,7 +318,6 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="Two projections instead of three; all M of Table 1 are even. A preconditioner comes on top.",
         advice="`hidden = 3 * hidden // 2`",
         holds_for=partial(_matched_mlp, width=Fraction(3, 2)),
-        turned=Turned("with 4/3", partial(_matched_mlp, width=Fraction(4, 3))),
         arguments=(Figures("the MLPs built without preconditioner", _TABLE_1),),
     )
     yield Claim(
@@ -353,7 +336,6 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         advice="count them when you compare attention layers at equal parameters",
         holds_for=partial(_overhead, at_most=Fraction(1, 50)),
-        turned=Turned("one in a thousand", partial(_overhead, at_most=Fraction(1, 1000)), lambda c: c[1] == "model"),
         arguments=(
             *(Figures(f"{name}, of the model", (name, "model")) for name in _TABLE_1),
             *(Instance(f"{name}, of attention", (name, "attention")) for name in _TABLE_1),
@@ -368,7 +350,6 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="All steps share the energy, the preconditioner and the gain. They add operations (14-operations).",
         advice="T may be changed after training without touching a weight; what that does is another question",
         holds_for=partial(_counts_at_depths, same=True),
-        turned=Turned("they add some", partial(_counts_at_depths, same=False)),
         arguments=(
             Figures("full CEM built at T = 1, 2, 4, 8", _TABLE_1),
             Properties(("recursion/attention/steps-compose", "recursion/mlp/steps-compose")),
@@ -388,7 +369,6 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         advice="say whether your count has them",
         holds_for=partial(_gains_and_biases, gains_each=2),
-        turned=Turned("four gains a layer", partial(_gains_and_biases, gains_each=4)),
         arguments=(Figures("full CEM built with and without them", _TABLE_1),),
     )
 
@@ -405,7 +385,6 @@ def _figure_claims() -> Iterator[Claim]:
         finding="The product is 256. Which of the two was run cannot be told from the paper.",
         advice="try 128 and 256 before you call a replication failed: the best rate depends on it",
         holds_for=_batch_is,
-        turned=Turned("256", lambda case: _batch_is((*case[:3], 256))),
         arguments=(Figures("the product", (8, 4, 8, 128)),),
     )
     yield Claim(

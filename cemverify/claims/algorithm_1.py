@@ -21,10 +21,9 @@ from cemverify.claims.arguments import (
     Properties,
     Search,
     Working,
-    negated,
     working,
 )
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
     DIGITS,
@@ -70,7 +69,6 @@ def _algorithm_1() -> Iterator[Claim]:
         ),
         advice="`x = x + eta * (P @ (W_Q.T @ attended)).sum(heads)`",
         holds_for=partial(_goes_down, sign=-1),
-        turned=Turned("with a plus, as in Eq. 3, 12 and 13", partial(_goes_down, sign=1)),
         arguments=(
             Instance("everything one-dimensional and one, the norm left out", (1, 1, 1, 1)),
             Search("W_Q, W_K, h and x integers in one dimension", st.tuples(ENTRY, ENTRY, ENTRY, ENTRY)),
@@ -101,7 +99,6 @@ def _algorithm_1() -> Iterator[Claim]:
         ),
         advice="do not rely on training to undo the sign; test `energy_after <= energy_before` with a small eta",
         holds_for=partial(_weights_exist, sign=-1),
-        turned=Turned("the right sign is reproduced by some A'", partial(_weights_exist, sign=1)),
         arguments=(
             Instance("A = 1 and the tokens 1 and 0, the slope at x = 0", (1, (1, 0))),
             Search("A and two tokens, integers", st.tuples(ENTRY, PAIR)),
@@ -120,7 +117,6 @@ def _algorithm_1() -> Iterator[Claim]:
         ),
         advice="`update = W_Q.T @ (a @ k) + d * (a @ h)`: the diagonal belongs in the values, too",
         holds_for=partial(_is_a_downhill_gradient, in_values=False),
-        turned=Turned("the diagonal in scores and values", partial(_is_a_downhill_gradient, in_values=True)),
         arguments=(
             Instance("J = D = 2, K = R = 1, tau = 1, at x = 0", ((1, 0), (1, 0), (0, 1), (1, 1), (0, 0))),
             Instance("one token twice: the update climbs", ((1, 0), (1, 0), (-2, 0), (1, 0), (1, 0))),
@@ -218,7 +214,6 @@ def _norm_inside() -> Iterator[Claim]:
         ),
         advice="compare the update with the gradient at N(x), not with autograd through the norm",
         holds_for=partial(_is_gradient_through_norm, factor=False),
-        turned=Turned("with the factor J_N^T", partial(_is_gradient_through_norm, factor=True)),
         arguments=(
             Instance("one token, D = 2, beta = (1, 0), x = (1, 1), no gain", ((1, 0), (1, 1))),
             Search("beta and x, integers, no gain", st.tuples(PAIR, _DIRECTION), examples=300),
@@ -242,7 +237,6 @@ def _norm_inside() -> Iterator[Claim]:
         ),
         advice="fold the gain into both paths, `x + eta * gain * F(gain * x / rms(x))`, or use one scalar gain",
         holds_for=partial(_falls_at_norm, sign=1),
-        turned=Turned("the step goes the other way", partial(_falls_at_norm, sign=-1), _multiple),
         arguments=(
             Search(
                 "beta, x, gains of either sign, P a multiple of them, integers",
@@ -292,7 +286,6 @@ def _norm_inside() -> Iterator[Claim]:
         ),
         advice='the option is called norm="folded" here',
         holds_for=partial(_falls_at_norm, sign=1, folded=True),
-        turned=Turned("the gains in N alone", partial(_falls_at_norm, sign=1)),
         arguments=(
             Search(
                 "beta, x and gains of either sign, integers",
@@ -319,7 +312,6 @@ def _norm_inside() -> Iterator[Claim]:
         ),
         advice="prefer the folded gain: it needs no Jacobian and no small step",
         holds_for=partial(_falls_along_true_gradient, sign=1),
-        turned=Turned("stepping up the gradient", partial(_falls_along_true_gradient, sign=-1)),
         arguments=(
             Search("beta and x, integers, no gain, eta up to 40", st.tuples(PAIR, _DIRECTION, st.integers(1, 40))),
             Lemma("q is minus the gradient: two tokens, D = 2, in letters", _norm_gradient),
@@ -484,7 +476,6 @@ def _printed_block() -> Iterator[Claim]:
         ),
         advice="`x, memory = h, norm(h)`, and `x = x + eta * step(norm(x), memory)`",
         holds_for=partial(_is_the_standard_block, residual="h"),
-        turned=Turned("it is a block with N(h) as its residual", partial(_is_the_standard_block, residual="N(h)")),
         arguments=(
             Search("weights, gains and tokens, integers, started at h", _blocks(as_standard=True), examples=500),
             Properties(("tying/block/pre-norm",)),
@@ -512,7 +503,6 @@ def _printed_block() -> Iterator[Claim]:
         ),
         advice="normalise once: keep the memory N(h), and start the recursion at h",
         holds_for=_is_normalised_once,
-        turned=Turned("the second time changes the vector", negated(_is_normalised_once)),
         arguments=(
             Search("x and one positive gain, integers", st.tuples(_DIRECTION, GAIN.map(lambda g: (g, g)))),
             Lemma("a scalar gain c > 0, D = 2, in letters", _normalising_again),

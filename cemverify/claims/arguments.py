@@ -103,11 +103,6 @@ class Finding:
 class Argument(Protocol):
     """Something that speaks for or against a statement."""
 
-    @property
-    def asks_the_statement(self) -> bool:
-        """Whether it puts cases to the statement; if not, it belongs to the proof and to no other statement."""
-        ...
-
     def gather(self, statement: Statement) -> Finding:
         """Evaluates the argument now, and returns what it found."""
         ...
@@ -123,7 +118,6 @@ class Instance:
 
     words: str
     case: Any = None
-    asks_the_statement = True
     general: ClassVar[bool] = False
     kind: ClassVar[str] = "instance"
 
@@ -156,7 +150,6 @@ class Sample:
 
     words: str
     cases: Callable[[], Iterable[Any]] = field(repr=False)
-    asks_the_statement = True
 
     def gather(self, statement: Statement) -> Finding:
         asked = [case for case in self.cases() if statement.covers(case)]
@@ -167,10 +160,6 @@ class Sample:
         if len(asked) < FEWEST_CASES:
             return Finding("neither", f"{self.words}: only {len(asked)} cases, too few to say", kind="sample")
         return Finding("for", f"{self.words}: true of all {len(asked):,} cases", (), general=True, kind="sample")
-
-
-def _every(_: Any) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -186,19 +175,13 @@ class Search:
     cases: SearchStrategy[Any] = field(repr=False)
     outside: bool = False
     examples: int = 400
-    asks_the_statement = True
 
     def gather(self, statement: Statement) -> Finding:
-        if self.outside and statement.within is None:  # the condition was dropped: all that is left is all cases
-            return self._look(statement, _every, within=True)
-        return self._look(statement, lambda case: statement.covers(case) != self.outside, within=not self.outside)
-
-    def _look(self, statement: Statement, asked: Condition, *, within: bool) -> Finding:
-        tried = 0
+        within, tried = not self.outside, 0
 
         def is_false(case: Any) -> bool:
             nonlocal tried
-            if not asked(case):
+            if statement.covers(case) != within:
                 return False
             tried += 1
             return not statement.holds_for(case).comes_out
@@ -232,7 +215,6 @@ class Lemma:
 
     words: str
     working: Callable[[], Working] = field(repr=False)
-    asks_the_statement = False
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
         found = self.working()
@@ -250,7 +232,6 @@ class Properties:
 
     ids: tuple[str, ...]
     examples: int = 20
-    asks_the_statement = False
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
         records = [_of_the_reference(id_, self.examples) for id_ in self.ids]
@@ -269,16 +250,6 @@ class Properties:
 def _of_the_reference(id_: str, examples: int) -> Record:
     """What a property finds; several claims rest on the same one, and it finds the same each time."""
     return judge_property(reference, by_id(id_), Effort(examples=examples))
-
-
-def negated(holds_for: Predicate) -> Predicate:
-    """The opposite, case by case: for a statement whose cases all fare alike."""
-
-    def opposite(case: Any) -> Working:
-        found = holds_for(case)
-        return Working(found.lines, not found.comes_out)
-
-    return opposite
 
 
 def _seeded(words: str) -> Random:

@@ -23,7 +23,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
     DIGITS,
@@ -70,7 +70,6 @@ def _gradient_step() -> Iterator[Claim]:
         ),
         advice="pass the keys as values to scaled-dot-product attention, and multiply its output by W_Q^T",
         holds_for=partial(_is_minus_the_gradient, output="query"),
-        turned=Turned("W_O = W_K^T", partial(_is_minus_the_gradient, output="key")),
         arguments=(
             Symbols("two heads, two tokens, D = 2, R = 1, every weight a letter"),
             Properties(("gradient/attention/plain", "gradient/attention/conservative-field")),
@@ -94,7 +93,6 @@ def _gradient_step() -> Iterator[Claim]:
         ),
         advice="use tau = sqrt(R), R the head dimension; it is the default scale of scaled-dot-product attention",
         holds_for=partial(_is_standard_attention, of="model"),
-        turned=Turned("the scale is 1/sqrt(R)", partial(_is_standard_attention, of="head")),
         arguments=(
             Instance("two heads of one feature", _Heads(((1, 0), (0, 1)), ((1, 0), (0, 1)), (1, 0), (1, 0))),
             Search("one head of one feature, integers", _heads(1, 1), examples=200),
@@ -114,7 +112,6 @@ def _gradient_step() -> Iterator[Claim]:
         ),
         advice="fix tau and eta, and let the weights learn the scale",
         holds_for=partial(_scale_is_redundant, temperature_scales=True),
-        turned=Turned("scaling A alone scales the energy", partial(_scale_is_redundant, temperature_scales=False)),
         arguments=(Symbols("two tokens, D = 1, everything else a letter"),),
     )
     yield Claim(
@@ -130,7 +127,6 @@ def _gradient_step() -> Iterator[Claim]:
         ),
         advice="tie the output projection to the query projection, or do not speak of an energy",
         holds_for=partial(_output_has_symmetric_jacobian, tied=False),
-        turned=Turned("W_O = W_Q^T", partial(_output_has_symmetric_jacobian, tied=True)),
         arguments=(
             Instance("J = D = 2, K = R = 1, tau = 1, at x = 0", ((1, 0), (1, 0), (0, 1), (1, 0), (0, 0))),
             Search("W_Q, W_K, W_O and two tokens, integers, at x = 0", st.tuples(PAIR, PAIR, PAIR, PAIR, PAIR)),
@@ -253,7 +249,6 @@ def _concavity() -> Iterator[Claim]:
         ),
         advice="do not test that the energy falls: it falls for nearly anything. Test 4-any-step's inequality",
         holds_for=partial(_has_second_derivative, sign=-1),
-        turned=Turned("it is convex", partial(_has_second_derivative, sign=1)),
         arguments=(
             Symbols("three tokens: the second derivative along a line, in letters"),
             Properties(("descent/attention/any-step-size-with-diagonal-and-bias",)),
@@ -276,9 +271,6 @@ def _concavity() -> Iterator[Claim]:
         ),
         advice="assert `energy(x - eta * P @ g) <= energy(x) - eta * g @ P @ g`; it has no tolerance but roundoff",
         holds_for=partial(_descends, direction=1),
-        turned=Turned(
-            "a step up the gradient", partial(_descends, direction=-1), lambda c: not c.keys_move and min(c.P) >= 0
-        ),
         arguments=(
             Search("two tokens in the plane, x, a diagonal P and eta, integers", _steps(moves=False), examples=500),
             Lemma("the distance from the tangent, two tokens, in letters", _distance_from_the_tangent),
@@ -306,7 +298,6 @@ def _concavity() -> Iterator[Claim]:
         finding="It is minus a convex function, and strictly concave along every line on which two patterns differ.",
         advice="do not build on convexity: a step downhill heads away from the only stationary point there is",
         holds_for=partial(_is_on_the_side_of_the_chord, side=1),
-        turned=Turned("it is concave", partial(_is_on_the_side_of_the_chord, side=-1)),
         arguments=(
             Instance("patterns 1 and -1, tau = 1, between x = -1 and x = 1", ((1, -1), (-1, 1))),
             Search("two patterns and two points in one dimension, integers", st.tuples(PAIR, PAIR)),
@@ -324,7 +315,6 @@ def _concavity() -> Iterator[Claim]:
         ),
         advice="write `-tau * logsumexp(scores / tau)`",
         holds_for=partial(_has_the_stated_gradient, prefactor="printed"),
-        turned=Turned("with the prefactor -tau", partial(_has_the_stated_gradient, prefactor="right")),
         arguments=(
             Instance("patterns 1 and 0, tau = 2, at x = 0", ((1, 0), 2)),
             Search("two patterns and tau, integers, at x = 0", st.tuples(PAIR, GAIN)),
@@ -352,7 +342,6 @@ def _concavity() -> Iterator[Claim]:
         ),
         advice="without a norm read the recursion as T steps downhill, not as a solver: nothing is there to reach",
         holds_for=partial(_is_bounded_below, confined=False),
-        turned=Turned("with |x|^2 / 2 added", partial(_is_bounded_below, confined=True)),
         arguments=(
             Search(
                 "two tokens in one dimension, integers, with the norm", PAIR.map(partial(_Landscape, normed=True))

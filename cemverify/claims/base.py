@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -68,19 +68,6 @@ def ours(on: str = "") -> Attribution:
 
 
 @dataclass(frozen=True)
-class Turned:
-    """A statement turned round: negated, its formula perturbed or put right, or asked of other cases.
-
-    Attributes:
-        words: what it reads now. holds_for: whether that is true of a case. within: its condition.
-    """
-
-    words: str
-    holds_for: Predicate = field(repr=False)
-    within: Condition | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
 class Claim:
     """One statement, where it is made, and what speaks for and against it.
 
@@ -91,8 +78,7 @@ class Claim:
         said: where. statement: in our own words. formula: the same as a formula.
         condition: under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it.
         finding: what is true, and why. advice: what follows for an implementation.
-        holds_for: the statement as a predicate of a case. turned: the statement turned round.
-        arguments: what is put to it.
+        holds_for: the statement as a predicate of a case. arguments: what is put to it.
         study: the command that measures a claim about training.
     """
 
@@ -104,27 +90,10 @@ class Claim:
     finding: str
     advice: str
     holds_for: Predicate | None = field(default=None, repr=False)
-    turned: Turned | None = field(default=None, repr=False)
     arguments: Sequence[Argument] = ()
     condition: str = ""
     within: Condition | None = field(default=None, repr=False)
     study: str = ""
-
-    def turned_round(self) -> Claim:
-        """The claim of the statement turned round, with every argument that puts cases to the statement.
-
-        Raises:
-            ValueError: the claim has no statement to turn.
-        """
-        if self.turned is None:
-            raise ValueError(f"{self.id} has no statement to turn round")
-        asked = [a for a in self.arguments if a.asks_the_statement]
-        return replace(self, holds_for=self.turned.holds_for, within=self.turned.within, arguments=asked)
-
-    def without_condition(self) -> Claim:
-        """The claim with its condition dropped."""
-        asked = [a for a in self.arguments if a.asks_the_statement]
-        return replace(self, within=None, arguments=asked)
 
 
 @dataclass(frozen=True)

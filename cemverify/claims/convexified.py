@@ -15,7 +15,7 @@ import sympy
 from hypothesis import strategies as st
 
 from cemverify.claims.arguments import Instance, Lemma, Sample, Search, Symbols, Working, working
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import (
     DIGITS,
     IDENTITY,
@@ -53,7 +53,6 @@ def claims() -> Iterator[Claim]:
         ),
         advice="moving the signs buys descent at every step size (10-any-step-size), not a minimum",
         holds_for=partial(_bends, side=1),
-        turned=Turned("it is concave", partial(_bends, side=-1)),
         arguments=(
             Instance("D = 1, V = W h = 1, phi(z) = z^2/2, between -1 and 1", (1, 1, -1, 1)),
             Search("V, W h and two points, integers, phi(z) = z^2/2", st.tuples(_SMALL, _SMALL, _SMALL, _SMALL)),
@@ -68,7 +67,6 @@ def claims() -> Iterator[Claim]:
         finding="The chain rule brings out sign(W h) once more, and |W h| sign(W h) = W h.",
         advice="`V.T @ (g * sigma(g.sign() * (V @ x)))`",
         holds_for=partial(_is_the_printed_gradient, gate="signed"),
-        turned=Turned("with |W h| in front", partial(_is_the_printed_gradient, gate="absolute")),
         arguments=(Symbols("an arbitrary sigma and every pattern of signs, D = M = 2"),),
     )
     yield Claim(
@@ -90,7 +88,6 @@ def claims() -> Iterator[Claim]:
         ),
         advice="use ReLU, softplus or the identity if every step must descend; SiLU and GELU give no such promise",
         holds_for=partial(_falls, flipped=True),
-        turned=Turned("without the signs moved", partial(_falls, flipped=False)),
         arguments=(
             Sample("identity and ReLU, random integers, D = M = 2, four P, eta from 1/100 to 1000, exact", _cases),
             Lemma("its Hessian for an arbitrary sigma, in letters", _flipped_hessian),
@@ -124,7 +121,6 @@ def claims() -> Iterator[Claim]:
         ),
         advice="`x = argmin(xi(y) + c/2 |y|^2 - c x . y)` is a CCCP step for any activation with bounded slope",
         holds_for=partial(_needs_convexity, statement="only"),
-        turned=Turned("it applies whenever c exceeds the curvature", partial(_needs_convexity, statement="always")),
         arguments=(
             Instance("identity, D = M = 2, V = I, W h = (1, -1), c = 2", (1, -1, 2)),
             Search("W h and c integers, V = I, x = (1, 3)", st.tuples(_SMALL, _SMALL, st.integers(1, 4))),

@@ -28,7 +28,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, Turned, arxiv, ours
+from cemverify.claims.base import Claim, arxiv, ours
 from cemverify.claims.exact import (
     DIGITS,
     GAIN,
@@ -85,7 +85,6 @@ def _tying() -> Iterator[Claim]:
         ),
         advice="`x + V.T @ ((W @ h) * silu(V @ x))`",
         holds_for=partial(_is_the_chain_rule, activated="V x"),
-        turned=Turned("the activation acts on W h", partial(_is_the_chain_rule, activated="W h")),
         arguments=(
             Symbols("an arbitrary sigma, D = M = 2, every weight a letter"),
             Properties(
@@ -112,7 +111,6 @@ def _tying() -> Iterator[Claim]:
         ),
         advice="load W^u as `gate_proj`, W^g as `up_proj`, and tie `down_proj = gate_proj.T`",
         holds_for=partial(_llama_takes_the_step, loaded="by name"),
-        turned=Turned("W^u loaded as the gate projection", partial(_llama_takes_the_step, loaded="swapped")),
         arguments=(
             Instance("D = M = 1, V = 1, W = -1, h = x = 1, ReLU", ("relu", 1, -1, 1)),
             Search(
@@ -135,7 +133,6 @@ def _tying() -> Iterator[Claim]:
         ),
         advice="tie the projection that the activation acts on",
         holds_for=partial(_tie_is_conservative, down="up"),
-        turned=Turned("tied to the activated projection", partial(_tie_is_conservative, down="gate")),
         arguments=(
             Instance("D = 2, M = 1, ReLU, U = (1, 0), G = (0, 1)", ((1, 0), (0, 1), (1, 0), (0, 1))),
             Search("U, G, h and x integers, D = 2, M = 1, ReLU", st.tuples(_PAIR, _PAIR, _PAIR, _PAIR)),
@@ -229,7 +226,6 @@ def _safe_steps() -> Iterator[Claim]:
         ),
         advice="`eta = min(1, 2 / (L * P_max))` if a step must never climb; `Elementwise.curvature` gives L",
         holds_for=partial(_step_lowers, sign=1),
-        turned=Turned("a step up the gradient", partial(_step_lowers, sign=-1), lambda case: case.factor < 1),
         arguments=(
             Search("W h, x and P integers, identity and SiLU, tenths of the bound", _one_dimensional(_TENTHS)),
             Lemma("the Hessian for an arbitrary sigma, D = M = 2, in letters", _hessian),
@@ -263,7 +259,6 @@ def _safe_steps() -> Iterator[Claim]:
         ),
         advice="a step beyond the safe one is not wrong; it is only not guaranteed",
         holds_for=partial(_bound_decides, side="above"),
-        turned=Turned("below the safe step it never rises", partial(_bound_decides, side="below")),
         arguments=(
             Instance("identity, D = 1, V = W h = x = 1, eta = 3", (1, 1, 3)),
             Search("W h, x and eta integers, identity, D = 1, V = 1", st.tuples(_SMALL, _SMALL, st.integers(1, 5))),
@@ -281,7 +276,6 @@ def _safe_steps() -> Iterator[Claim]:
         ),
         advice="do not assert descent of an MLP at eta = 1; assert it at the safe step, or log how often it fails",
         holds_for=partial(_unit_step_lowers, size="one"),
-        turned=Turned("a step of half the safe one", partial(_unit_step_lowers, size="safe")),
         arguments=(
             Instance("identity, D = 1, W = -3, V = x = h = 1: x goes from 1 to -2", ("identity", 1, -3, 1)),
             Instance("SiLU, D = 1, W = -4, V = x = h = 1", ("silu", 1, -4, 1)),
@@ -312,11 +306,6 @@ def _safe_steps() -> Iterator[Claim]:
         ),
         advice="at the start eta = 1 is safe; watch it as the weights grow",
         holds_for=partial(_unit_step_is_safe, std=0.02),
-        turned=Turned(
-            "a standard deviation of 0.2",
-            partial(_unit_step_is_safe, std=0.2),
-            lambda case: case[1] == "one-sided" or case[0] <= 256,
-        ),
         arguments=(
             *(Figures(f"D = {D}, one-sided constant", (D, "one-sided")) for D in (672, 768, 864)),
             *(Figures(f"D = {D}, crude constant", (D, "crude")) for D in (64, 128, 256)),
@@ -337,7 +326,6 @@ def _safe_steps() -> Iterator[Claim]:
         ),
         advice="with ReLU squared put RMSNorm inside, or clip the step",
         holds_for=partial(_some_step_is_safe, power=2),
-        turned=Turned("for ReLU", partial(_some_step_is_safe, power=1)),
         arguments=(Symbols("D = 1, M = 2, V = (1, -1), W h = (-1, -1), x = 3 / eta for every eta"),),
     )
     yield Claim(
@@ -359,7 +347,6 @@ def _safe_steps() -> Iterator[Claim]:
         ),
         advice="`eigvalsh(V.T @ diag(where(g < 0, c_max, -c_min) * g.abs()) @ V)[-1]` bounds the curvature",
         holds_for=partial(_is_one_sided, swapped=False),
-        turned=Turned("with the roles of the signs exchanged", partial(_is_one_sided, swapped=True)),
         arguments=(
             Sample("D = M = 2, slopes of -0.1, 0 and 1.1, gates and weights among three each, exact", _curvatures),
             Lemma("an example in numbers: strictly smaller constants", _smaller_constants),

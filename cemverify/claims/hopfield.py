@@ -12,7 +12,7 @@ import sympy
 from hypothesis import strategies as st
 
 from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, working
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import DIGITS, PAIR, Vector, energy, shown, simplified, weights
 
 
@@ -32,9 +32,6 @@ def claims() -> Iterator[Claim]:
         ),
         advice="`x = softmax(h @ x / tau) @ h` needs no residual: the quadratic part has taken x away",
         holds_for=partial(_cccp_is_a_gradient_step, size=1),
-        turned=Turned(
-            "a gradient step of size one half", partial(_cccp_is_a_gradient_step, size=sympy.Rational(1, 2))
-        ),
         arguments=(Symbols("two patterns, D = 2, in letters"),),
     )
     yield Claim(
@@ -52,7 +49,6 @@ def claims() -> Iterator[Claim]:
         ),
         advice="keep eta below 2; eta = 1 gives the largest guaranteed decrease",
         holds_for=partial(_step_lowers, sign=1),
-        turned=Turned("a step up the gradient", partial(_step_lowers, sign=-1), lambda case: 0 < case[2] < 2),
         arguments=(
             Search("two patterns and x, integers in one dimension, eta in quarters", _cases(1, 7)),
             Lemma("the tangent of the concave part plus the quadratic part, in letters", _hopfield_decrease),
@@ -72,7 +68,6 @@ def claims() -> Iterator[Claim]:
         ),
         advice="add `0.5 * x.square().sum()` to the energy that CCCP is said to minimise",
         holds_for=partial(_attention_lowers, quadratic=False),
-        turned=Turned("with |x|^2 / 2", partial(_attention_lowers, quadratic=True)),
         arguments=(
             Instance("one pattern, 1, tau = 1, x = 2", ((1, 1), 2)),
             Search("two patterns and x, integers in one dimension, tau = 1", st.tuples(PAIR, st.integers(-4, 4))),

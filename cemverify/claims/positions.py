@@ -25,7 +25,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import DIGITS
 
 
@@ -49,7 +49,6 @@ def _bias_claims() -> Iterator[Claim]:
         ),
         advice="`bias = -slopes[:, None, None] * (i - j).abs()`",
         holds_for=partial(_penalises, sign=1),
-        turned=Turned("with a minus", partial(_penalises, sign=-1)),
         arguments=(
             Instance("zero content, slope 1/2, the last of three tokens", (3, Fraction(1, 2))),
             Instance("the last of 2048", (2048, Fraction(1, 2))),
@@ -72,7 +71,6 @@ def _bias_claims() -> Iterator[Claim]:
         ),
         advice="choose between them by quality, not by cost",
         holds_for=partial(_bias_costs, at_most=Fraction(1, 50)),
-        turned=Turned("one in ten thousand", partial(_bias_costs, at_most=Fraction(1, 10_000))),
         arguments=(Figures("the model sizes of Table 1, a full context", tuple(SIZES)),),
     )
     yield Claim(
@@ -90,7 +88,6 @@ def _bias_claims() -> Iterator[Claim]:
         ),
         advice="state which slopes you use at K = 12; `cemverify.cem.positions.alibi_slopes` are Press's",
         holds_for=partial(_slopes_agree, base=1),
-        turned=Turned("the slopes 2^(-2k)", partial(_slopes_agree, base=2), lambda K: K == 8),
         arguments=(
             Figures("K = 8, exponents", 8),
             Instance("K = 12, as in Table 1", 12),
@@ -113,7 +110,6 @@ def _bias_claims() -> Iterator[Claim]:
         ),
         advice="learn one number per head, b_self - b_cross",
         holds_for=partial(_shift_is_invisible, on="both"),
-        turned=Turned("shifting the own bias alone", partial(_shift_is_invisible, on="own")),
         arguments=(
             Symbols("two heads, two tokens, all quantities letters"),
             Properties(("gradient/attention/self-cross-bias",)),
@@ -133,7 +129,6 @@ def _bias_claims() -> Iterator[Claim]:
         ),
         advice="add the bias to the scores and nowhere else",
         holds_for=partial(_biased_gradient, bias="constant"),
-        turned=Turned("a bias that depends on x", partial(_biased_gradient, bias="moving")),
         arguments=(
             Symbols("two tokens, D = 1, everything a letter"),
             Properties(
@@ -164,7 +159,6 @@ def _rotary_claims() -> Iterator[Claim]:
         ),
         advice="`k = rotate(W_K @ h); out = W_Q.T @ rotate_back(sdpa(rotate(W_Q @ x), k, k))`",
         holds_for=partial(_rotary_gradient, back=True),
-        turned=Turned("the output not rotated back", partial(_rotary_gradient, back=False)),
         arguments=(
             Symbols("R = D = 2, two tokens, weights and angle letters"),
             Properties(
@@ -189,7 +183,6 @@ def _rotary_claims() -> Iterator[Claim]:
         ),
         advice="RoPE is open to CEM attention: cache the rotated keys, and turn the output back",
         holds_for=partial(_needs_more, kept="as written"),
-        turned=Turned("it needs no more", partial(_needs_more, kept="no more")),
         arguments=(
             Instance("the reference, two heads in two dimensions each, two tokens", (2, 2, 1)),
             Search("heads, tokens and half the head dimension", st.tuples(*[st.integers(1, 4)] * 3), examples=60),
@@ -208,7 +201,6 @@ def _rotary_claims() -> Iterator[Claim]:
         ),
         advice="do not reuse a standard RoPE attention kernel with v = k unrotated",
         holds_for=partial(_values_are_conservative, rotated=False),
-        turned=Turned("with rotated-back keys as values", partial(_values_are_conservative, rotated=True)),
         arguments=(
             Instance("the second of two tokens in the plane, W_Q = W_K = I, x = 0", (1, 0, 0, 0)),
             Search(
@@ -227,7 +219,6 @@ def _rotary_claims() -> Iterator[Claim]:
         finding="beta_ij depends on i and j but not on x, so eps is minus a log-sum-exp of functions linear in x.",
         advice="every step size descends with RoPE, as without",
         holds_for=partial(_rotary_concave, sign=-1),
-        turned=Turned("it is convex", partial(_rotary_concave, sign=1)),
         arguments=(Symbols("three tokens in the plane, the angle a letter, query at the third"),),
     )
 

@@ -29,7 +29,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import DIGITS, Matrix, inner, shown
 
 _SMALL = st.integers(-3, 3)
@@ -79,7 +79,6 @@ def _per_head() -> Iterator[Claim]:
         ),
         advice="`P @ sum_k g_k` with one P; with per-head P log how often `g @ step < 0`",
         holds_for=partial(_is_descent, sign=1),
-        turned=Turned("it ascends", partial(_is_descent, sign=-1), lambda case: case.P[0] == case.P[1]),
         arguments=(
             Search("two heads in the plane, integers, equal P", _two_heads(equal=True)),
             Properties(("descent/attention/any-step-size-low-rank",)),
@@ -103,7 +102,6 @@ def _per_head() -> Iterator[Claim]:
         ),
         advice="normalising the heads' preconditioners does not save per-head P",
         holds_for=partial(_is_descent, sign=1),
-        turned=Turned("they have one P", lambda case: _is_descent(case._replace(P=(case.P[0], case.P[0])), sign=1)),
         arguments=(
             Instance("P_1 = diag(1, 3), P_2 = diag(3, 1)", _TwoHeads(((2, -1), (-1, 2)), ((1, 0, 3), (3, 0, 1)))),
             Search(
@@ -131,7 +129,6 @@ def _per_head() -> Iterator[Claim]:
         ),
         advice="there is no condition on per-head P short of equality that a layer could enforce",
         holds_for=partial(_ascends_somewhere, blend=1),
-        turned=Turned("P_2 replaced by P_1", partial(_ascends_somewhere, blend=0)),
         arguments=(
             Sample("unequal pairs of small integer matrices, exact", _unequal_pairs),
             Lemma("the Schur complement for D = 1 and D = 2, in letters", _schur_complement),
@@ -154,7 +151,6 @@ def _per_head() -> Iterator[Claim]:
         ),
         advice="call the step of per-head P an update; it descends no energy in any metric",
         holds_for=partial(_has_a_metric, shared=False),
-        turned=Turned("P_1 for both heads", partial(_has_a_metric, shared=True)),
         arguments=(
             Instance("P_1 = I, P_2 = ((2, 1), (1, 2)), at x = (0, 0) and (ln 2, 0)", ((1, 0, 1), (2, 1, 2))),
             Search(
@@ -181,7 +177,6 @@ def _per_head() -> Iterator[Claim]:
         ),
         advice="merge for inference where time counts and not memory; train unmerged, so that the tie stays",
         holds_for=partial(_merges, order="P W"),
-        turned=Turned("multiplied from the other side", partial(_merges, order="W P")),
         arguments=(
             Symbols("K = D = 2, R = 1, in letters, and the operations and matrices at the sizes of Table 1"),
             Properties(("gradient/attention/preconditioner-low-rank-per-head",)),
@@ -346,7 +341,6 @@ def _definiteness() -> Iterator[Claim]:
         ),
         advice="`S.sqrt() * (I + c * (U @ V.T + V @ U.T)) * S.sqrt()` with `c = min(1, rho / (2 |U|_F |V|_F))`",
         holds_for=partial(_softplus_is_enough, form="printed"),
-        turned=Turned("with c in front of the cross term", partial(_softplus_is_enough, form="safe")),
         arguments=(
             Instance("D = R = 1, d = 0, U = 1, V = -1", (0, 1, -1)),
             Search("d, U and V integers in one dimension", st.tuples(_SMALL, _SMALL, _SMALL)),
@@ -368,7 +362,6 @@ def _definiteness() -> Iterator[Claim]:
         ),
         advice="`eigvals(J @ B.T @ (B / S[:, None])).real.min() > -1`: exact, and O(D R^2)",
         holds_for=partial(_small_test_decides, least=-1),
-        turned=Turned("exceeds -2", partial(_small_test_decides, least=-2)),
         arguments=(
             Sample("R = 1, D = 2: integers against the minors of P, exact", _rank_one_cases),
             Lemma("R = 2, D = 3: random integers, exact characteristic polynomials", _rank_two_test),
@@ -386,7 +379,6 @@ def _definiteness() -> Iterator[Claim]:
         ),
         advice="log `softplus(d).min() / (2 * norm(U, 2) * norm(V, 2))`; above 1 all is well",
         holds_for=partial(_bound_suffices, constant=2),
-        turned=Turned("with 1 in place of 2", partial(_bound_suffices, constant=1)),
         arguments=(
             Sample("R = 1, D = 2: a grid of integers, exact", _bound_cases),
             Lemma("R = 2, D = 3: random integers, eigenvalues in 30 digits", _product_bound_at_rank_two),
@@ -405,7 +397,6 @@ def _definiteness() -> Iterator[Claim]:
         ),
         advice="start V at U and not at 0 if large factors are wanted",
         holds_for=partial(_closeness_suffices, sign=-1),
-        turned=Turned("U + V in place of U - V", partial(_closeness_suffices, sign=1)),
         arguments=(
             Sample("R = 1, S = s I: a grid of integers, exact", _equal_diagonals),
             Lemma("the identity in letters, D = R = 2", _difference_identity),
@@ -423,7 +414,6 @@ def _definiteness() -> Iterator[Claim]:
         ),
         advice="`d = torch.full((D,), 0.541325)` if the first step is to be the plain one",
         holds_for=_starts_at_the_identity,
-        turned=Turned("d = ln(e - 1)", lambda _: _starts_at_the_identity(math.log(math.e - 1))),
         arguments=(Figures("d = 1, V = 0", 1.0),),
     )
     yield Claim(
@@ -444,7 +434,6 @@ def _definiteness() -> Iterator[Claim]:
         ),
         advice="log the smallest eigenvalue of P (6-exact-test), or use 6-safe-form",
         holds_for=partial(_survives_the_warm_up, rate=0.002),
-        turned=Turned("at a hundredth of the rate", partial(_survives_the_warm_up, rate=0.00002)),
         arguments=(
             *(Figures(f"{name}: D = {SIZES[name].dim}, adversarial signs", name) for name in ("86M", "162M")),
         ),
@@ -660,7 +649,6 @@ def _safe_forms() -> Iterator[Claim]:
         ),
         advice='preconditioner "low-rank" here; the printed one is "low-rank-printed"',
         holds_for=partial(_safe_form_is_bounded, scaled=True),
-        turned=Turned("without the c", partial(_safe_form_is_bounded, scaled=False)),
         arguments=(
             Sample("random integers, D = 3 and R = 2, eigenvalues in 30 digits", lambda: _random_cases(40, 2)),
             Instance("V = -U attains the bound", (sympy.eye(3), *(sympy.Matrix([s, 2 * s, -s]) for s in (1, -1)))),
@@ -689,7 +677,6 @@ def _safe_forms() -> Iterator[Claim]:
         ),
         advice="start both factors away from zero if you use it",
         holds_for=partial(_squares_do_not_move, form="squares"),
-        turned=Turned("of the printed form", partial(_squares_do_not_move, form="printed")),
         arguments=(Symbols("D = 2, R = 1, in letters"),),
     )
     yield Claim(
@@ -707,7 +694,6 @@ def _safe_forms() -> Iterator[Claim]:
         ),
         advice="keep |V^T U| below one, or add a small multiple of the identity",
         holds_for=partial(_product_is_definite, transposed=True),
-        turned=Turned("(I + U V^T) S (I + U V^T)", partial(_product_is_definite, transposed=False)),
         arguments=(
             Search("u, v and S integers in the plane, R = 1", _PRODUCTS),
             Lemma("square and determinant in letters, D = 2, R = 1", _product_is_a_square),
@@ -824,7 +810,6 @@ def _training() -> Iterator[Claim]:
         ),
         advice="give p a learning rate of its own, lr / sqrt(D), if d is to move as the other weights do",
         holds_for=partial(_adam_moves_the_diagonal, scale="sqrt(D)"),
-        turned=Turned("by the learning rate alone", partial(_adam_moves_the_diagonal, scale="1")),
         arguments=(
             *(Figures(f"torch's AdamW with the settings of Table 2, lr = {lr:g}", lr) for lr in (0.002, 0.002 / 329)),
             Lemma("the first step, in letters", _first_step_of_adam),
@@ -839,7 +824,6 @@ def _training() -> Iterator[Claim]:
         finding="It pulls it towards ln 2 times the identity: p goes to zero, and with it d, and softplus(0) = ln 2.",
         advice="take p out of the weight decay, or decay towards ln(e - 1) / sqrt(D)",
         holds_for=partial(_decays_to_one, limit=0),
-        turned=Turned("decay towards ln(e - 1)", partial(_decays_to_one, limit=sympy.log(sympy.E - 1))),
         arguments=(Symbols("the limit, in letters"),),
     )
 

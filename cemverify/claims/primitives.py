@@ -23,10 +23,9 @@ from cemverify.claims.arguments import (
     Search,
     Symbols,
     Working,
-    negated,
     working,
 )
-from cemverify.claims.base import Claim, Turned, ours
+from cemverify.claims.base import Claim, ours
 from cemverify.claims.exact import DIGITS, Number, silu, silu_textbook
 
 _MONOTONE = ("identity", "relu", "relu2", "tanh", "sigmoid", "softplus")
@@ -54,7 +53,6 @@ def _primitives() -> Iterator[Claim]:
         ),
         advice="only the energy needs phi; the layer needs SiLU alone",
         holds_for=partial(_are_primitives, off=0),
-        turned=Turned("with x / 100 added", partial(_are_primitives, off=sympy.Rational(1, 100))),
         arguments=(
             Symbols("differentiated symbolically", ("silu",)),
             Lemma("against quadrature of SiLU in 30 digits", _silu_primitive_by_quadrature),
@@ -73,7 +71,6 @@ def _primitives() -> Iterator[Claim]:
         finding="Differentiate, and insert zero. For GELU use pdf'(x) = -x pdf(x) and Phi' = pdf.",
         advice="`cemverify.cem.activations.ACTIVATIONS[name].primitive`",
         holds_for=partial(_are_primitives, off=0),
-        turned=Turned("with x / 100 added", partial(_are_primitives, off=sympy.Rational(1, 100))),
         arguments=(
             Symbols("each differentiated symbolically", (*_MONOTONE, "gelu")),
             Properties(("gradient/mlp/stated-energy-gelu",)),
@@ -91,7 +88,6 @@ def _primitives() -> Iterator[Claim]:
         ),
         advice="an energy of units far on the left is not zero: do not take |xi| for a measure of activity",
         holds_for=partial(_approach, factor=1),
-        turned=Turned("values a thousandth larger", partial(_approach, factor=1.001)),
         arguments=(Figures("by quadrature in 30 digits, and by the reference"),),
     )
     yield Claim(
@@ -110,7 +106,6 @@ def _primitives() -> Iterator[Claim]:
         ),
         advice="near zero sum the series of 3-reflection; `ACTIVATIONS['silu'].primitive` does",
         holds_for=partial(_is_accurate, by="textbook"),
-        turned=Turned("evaluated as the reference does", partial(_is_accurate, by="reference")),
         arguments=(
             Instance("x = 1e-8, each function correctly rounded", 8),
             Search("x = 10^-k, k from 0 to 30", st.integers(0, 30), examples=100),
@@ -132,7 +127,6 @@ def _primitives() -> Iterator[Claim]:
         ),
         advice="`where(x > 0, x**2 / 2 - p, p)` with `p = phi(-|x|)`",
         holds_for=_reflect,
-        turned=Turned("also tanh", lambda names: _reflect((*names, "tanh"))),
         arguments=(
             Symbols("the identity, for four activations", ("silu", "gelu", "softplus", "gelu-tanh")),
             Lemma("the reference's primitives in float64 against exact values", _reference_is_accurate),
@@ -281,7 +275,6 @@ def _slopes() -> Iterator[Claim]:
         ),
         advice="Llama's SiLU is outside the appendix's assumption: what follows from convexity is lost",
         holds_for=_rises,
-        turned=Turned("they are not convex", negated(_rises)),
         arguments=(
             Search("two integers, each activation that is monotone", _neighbours(_MONOTONE)),
             Lemma("the sign of each slope, decided symbolically", _monotone_slopes),
@@ -307,7 +300,6 @@ def _slopes() -> Iterator[Claim]:
         ),
         advice="`ACTIVATIONS[name].slope_bound`",
         holds_for=partial(_have_largest_slopes, factor=1),
-        turned=Turned("slopes a thousandth larger", partial(_have_largest_slopes, factor=1.001)),
         arguments=(Figures("the second derivatives factor as stated, and what the slopes are there"),),
     )
 

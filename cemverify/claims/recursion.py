@@ -20,7 +20,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
     DIGITS,
@@ -55,7 +55,6 @@ def _recursion() -> Iterator[Claim]:
         finding="The memory does not move, so that neither the energy nor the map depends on t.",
         advice="`for _ in range(T): x = x + eta * P @ F(x, memory)`",
         holds_for=partial(_steps_compose, memory="fixed"),
-        turned=Turned("the memory moves along", partial(_steps_compose, memory="moving")),
         arguments=(
             Search("two tokens, x and eta, integers and halves, one dimension", st.tuples(PAIR, ENTRY, _ETA)),
             Properties(
@@ -82,7 +81,6 @@ def _recursion() -> Iterator[Claim]:
         ),
         advice="compute the keys before the loop, and cache them for decoding",
         holds_for=partial(_keys_are_fixed, source="memory"),
-        turned=Turned("keys computed from the state", partial(_keys_are_fixed, source="state")),
         arguments=(
             Search("W_Q, W_K, h and eta in one dimension", st.tuples(ENTRY, ENTRY, ENTRY, _ETA)),
             Properties(("recursion/attention/steps-compose", "structure/decode/cached-equals-uncached-plain")),
@@ -102,7 +100,6 @@ def _recursion() -> Iterator[Claim]:
         ),
         advice="compare recursion with reuse at equal operations; neither stands for the other",
         holds_for=partial(_differs_from_reuse, tokens="own"),
-        turned=Turned("reuse that keeps the first memory", partial(_differs_from_reuse, tokens="kept")),
         arguments=(
             Search(
                 "A, h and eta not zero, one dimension, one token",
@@ -176,7 +173,6 @@ def _not_established() -> Iterator[Claim]:
         ),
         advice="write the outputs to a new tensor; all tokens read the same input",
         holds_for=partial(_is_parallel, read="literally"),
-        turned=Turned("outputs written elsewhere", partial(_is_parallel, read="as meant")),
         arguments=(
             Instance("J = D = 2, K = R = 1, T = 1, eta = 2", ((1, 1), (1, 0), (1, 1), (1, -1), 2)),
             Search(
@@ -208,9 +204,6 @@ def _not_established() -> Iterator[Claim]:
         ),
         advice="think of P as learned scaling; it is no second-order method for attention",
         holds_for=partial(_newton_lowers, sign=1),
-        turned=Turned(
-            "the step the other way", partial(_newton_lowers, sign=-1), lambda c: c[0] == "mlp" and c[1][0] < 0
-        ),
         arguments=(
             Search(
                 "an MLP with a negative gate, identity, V = 1",
@@ -257,11 +250,6 @@ def _not_established() -> Iterator[Claim]:
         ),
         advice="log the energy after each step; it must not rise for attention",
         holds_for=partial(_more_steps_lower, sign=1),
-        turned=Turned(
-            "steps up the gradient",
-            partial(_more_steps_lower, sign=-1),
-            lambda case: case[0] == "attention" or case[3] * max(0, -case[1][0]) <= 2,
-        ),
         arguments=(
             Search(
                 "attention with two tokens and an MLP with one unit, one dimension, four steps",
@@ -288,7 +276,6 @@ def _not_established() -> Iterator[Claim]:
         ),
         advice="do not stop on small steps, they never come; put RMSNorm inside",
         holds_for=partial(_steps_never_shorten, confined=False),
-        turned=Turned("with |x|^2 / 2 in the energy", partial(_steps_never_shorten, confined=True)),
         arguments=(
             Search("two tokens and x, integers, one dimension: four steps", st.tuples(PAIR, ENTRY)),
             Instance("beta = 1 and -1, eta = 1, started next to the fixed point 0", ((1, -1), Fraction(1, 100))),
@@ -308,7 +295,6 @@ def _not_established() -> Iterator[Claim]:
         ),
         advice="do not call a block, or a model, energy-minimising",
         holds_for=partial(_sum_falls, of="both"),
-        turned=Turned("each one's own energy falls", partial(_sum_falls, of="each")),
         arguments=(
             Instance("D = 1, beta = 1, gate -1, identity activation, memory fixed", (1, -1, 1)),
             Search(

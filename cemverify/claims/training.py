@@ -41,7 +41,6 @@ class Measured:
     readings: Readings
     expectation: Expectation
     of_the_papers_case: bool = True
-    asks_the_statement = True
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (the file of readings is asked)
         e = self.expectation
@@ -58,7 +57,6 @@ class Usually:
 
     readings: Readings
     expectations: Sequence[Expectation]
-    asks_the_statement = True
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (the file of readings is asked)
         sides: list[Side] = []
@@ -84,7 +82,6 @@ class HigherRate:
     readings: Readings
     model: str
     baseline: str
-    asks_the_statement = True
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (the file of readings is asked)
         best = {b.model: b for b in self.readings.best_rates}

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cemverify.cem.energies import Interaction
 from cemverify.cem.positions import Alibi, Rotary, SelfCross, alibi_slopes, printed_alibi
 from suites.cem.helpers import ROUNDING, U, randn, relative_error, vector
 
@@ -41,20 +40,6 @@ def test_alibi_penalises_distance_in_proportion_to_the_slope() -> None:
     bias = Alibi(vector(0.5, 0.25))(positions, positions)
     assert bias[0].tolist() == [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
     assert torch.equal(bias[1], bias[0] / 2)
-
-
-@pytest.mark.parametrize(("alibi", "own", "first"), [("press", 0.393, 0.0), ("printed", 0.0, 0.393)])
-def test_alibi_favours_the_token_itself_and_the_printed_sign_the_most_distant_one(
-    alibi: str, own: float, first: float
-) -> None:
-    # without content, slope 1/2 and 2048 tokens: a geometric series, 1 - exp(-1/2) at its top
-    bias = printed_alibi(1, vector(0.0)) if alibi == "printed" else Alibi(vector(0.5))
-    weightless = torch.zeros(1, 1, 1, dtype=torch.float64)
-    energy = Interaction(weightless, weightless, 1.0, bias=bias)
-    h = torch.zeros(1, 2048, 1, dtype=torch.float64)
-    weights = energy.attention_weights(h[:, -1:], energy.remember(h))[0, 0, 0]
-    assert weights[-1].item() == pytest.approx(own, abs=5e-4)
-    assert weights[0].item() == pytest.approx(first, abs=5e-4)
 
 
 def test_the_self_and_cross_biases_stand_on_and_off_the_diagonal() -> None:

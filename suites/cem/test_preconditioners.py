@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.descent import Descent
@@ -50,10 +49,6 @@ def per_head(name: str) -> Preconditioner:
 KINDS: tuple[PreconditionerKind, ...] = ("identity", "diagonal", "low-rank", "low-rank-printed")
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_kind_per_head = pytest.mark.parametrize("kind", KINDS[1:])
-
-
-def softplus_inverse(value: float) -> float:
-    return math.log(math.expm1(value))
 
 
 # --- the matrix and its application -------------------------------------------------------------------
@@ -110,20 +105,6 @@ def test_the_extreme_eigenvalues_are_those_of_the_matrix(kind: PreconditionerKin
 # --- definiteness -------------------------------------------------------------------------------------
 
 
-def test_the_printed_form_can_be_indefinite() -> None:
-    P = LowRankPrinted(vector(0.0), vector(1.0)[:, None], vector(-1.0)[:, None])
-    assert P.smallest_eigenvalue().item() == pytest.approx(math.log(2) - 2, rel=4 * U)
-    assert P.smallest_eigenvalue().item() == pytest.approx(-1.3069, abs=5e-5)
-
-
-def test_an_indefinite_preconditioner_ascends() -> None:
-    P = LowRankPrinted(vector(0.0), vector(1.0)[:, None], vector(-1.0)[:, None])
-    energy, x = scalar_interaction([[1.0]], [[1.0]]), token(1.0)
-    path = Descent(preconditioner=P).trajectory(energy, x, energy.remember(x))
-    assert path.states.flatten().tolist() == pytest.approx([1.0, -0.3069], abs=5e-5)
-    assert path.energies.flatten().tolist() == pytest.approx([-1.0, 0.3069], abs=5e-5)
-
-
 def test_the_positive_definite_form_of_the_same_parameters_is_positive() -> None:
     P = LowRank(vector(0.0), vector(1.0)[:, None], vector(-1.0)[:, None])
     # R = D = 1: the bound is attained, (1 - rho) softplus(0)
@@ -156,27 +137,6 @@ def test_the_positive_definite_form_never_falls_below_its_bound(
     S = F.softplus(P.d)
     # P is S less at most rho S: both are rounded relative to |S|, and so are the eigenvalues
     assert P.smallest_eigenvalue() >= (1 - rho) * S.min() - 8 * (dim + rank) * U * S.max()
-
-
-def test_without_shrinking_the_form_falls_below_its_bound() -> None:
-    d, left = vector(0.0, 0.0), randn(2, 1, seed=0)
-    unshrunk = math.log(2) * (torch.eye(2) - 2 * left @ left.mT)
-    assert torch.linalg.eigvalsh(unshrunk)[0] < 0 < LowRank(d, left, -left).smallest_eigenvalue()
-
-
-def rank_one_is_positive(d: Tensor, u: Tensor, v: Tensor) -> bool:
-    """sqrt(a b) - c < 1 with a = u.S^-1 u, b = v.S^-1 v, c = u.S^-1 v: the exact test of the printed form."""
-    S = F.softplus(d)
-    a, b, c = ((left * right / S).sum() for left, right in ((u, u), (v, v), (u, v)))
-    return bool((a * b).sqrt() - c < 1)
-
-
-@given(seed=st.integers(0, 10_000), scale=st.floats(0.01, 2.0), dim=st.integers(1, 5))
-def test_the_exact_test_of_rank_one_decides_the_printed_form(seed: int, scale: float, dim: int) -> None:
-    d, u, v = randn(dim, seed=seed), randn(dim, seed=seed + 1, scale=scale), randn(dim, seed=seed + 2, scale=scale)
-    smallest = LowRankPrinted(d, u[:, None], v[:, None]).smallest_eigenvalue().item()
-    if abs(smallest) > 1e-12:
-        assert rank_one_is_positive(d, u, v) == (smallest > 0)
 
 
 # --- initial values -----------------------------------------------------------------------------------
@@ -215,24 +175,6 @@ def test_every_parameter_of_p_has_a_finite_gradient_at_the_start(kind: Precondit
 
 
 # --- one per head -------------------------------------------------------------------------------------
-
-
-def test_positive_definite_preconditioners_per_head_can_ascend() -> None:
-    energy, x = scalar_interaction([[2.0], [-1.0]], [[1.0], [1.0]]), token(1.0)
-    P = Diagonal(vector(softplus_inverse(1.0), softplus_inverse(3.0))[:, None])
-    assert (P.smallest_eigenvalue() > 0).all()
-    for eta, after in ((1.0, 0.0), (0.01, -0.99)):
-        path = Descent(step_size=eta, preconditioner=P).trajectory(energy, x, energy.remember(x))
-        assert path.energies.flatten().tolist() == pytest.approx([-1.0, after], abs=1e-14)
-
-
-def test_they_can_ascend_with_equal_traces_and_determinants_too() -> None:
-    energy, x = scalar_interaction([[2.0, -1.0], [-1.0, 2.0]], [[1.0, 0.0], [1.0, 0.0]]), token(1.0, 0.0)
-    one, three = softplus_inverse(1.0), softplus_inverse(3.0)
-    P = Diagonal(torch.stack((vector(one, three), vector(three, one))))
-    for eta, after in ((1.0, 1.0), (0.01, -0.98)):
-        path = Descent(step_size=eta, preconditioner=P).trajectory(energy, x, energy.remember(x))
-        assert path.energies.flatten().tolist() == pytest.approx([-1.0, after], abs=1e-14)
 
 
 def test_equal_preconditioners_per_head_are_the_shared_one() -> None:

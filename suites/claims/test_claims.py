@@ -35,19 +35,18 @@ from cemverify.claims.arguments import (
     Sample,
     Search,
     Statement,
-    Working,
-    negated,
     working,
 )
 from cemverify.claims.findings import TOP_TEN
 from cemverify.cli import main
 from cemverify.commands import claims as command
 from cemverify.conformance.properties import catalogue
+from suites.claims.turned import TURNED, asks_the_statement, turned_round, without_condition
 
 slow = pytest.mark.slow
 
 IDS = [claim.id for claim in mathematics()]
-DECIDABLE = [claim.id for claim in mathematics() if any(a.asks_the_statement for a in claim.arguments)]
+DECIDABLE = [claim.id for claim in mathematics() if any(map(asks_the_statement, claim.arguments))]
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 HELD = {ClaimVerdict.HOLDS, ClaimVerdict.CONDITIONAL}
 
@@ -88,12 +87,12 @@ def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pyte
     if any(f.side == "against" for f in within):  # then nothing speaks for all cases
         assert [f.summary for f in within if f.general and f.side == "for"] == []
 
-    turned = judge_claim(other(claim.turned_round()))
+    turned = judge_claim(other(turned_round(claim)))
     assert turned.verdict not in (ClaimVerdict.UNDECIDED, found.verdict)
     if not claim.condition:
         assert (turned.verdict in HELD) != (found.verdict in HELD)
     else:
-        assert judge_claim(other(claim.without_condition())).verdict == ClaimVerdict.REFUTED
+        assert judge_claim(other(without_condition(claim))).verdict == ClaimVerdict.REFUTED
 
 
 @pytest.mark.parametrize("id_", [claim.id for claim in ledger() if claim.id not in DECIDABLE])
@@ -128,7 +127,7 @@ def test_a_claim_is_complete(claim: object) -> None:
     if claim.said.known in ("sentence", "words", "formula") and claim.said.version:
         assert claim.said.quote
     if claim.id in DECIDABLE:
-        assert claim.turned is not None
+        assert claim.id in TURNED
     elif claim.kind != "training":  # then what stands with it only explains why
         assert all(isinstance(a, Lemma) for a in claim.arguments)
         assert judge_claim(claim).verdict == ClaimVerdict.UNTELLABLE
@@ -184,13 +183,6 @@ def test_too_few_cases_decide_nothing() -> None:
 def test_a_lemma_that_does_not_come_out_leaves_the_claim_undecided() -> None:
     broken = Lemma("1 = 2", lambda: working("1 = 2", comes_out=False))
     assert broken.gather(_below(1)).side == "neither"
-
-
-def test_negated_turns_each_case() -> None:
-    def is_even(n: int) -> Working:
-        return working(comes_out=n % 2 == 0)
-
-    assert [negated(is_even)(n).comes_out for n in (1, 2)] == [True, False]
 
 
 def test_an_unknown_claim_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
