@@ -46,11 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return enter(_chosen, arguments)
 
 
-def _chosen(given: list[str]) -> Run:
+def _chosen(arguments: list[str]) -> Run:
     from cemverify.console.parsing import again
 
-    options = (_harvest_parser() if given[:1] and given[0] in HARVEST else _parser()).parse_args(given)
-    options.made_by = again(["python", "-m", "benchmarks"], given)
+    options = (_harvest_parser() if arguments[:1] and arguments[0] in HARVEST else _parser()).parse_args(arguments)
+    options.made_by = again(["python", "-m", "benchmarks"], arguments)
 
     def run() -> int:
         try:
@@ -125,10 +125,10 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
     from cemverify.console.errors import UsageError
     from cemverify.results.provenance import Maker
 
-    known = [b.name for b in page.BENCHMARKS]
-    if unknown := [name for name in options.names if name not in known]:
-        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(known)}, or gpu")
-    names = options.names or known
+    allowed = [b.name for b in page.BENCHMARKS]
+    if unknown := [name for name in options.names if name not in allowed]:
+        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(allowed)}, or gpu")
+    names = options.names or allowed
     maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
     return page.run(names, options.seconds, maker, lambda line: print(line, file=sys.stderr, flush=True))
 

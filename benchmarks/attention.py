@@ -156,7 +156,7 @@ def _cells(row: Row) -> list[Any]:
     own = [f"{row.shape.tokens:,}", row.kind.name, row.path]
     budget = f"{row.budget.margin:.2f}"
     if not row.budget.holds:
-        return [*own, f"error budget missed: {row.budget.what}", f"{row.flop_ratio:.2f}", "", "", "", budget]
+        return [*own, f"error budget missed: {row.budget.name}", f"{row.flop_ratio:.2f}", "", "", "", budget]
     memory = [gigabytes(row.timing.peak), gigabytes(row.baseline.peak)]
     if row.timing.failure or row.baseline.failure:
         return [
@@ -167,8 +167,15 @@ def _cells(row: Row) -> list[Any]:
             *memory,
             budget,
         ]
-    found = ratio(row.timing, row.baseline)
-    return [*own, show_ratio(found), f"{row.flop_ratio:.2f}", f"{found.mean / row.flop_ratio:.2f}", *memory, budget]
+    speed_ratio = ratio(row.timing, row.baseline)
+    return [
+        *own,
+        show_ratio(speed_ratio),
+        f"{row.flop_ratio:.2f}",
+        f"{speed_ratio.mean / row.flop_ratio:.2f}",
+        *memory,
+        budget,
+    ]
 
 
 def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:

@@ -23,7 +23,7 @@ class Met:
     """
 
     margin: float
-    what: str
+    name: str
 
     @property
     def holds(self) -> bool:
@@ -43,7 +43,7 @@ def error_budget(layer: CEMLayer, states: Tensor, path: blocked.Path | None) -> 
     plain, fast = (_evaluate(deepcopy(layer), states, by) for by in ("formula", path))
     worst = Met(0.0, "nothing")
     for name, golden in exact.items():
-        error, usual = ((found[name].double() - golden).abs().max().item() for found in (fast, plain))
+        error, usual = ((tensors[name].double() - golden).abs().max().item() for tensors in (fast, plain))
         budget = 2 * usual + 2 * torch.finfo(dtype).eps * golden.abs().max().item()
         margin = error / budget if budget else float(error > 0)
         if not margin <= worst.margin:
@@ -57,6 +57,6 @@ def _evaluate(layer: CEMLayer, states: Tensor, path: blocked.Path | None) -> dic
         output: Tensor = layer(h)
     weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     output.backward(weights.to(output))  # type: ignore[no-untyped-call]
-    found = {"output": output.detach(), "gradient of h": h.grad}
-    found |= {f"gradient of {name}": parameter.grad for name, parameter in layer.named_parameters()}
-    return {name: value for name, value in found.items() if value is not None}
+    tensors = {"output": output.detach(), "gradient of h": h.grad}
+    tensors |= {f"gradient of {name}": parameter.grad for name, parameter in layer.named_parameters()}
+    return {name: value for name, value in tensors.items() if value is not None}

@@ -43,9 +43,9 @@ def _compiled(layers: Mapping[str, nn.Module], dim: int) -> Iterator[tuple[str, 
     for name, layer in layers.items():
         copy = deepcopy(layer)
         copy.compile()
-        found, expected = _gradient(copy, h), _gradient(layer, h)
+        actual, expected = _gradient(copy, h), _gradient(layer, h)
         tasks = {"as it is": _task(layer, h), "compiled": _task(copy, h)}
-        yield name, (tasks, _apart(found, expected))
+        yield name, (tasks, _apart(actual, expected))
 
 
 def _flexed(dim: int, heads: int) -> Compared:
@@ -61,8 +61,8 @@ def _flexed(dim: int, heads: int) -> Compared:
         return score - slopes[head] * (i - j)
 
     def flexed() -> Tensor:
-        found: Tensor = flex(q, k, k, score_mod=biased, block_mask=causal)
-        return found
+        attended: Tensor = flex(q, k, k, score_mod=biased, block_mask=causal)
+        return attended
 
     def masked() -> Tensor:
         return scaled_dot_product_attention(q, k, k, attn_mask=mask)
@@ -70,14 +70,14 @@ def _flexed(dim: int, heads: int) -> Compared:
     return {"as it is": masked, "compiled": flexed}, _apart(flexed(), masked())
 
 
-def _apart(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).abs().max() / expected.abs().max())
+def _apart(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).abs().max() / expected.abs().max())
 
 
 def _gradient(layer: nn.Module, h: Tensor) -> Tensor:
     state = h.clone().requires_grad_()
-    (found,) = torch.autograd.grad(layer(state).square().sum(), state)
-    return found
+    (gradient,) = torch.autograd.grad(layer(state).square().sum(), state)
+    return gradient
 
 
 def _task(layer: nn.Module, h: Tensor) -> Callable[[], object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -22,14 +22,14 @@ class Decoded:
 
     Attributes:
         model: its name. context: tokens in the cache. batch: sequences decoded together.
-        seconds: of each token step. cache: bytes that the cache holds for one token of one sequence.
+        seconds: of each token step. cache_bytes_per_token: what the cache holds for one token of one sequence.
     """
 
     model: str
     context: int
     batch: int
     seconds: Sequence[float]
-    cache: float
+    cache_bytes_per_token: float
     failure: str | None = None
 
     @property
@@ -51,7 +51,7 @@ def measure(
 ) -> list[Decoded]:
     """Fills each model's cache with a context, then takes single steps in turn."""
     built = {name: LanguageModel(c, torch.Generator().manual_seed(0)).to(device, dtype) for name, c in models.items()}
-    found = []
+    rows = []
     for context in contexts:
         generator = torch.Generator().manual_seed(0)
         tokens = torch.randint(256, (batch, context), generator=generator).to(device)
@@ -70,9 +70,9 @@ def measure(
                 break
         for name in built:
             size = sum(t.numel() * t.element_size() for t in _tensors(caches[name])) / (context + i + 1) / batch
-            found.append(Decoded(name, context, batch, taken[name], size))
+            rows.append(Decoded(name, context, batch, taken[name], size))
         del caches
-    return found
+    return rows
 
 
 def table(title: str, decoded: Sequence[Decoded]) -> Table:
@@ -86,23 +86,13 @@ def table(title: str, decoded: Sequence[Decoded]) -> Table:
             rows.append([*own, d.failure, "", ""])
             continue
         against = first[d.context].tokens_per_second / d.tokens_per_second
-        rows.append([*own, f"{d.tokens_per_second:,.0f}", f"{against:.2f}", f"{d.cache:,.0f}"])
+        rows.append([*own, f"{d.tokens_per_second:,.0f}", f"{against:.2f}", f"{d.cache_bytes_per_token:,.0f}"])
     return Table(title, columns, rows)
 
 
 def as_json(decoded: Sequence[Decoded]) -> list[Mapping[str, Any]]:
     """The measurements as a result file keeps them."""
-    return [
-        {
-            "model": d.model,
-            "context": d.context,
-            "batch": d.batch,
-            "seconds": list(d.seconds),
-            "cache_bytes_per_token": d.cache,
-            "failure": d.failure,
-        }
-        for d in decoded
-    ]
+    return [asdict(row) for row in decoded]
 
 
 SEEN = 512  # tokens that a model really reads before it decodes; a longer cache repeats theirs
@@ -124,7 +114,7 @@ def _repeated(memory: Any, times: int, context: int) -> Any:
         for name, tensor in tensors.items()
         if isinstance(tensor, Tensor)
     }
-    return replace(memory, **longer, room=(None, None))
+    return replace(memory, **longer, spare=(None, None))
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -191,7 +191,7 @@ def _margin(margin: float | None) -> str:
 def attend(setting: Setting) -> Iterator[Findings]:
     """Attention forward and backward against torch's fused attention, at growing lengths."""
     lengths = setting.scaled((1024, 2048, 4096, 8192, 16384), (256, 512))
-    found: list[attention.Row] = []
+    rows: list[attention.Row] = []
     started = time.monotonic()
     for i, J in enumerate(lengths):
         left = setting.seconds - (time.monotonic() - started)
@@ -199,7 +199,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
         # the formula beside it where its weights are few enough to fit
         paths: tuple[blocked.Path, ...] = ("tiles", "blocks", "formula") if J <= 4096 else ("tiles", "blocks")
-        found += attention.measure(
+        rows += attention.measure(
             shape,
             chosen,
             device=setting.device,
@@ -211,7 +211,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         title = "Attention, forward and backward, against four linear maps and torch's fused attention"
         if not setting.small:
             title += ", bfloat16, 16,384 tokens, D = 768, K = 12"
-        yield Findings([attention.table(title, found)], {"attention": attention.as_json(found)})
+        yield Findings([attention.table(title, rows)], {"attention": attention.as_json(rows)})
 
 
 def train(setting: Setting) -> Iterator[Findings]:
@@ -248,10 +248,10 @@ def decode(setting: Setting) -> Iterator[Findings]:
         models[f"CEM T={T}, no diagonal"] = training.without_diagonal(models[f"CEM T={T}"])
     if setting.small:
         models = {name: _shrunk(config) for name, config in models.items()}
-    found: list[decoding.Decoded] = []
+    rows: list[decoding.Decoded] = []
     for batch in setting.scaled((1, 16), (1,)):
         for context in setting.scaled((1024, 4096, 16384), (128,)):
-            found += decoding.measure(
+            rows += decoding.measure(
                 models,
                 contexts=(context,),
                 batch=batch,
@@ -262,7 +262,7 @@ def decode(setting: Setting) -> Iterator[Findings]:
             )
             model = setting.scaled("size 86M", "a small model")
             title = f"Decoding one token at a time, {model}; the cache is bytes per token and sequence"
-            yield Findings([decoding.table(title, found)], {"decoding": decoding.as_json(found)})
+            yield Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
 
 
 def smoke(setting: Setting) -> Iterator[Findings]:
@@ -291,10 +291,10 @@ def second(setting: Setting) -> Iterator[Findings]:
         ["-m", "synthetic", "language", "second-step", "--size", *shape, *rows, *where], setting.seconds
     )
     done = sum(1 for _ in store.rglob("*.json"))
-    found = [Table("A second step, as far as the time went", ("trainings", "the study is"), [[done, _ended(text)]])]
+    tables = [Table("A second step, as far as the time went", ("trainings", "the study is"), [[done, _ended(text)]])]
     # of a study at the paper's sizes there is no result before its last training
-    found += envelope.tables_of(envelope.read(result))[:2] if result.exists() else []
-    yield Findings(found, {"exit_code": code, "trainings": done, "output": text[-4000:]})
+    tables += envelope.tables_of(envelope.read(result))[:2] if result.exists() else []
+    yield Findings(tables, {"exit_code": code, "trainings": done, "output": text[-4000:]})
     if code != 0:
         raise UsageError(_why(code, text))
 
@@ -369,7 +369,7 @@ def perform(name: str, device_: str, folder: Path, seconds: float) -> None:
 
 
 def _write_stage(
-    folder: Path, stage: Stage, setting: Setting, found: Findings, started: float, *, finished: bool
+    folder: Path, stage: Stage, setting: Setting, findings: Findings, started: float, *, finished: bool
 ) -> None:
     content = {
         "stage": stage.name,
@@ -378,9 +378,9 @@ def _write_stage(
         "versions": provenance.versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 1),
-        "skipped": found.skipped,
-        "tables": [asdict(table) for table in found.tables],
-        "data": found.data or {},
+        "skipped": findings.skipped,
+        "tables": [asdict(table) for table in findings.tables],
+        "data": findings.data or {},
     }
     envelope.write(_file(folder, stage.name), content)
 
@@ -444,8 +444,8 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
             _say(f"{name}: failed after {took:.0f} s: {last}")
             _note_failure(folder, stage, device_, last)
         else:
-            found = read_stage(folder, name)
-            skipped = None if found is None else found["skipped"]
+            content = read_stage(folder, name)
+            skipped = None if content is None else content["skipped"]
             _say(f"{name}: skipped, {skipped}" if skipped else f"{name}: done in {took:.0f} s")
 
 
@@ -472,21 +472,21 @@ def compose(folder: Path, maker: Maker) -> dict[str, Any]:
     Raises:
         ResultError: there is none.
     """
-    found = [stage for stage in (read_stage(folder, s.name) for s in STAGES) if stage is not None]
-    if not found:
+    stages = [stage for stage in (read_stage(folder, s.name) for s in STAGES) if stage is not None]
+    if not stages:
         raise ResultError(f"no stage has left anything in {folder}; run `python -m benchmarks gpu` first")
-    tables = [Table(t["title"], t["columns"], t["rows"]) for stage in found for t in stage["tables"]]
-    return envelope.result("gpu", maker, [_overview(found), *tables], {"stages": found, "owed": owed(found)})
+    tables = [Table(t["title"], t["columns"], t["rows"]) for stage in stages for t in stage["tables"]]
+    return envelope.result("gpu", maker, [_overview(stages), *tables], {"stages": stages, "owed": owed(stages)})
 
 
-def owed(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def owed(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     """What no stage on a GPU has said."""
-    said = {s["stage"] for s in found if s["device"]["type"].startswith("cuda") and s["tables"]}
-    return [stage.owed for stage in STAGES if stage.owed and stage.name not in said]
+    answered = {s["stage"] for s in stages if s["device"]["type"].startswith("cuda") and s["tables"]}
+    return [stage.owed for stage in STAGES if stage.owed and stage.name not in answered]
 
 
-def _overview(found: Sequence[Mapping[str, Any]]) -> Table:
-    by_name = {stage["stage"]: stage for stage in found}
+def _overview(stages: Sequence[Mapping[str, Any]]) -> Table:
+    by_name = {stage["stage"]: stage for stage in stages}
     rows = [[s.name, *_standing(by_name.get(s.name))] for s in STAGES]
     return Table("Stages", ("stage", "state", "device", "seconds", "at"), rows)
 

@@ -62,8 +62,8 @@ def _compare(
 
 
 def _row(name: str, timings: Mapping[str, Timing], flops: Mapping[str, float]) -> list[Any]:
-    found, expected = ratio(timings[name], timings["Llama"]), flops[name] / flops["Llama"]
-    return [name, show_ratio(found), f"{expected:.2f}", f"{found.mean / expected:.2f}"]
+    measured, expected = ratio(timings[name], timings["Llama"]), flops[name] / flops["Llama"]
+    return [name, show_ratio(measured), f"{expected:.2f}", f"{measured.mean / expected:.2f}"]
 
 
 def _flops(module: nn.Module, dim: int, tokens: int) -> float:
@@ -81,8 +81,8 @@ def _flops(module: nn.Module, dim: int, tokens: int) -> float:
 
 def _task(module: nn.Module, h: Tensor) -> Callable[[], object]:
     def task() -> None:
-        found = module(h.detach().requires_grad_())
-        output: Tensor = found[0] if isinstance(found, tuple) else found
+        answer = module(h.detach().requires_grad_())
+        output: Tensor = answer[0] if isinstance(answer, tuple) else answer
         output.sum().backward()  # type: ignore[no-untyped-call]
         module.zero_grad()
 

@@ -82,11 +82,11 @@ def mean_ratio(times: Sequence[float], baseline: Sequence[float]) -> float:
     return paired_ratio(times, baseline).mean
 
 
-def show_ratio(found: Ratio) -> str:
+def show_ratio(measured: Ratio) -> str:
     """A ratio with its interval as tables print it: 1.13 [1.10, 1.16]."""
-    if found.low is None or found.high is None:
-        return f"{found.mean:.2f}"
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    if measured.low is None or measured.high is None:
+        return f"{measured.mean:.2f}"
+    return f"{measured.mean:.2f} [{measured.low:.2f}, {measured.high:.2f}]"
 
 
 def forget_peak(device: str) -> int:

@@ -14,7 +14,7 @@ from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
 from cemverify.results.envelope import Table
 
 
-def kept(module: nn.Module, call: Callable[[Tensor], Tensor], h: Tensor) -> int:
+def saved_bytes(module: nn.Module, call: Callable[[Tensor], Tensor], h: Tensor) -> int:
     """Bytes that autograd keeps from a forward pass of h until the backward pass, but for the module's parameters.
 
     On the meta device nothing is computed, and the same is counted.
@@ -56,9 +56,9 @@ def _bytes(tokens: int, dim: int, heads: int, steps: int | None, path: blocked.P
     generator = torch.Generator().manual_seed(0)
     if steps is None:
         mha = LlamaAttention(LlamaAttentionConfig(dim, heads, "none"), generator)
-        return kept(mha, lambda x: mha(x)[0], torch.randn(1, tokens, dim, generator=generator))
+        return saved_bytes(mha, lambda x: mha(x)[0], torch.randn(1, tokens, dim, generator=generator))
     # the formula may not fit, and is only counted; the fast paths are really taken
     with torch.device("meta" if path == "formula" else "cpu"):
         layer = CEMAttention(full(dim, heads, steps), generator)
         h = torch.zeros(1, tokens, dim)
-    return kept(layer, layer, h)
+    return saved_bytes(layer, layer, h)

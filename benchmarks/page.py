@@ -110,7 +110,7 @@ def decode(seconds: float) -> Findings:
         models[f"CEM T={T}, no diagonal"] = training.without_diagonal(_language_model(T))
         models[f"CEM T={T}"] = _language_model(T)
     contexts = (1024, 4096, 16384)
-    found = decoding.measure(
+    rows = decoding.measure(
         models,
         contexts=contexts,
         batch=1,
@@ -120,7 +120,7 @@ def decode(seconds: float) -> Findings:
         seconds=seconds / len(contexts) / 2,
     )
     title = "Decoding one token at a time, D = 256, 4 layers, one thread, float32"
-    return Findings([decoding.table(title, found)], {"decoding": decoding.as_json(found)})
+    return Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
 
 
 def ensemble(seconds: float) -> Findings:
@@ -177,9 +177,9 @@ def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str],
     try:
         for b in chosen:
             began = time.monotonic()
-            found = b.run(seconds * b.share / whole)
-            tables += list(found.tables)
-            data[b.name] = found.data
+            findings = b.run(seconds * b.share / whole)
+            tables += list(findings.tables)
+            data[b.name] = findings.data
             say(f"{b.name}: {time.monotonic() - began:.0f} s")
     finally:
         torch.set_num_threads(threads)
@@ -200,7 +200,7 @@ shared diagonal beyond T = 4, or with one per head, what is read is more than th
 and a whole step is computed again, a third more FLOPs. *Peak GB* is measured on a GPU only."""
 
 
-def known(result: Mapping[str, Any]) -> Iterator[str]:
+def conclusions(result: Mapping[str, Any]) -> Iterator[str]:
     """What the benchmarks show, in a few sentences; nothing of what was not measured."""
     data = result["benchmarks"]
     attention = [row for row in data.get("attention", {}).get("rows", ()) if not row["failure"] and row["seconds"]]
@@ -208,17 +208,17 @@ def known(result: Mapping[str, Any]) -> Iterator[str]:
         T: [mean_ratio(row["seconds"], row["baseline_seconds"]) for row in attention if row["attention"] == f"T={T}"]
         for T in (1, 2, 4, 8)
     }
-    told = ", ".join(f"{_span(ratios)} (T = {T})" for T, ratios in spans.items() if ratios)
-    if told:
-        yield f"CEM attention without ALiBi or diagonal takes {told} times as long as multi-head attention (MHA)."
+    spread = ", ".join(f"{_span(ratios)} (T = {T})" for T, ratios in spans.items() if ratios)
+    if spread:
+        yield f"CEM attention without ALiBi or diagonal takes {spread} times as long as multi-head attention (MHA)."
     blocks = {row["layer"]: row["seconds"] for row in data.get("block", {}).get("block", ())}
-    told = ", ".join(
+    spread = ", ".join(
         f"{mean_ratio(blocks[name], blocks['Llama']):.1f} (T = {T})"
         for T in (1, 2, 4, 8)
         if blocks.get(name := f"CEM T={T}") and blocks.get("Llama")
     )
-    if told:
-        yield f"A whole block, with ALiBi and a shared diagonal, takes {told} times as long as Llama's."
+    if spread:
+        yield f"A whole block, with ALiBi and a shared diagonal, takes {spread} times as long as Llama's."
     worst = [
         mean_ratio(row["seconds"], row["baseline_seconds"]) / row["flop_ratio"]
         for row in attention
@@ -252,7 +252,11 @@ def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
             f" load average was {result['load']:.1f}. This process alone makes 1; with more, other work ran, and"
             " single figures may be off."
         ),
-        *([textwrap.fill(" ".join(told), WIDTH, break_on_hyphens=False)] if (told := list(known(result))) else []),
+        *(
+            [textwrap.fill(" ".join(sentences), WIDTH, break_on_hyphens=False)]
+            if (sentences := list(conclusions(result)))
+            else []
+        ),
         LEGEND,
     ]
     if picture:

@@ -34,8 +34,8 @@ def ensembles(models: int, rounds: int, seconds: float) -> tuple[Table, Any]:
                     model.zero_grad()
 
             timings = in_turn({"together": together, "one by one": one_by_one}, "cpu", rounds, seconds / 6)
-            found = ratio(timings["one by one"], timings["together"])
-            rows.append([batch, T, show_ratio(found)])
+            measured = ratio(timings["one by one"], timings["together"])
+            rows.append([batch, T, show_ratio(measured)])
             data.append({"batch": batch, "steps": T, **{k: list(t.seconds) for k, t in timings.items()}})
     title = f"{models} regressors, forward and backward: one by one / together"
     return Table(title, ("batch", "T", "time ratio"), rows), data
@@ -60,7 +60,7 @@ def sampler(functions: int, rounds: int, seconds: float) -> tuple[Table, Any]:
                 factorise(covariance(kernel, x))[0] @ z[:, i]
 
         timings = in_turn({"together": together, "one by one": one_by_one}, "cpu", rounds, seconds / 3)
-        found = ratio(timings["one by one"], timings["together"])
-        rows.append([f"{n:,}", show_ratio(found)])
+        measured = ratio(timings["one by one"], timings["together"])
+        rows.append([f"{n:,}", show_ratio(measured)])
         data.append({"points": n, **{k: list(t.seconds) for k, t in timings.items()}})
     return Table(f"{functions} functions drawn at n points: one by one / together", ("n", "time ratio"), rows), data

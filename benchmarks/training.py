@@ -85,13 +85,13 @@ def without_diagonal(config: LanguageModelConfig) -> LanguageModelConfig:
 
 def contenders(size: str, depths: Sequence[int]) -> list[Contender]:
     """Llama of the paper's size, and CEM with the preconditioners of the studies and of the paper, by both paths."""
-    found = [Contender(f"{size} Llama RoPE", presets.llama(size))]
+    rows = [Contender(f"{size} Llama RoPE", presets.llama(size))]
     for T in depths:
         config = shared_preconditioners(presets.full_cem(size, T))
-        found += [Contender(f"{size} CEM T={T}", config, path) for path in ("blocks", "formula")]
+        rows += [Contender(f"{size} CEM T={T}", config, path) for path in ("blocks", "formula")]
     for T in depths:
-        found.append(Contender(f"{size} full CEM T={T}", presets.full_cem(size, T), "blocks"))
-    return found
+        rows.append(Contender(f"{size} full CEM T={T}", presets.full_cem(size, T), "blocks"))
+    return rows
 
 
 def measure(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:

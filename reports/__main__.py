@@ -45,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return enter(_chosen, arguments)
 
 
-def _chosen(given: list[str]) -> Run:
+def _chosen(arguments: list[str]) -> Run:
     with importing():
-        parser = _parser(given)
-    options = parser.parse_args(given)
+        parser = _parser(arguments)
+    options = parser.parse_args(arguments)
     return lambda: int(options.run(options))
 
 
-def _parser(given: Sequence[str]) -> Parser:
+def _parser(arguments: Sequence[str]) -> Parser:
     from cemverify.console.parsing import Help, Parser, add_commands
 
     parser = Parser(
@@ -61,7 +61,7 @@ def _parser(given: Sequence[str]) -> Parser:
         epilog=EPILOG,
         formatter_class=Help,
     )
-    add_commands(parser, COMMANDS, given, "reports.commands")
+    add_commands(parser, COMMANDS, arguments, "reports.commands")
     return parser
 
 

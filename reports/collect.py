@@ -10,7 +10,7 @@ from typing import Any
 
 from cemverify.results import envelope
 from cemverify.results.envelope import ResultError
-from reports.kinds import Shown, shown
+from reports.kinds import PrintedTable, printed_tables
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     Raises:
         ResultError: a path is missing, a folder holds no result, or a file is damaged or not a result.
     """
-    found: dict[Path, ResultFile] = {}
+    results: dict[Path, ResultFile] = {}
     for path in paths:
         for file in _results_in(path) if path.is_dir() else [path]:
             content = envelope.read(file)  # before its path is resolved, which a loop of links does not survive
-            found.setdefault(file.resolve(), ResultFile(file, content, _origin(content)))
-    return list(found.values())
+            results.setdefault(file.resolve(), ResultFile(file, content, _origin(content)))
+    return list(results.values())
 
 
-def tables_of(source: ResultFile, fold: bool) -> list[Shown]:
+def tables_of(source: ResultFile, fold: bool) -> list[PrintedTable]:
     """The tables of a result; folded, without rows that say the same as their neighbours.
 
     Raises:
         ResultError: the file lacks what results of its kind have.
     """
     with complete(source):
-        return shown(source.content, fold)
+        return printed_tables(source.content, fold)
 
 
 def complete(source: ResultFile) -> AbstractContextManager[None]:

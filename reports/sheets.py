@@ -123,11 +123,11 @@ def numbers(sheet: Sheet) -> str:
     lines: list[list[Cell]] = [[group.name] if groups else [] for group in sheet.groups for _ in group.rows]
     for i, column in enumerate(sheet.columns):
         share = " [share]" if column.unit == "%" else f" [{column.unit}]" if column.unit else ""
-        for what, part in _PARTS.items():
+        for name, part in _PARTS.items():
             cells = [part(row[i]) for row in sheet.rows]
-            if what and cells == [None] * len(cells):
+            if name and cells == [None] * len(cells):
                 continue
-            heading.append(f"{column.name}{what}{'' if what == ' note' else share}")
+            heading.append(f"{column.name}{name}{'' if name == ' note' else share}")
             for line, cell in zip(lines, cells, strict=True):
                 line.append(cell)
     return csv_rows(Table(sheet.title, heading, lines))

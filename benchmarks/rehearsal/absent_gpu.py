@@ -56,7 +56,7 @@ def _command(library: Path) -> list[str]:
 
 def _compiler() -> str | None:
     names = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    return next((found for name in names if name and (found := shutil.which(name))), None)
+    return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 def _torch() -> Path:

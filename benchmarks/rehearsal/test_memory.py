@@ -46,8 +46,8 @@ def _counted(config: LanguageModelConfig, context: int) -> dict[str, int]:
             logits = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.float().mT, tokens[:, 1:])
         del logits
-        kept = watch.now - begun
+        stored = watch.now - begun
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         optimiser.zero_grad()
-        return {"weights": weights, "optimiser": watch.now - begun, "kept": kept}
+        return {"weights": weights, "optimiser": watch.now - begun, "kept": stored}

@@ -201,19 +201,19 @@ def _narrowed(module: nn.Module) -> nn.Module:
     return module
 
 
-def _gradients(module: nn.Module, *others: Tensor) -> list[Tensor]:
-    found = []
-    for name, tensor in [*module.named_parameters(), *(("its input", t) for t in others)]:
+def _gradients(module: nn.Module, *inputs: Tensor) -> list[Tensor]:
+    gradients = []
+    for name, tensor in [*module.named_parameters(), *(("its input", t) for t in inputs)]:
         if tensor.grad is not None:
             _check(tensor.grad, tensor, f"the gradient of {name}")
-            found.append(tensor.grad)
-    return found
+            gradients.append(tensor.grad)
+    return gradients
 
 
-def _check(found: Tensor, like: Tensor, what: str) -> None:
+def _check(tensor: Tensor, like: Tensor, name: str) -> None:
     """What a GPU gives back has the shape and the dtype of what it was given."""
-    if found.shape != like.shape or found.dtype != like.dtype:
-        raise TypeError(f"{what} is {found.dtype} {tuple(found.shape)}, not {like.dtype} {tuple(like.shape)}")
+    if tensor.shape != like.shape or tensor.dtype != like.dtype:
+        raise TypeError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {like.dtype} {tuple(like.shape)}")
 
 
 # --- energies, blocks, models -------------------------------------------------------------------------------
@@ -236,9 +236,14 @@ def _trajectory(config: LayerConfig) -> Run:
     def run(watch: Watch) -> list[Tensor]:
         layer, h = _built(config), torch.zeros(B, J, D, requires_grad=True)
         watch.waits.clear()
-        found = layer.trajectory(h)
-        (gradient,) = torch.autograd.grad(found.energies.sum(), h)
-        return [found.states, found.energies, gradient, layer.energy.curvature(layer.energy.remember(h)).upper]
+        trajectory = layer.trajectory(h)
+        (gradient,) = torch.autograd.grad(trajectory.energies.sum(), h)
+        return [
+            trajectory.states,
+            trajectory.energies,
+            gradient,
+            layer.energy.curvature(layer.energy.remember(h)).upper,
+        ]
 
     return run
 
@@ -317,11 +322,11 @@ def _generated(steps: int | None, graded: bool) -> Run:
         watch.waits.clear()
         with torch.set_grad_enabled(graded):
             logits, cache = model.decode(torch.zeros(B, J, dtype=torch.int64))
-            found = [logits]
+            results = [logits]
             for _ in range(4):
                 logits, cache = model.decode(logits[:, -1:].argmax(-1), cache)
-                found.append(logits)
-        return found
+                results.append(logits)
+        return results
 
     return run
 
@@ -347,8 +352,8 @@ def _step(config: LanguageModelConfig, precision: Any) -> Run:
         model, recipe = LanguageModel(config, torch.Generator("cpu")), _recipe(precision)
         optimiser = adamw(model, recipe)
         watch.waits.clear()
-        found = [update(model, model, optimiser, _WINDOWS, recipe, Machine("cuda")) for _ in range(2)]
-        return [*found, *model.parameters()]
+        norms = [update(model, model, optimiser, _WINDOWS, recipe, Machine("cuda")) for _ in range(2)]
+        return [*norms, *model.parameters()]
 
     return run
 
@@ -419,8 +424,8 @@ def _contract() -> Iterator[Path]:
             attention = AttentionConfig(
                 D, K, diagonal=diagonal, position=position, preconditioner=P, norm=norm, steps=T
             )
-            shown = f"{name}, attention {diagonal} {position} {_of(P)} {norm} T={T}"
-            yield Path("contract", shown, _judged(judged, attention), waits=True)
+            label = f"{name}, attention {diagonal} {position} {_of(P)} {norm} T={T}"
+            yield Path("contract", label, _judged(judged, attention), waits=True)
         for P, norm, T in _rows(_preconditioners(per_head=False), get_args(NormKind), (1, 3)):
             mlp = MLPConfig(D, M, preconditioner=P, norm=norm, steps=T)
             yield Path("contract", f"{name}, MLP {_of(P)} {norm} T={T}", _judged(judged, mlp), waits=True)
@@ -431,13 +436,13 @@ def _judged(judged: Any, config: Any) -> Run:
         x, h = (torch.zeros(B, J, D, requires_grad=True) for _ in range(2))
         weights = {name: torch.zeros(shape, requires_grad=True) for name, shape in weight_shapes(config).items()}
         kind = "attention" if isinstance(config, AttentionConfig) else "mlp"
-        found = [judged.functions[kind](x, h, weights, config)]
+        results = [judged.functions[kind](x, h, weights, config)]
         if f"{kind}_energy" in judged.functions:
-            found.append(judged.functions[f"{kind}_energy"](x, h, weights, config))
+            results.append(judged.functions[f"{kind}_energy"](x, h, weights, config))
         if kind == "attention":
-            found.append(judged.functions["decode"](h, weights, config))
-        gradients = torch.autograd.grad(found[0].sum(), [x, h, *weights.values()], allow_unused=True)
-        return [*found, *(g for g in gradients if g is not None)]
+            results.append(judged.functions["decode"](h, weights, config))
+        gradients = torch.autograd.grad(results[0].sum(), [x, h, *weights.values()], allow_unused=True)
+        return [*results, *(g for g in gradients if g is not None)]
 
     return run
 

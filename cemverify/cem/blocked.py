@@ -139,21 +139,21 @@ def _quickly(path: Path, descent: Descent, energy: Energy, start: Tensor, memory
     if isinstance(energy, Elementwise):
         return descent(LeanElementwise.of(energy), start, memory)
     assert isinstance(energy, Interaction)
-    return descent(TiledInteraction.of(energy, forced.tile or usual_tile(start), kept=False), start, memory)
+    return descent(TiledInteraction.of(energy, forced.tile or usual_tile(start), saves_weights=False), start, memory)
 
 
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     """x^(T), by the path that suits: (B, J, D) -> (B, J, D)."""
     path = path_for(descent, energy, start, memory)
     if _watching:
-        _watching[-1].append((energy, _told(path, descent, energy, start, memory)))
+        _watching[-1].append((energy, _reported(path, descent, energy, start, memory)))
     if path == "formula":
         return descent(energy, start, memory)
     output: Tensor = _quickly(path, descent, energy, start, memory)
     return output
 
 
-def _told(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
+def _reported(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
     if start.device.type != "meta" or _forced or not isinstance(energy, Interaction | Elementwise):
         return path
     return usual_path(descent, energy, start, memory)
@@ -211,9 +211,11 @@ def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> 
 def _tiled(problem: _Problem, tile: int) -> _Problem:
     """The problem with its energy in tiles, which keep attention weights unless what the steps read is kept."""
     assert isinstance(problem.energy, Interaction)
-    energy = TiledInteraction.of(problem.energy, tile, kept=False)
+    energy = TiledInteraction.of(problem.energy, tile, saves_weights=False)
     tiled = _Problem(problem.descent, energy, problem.memory)
-    return tiled if tiled.recalls else dataclasses.replace(tiled, energy=dataclasses.replace(energy, kept=True))
+    return (
+        tiled if tiled.recalls else dataclasses.replace(tiled, energy=dataclasses.replace(energy, saves_weights=True))
+    )
 
 
 @dataclass(frozen=True)
@@ -239,9 +241,9 @@ class _Problem:
     def noted_step(self, x: Tensor) -> tuple[Tensor, Reading]:
         """The next state, and what the step has read from the memory."""
         assert isinstance(self.energy, TiledInteraction)
-        found: list[Reading] = []
-        noting = dataclasses.replace(self, energy=dataclasses.replace(self.energy, note=found.append))
-        return noting.step(x), found[0]
+        readings: list[Reading] = []
+        noting = dataclasses.replace(self, energy=dataclasses.replace(self.energy, note=readings.append))
+        return noting.step(x), readings[0]
 
     def recalling(self, parts: Sequence[Tensor]) -> _Problem:
         """The problem at the one state at which the memory was read, with the parts of the reading that there are."""
@@ -258,22 +260,22 @@ class _Blocked(torch.autograd.Function):
     def forward(ctx: Any, problem: _Problem, rows: int, start: Tensor, *tensors: Tensor) -> Tensor:
         problem = _replace(problem, iter(t.detach() for t in tensors))
         output = torch.empty_like(start, memory_format=torch.contiguous_format)
-        kept: list[Tensor] = []
+        saved: list[Tensor] = []
         for a, b in _blocks(start.shape[1], rows):
             window = _window(problem, start.shape[1], a, b)
             x = start[:, a:b]
             for t in range(problem.descent.steps):
                 if problem.recalls:
                     x, reading = window.noted_step(x)
-                    kept += [part for part in reading if part is not None]
+                    saved += [part for part in reading if part is not None]
                 else:
-                    kept += [x] if t > 0 else []  # x^(0) is there
+                    saved += [x] if t > 0 else []  # x^(0) is there
                     x = window.step(x)
             output[:, a:b] = x
         # the form of it alone: tensors that autograd does not know would outlive the backward pass
         ctx.problem, ctx.rows = _replace(problem, (t.new_empty(0) for t in tensors)), rows
         ctx.autocast = torch.is_autocast_enabled(start.device.type), torch.get_autocast_dtype(start.device.type)
-        ctx.save_for_backward(start, *tensors, *kept)
+        ctx.save_for_backward(start, *tensors, *saved)
         return output
 
     @staticmethod
@@ -297,12 +299,12 @@ def _by_formula(ctx: Any, inputs: Sequence[Tensor], output: Tensor) -> list[Tens
     problem = _replace(ctx.problem, iter(tensors))
     energy = problem.energy.formula if isinstance(problem.energy, TiledInteraction) else problem.energy
     reached = problem.descent(energy, start, problem.memory)
-    asked = [t for t, w in zip((start, *tensors), wanted, strict=True) if w]
-    found = iter(torch.autograd.grad(reached, asked, output, create_graph=True, allow_unused=True))
-    return [next(found) if w else None for w in wanted]
+    sources = [t for t, w in zip((start, *tensors), wanted, strict=True) if w]
+    gradients = iter(torch.autograd.grad(reached, sources, output, create_graph=True, allow_unused=True))
+    return [next(gradients) if w else None for w in wanted]
 
 
-def _by_blocks(ctx: Any, inputs: Sequence[Tensor], kept: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
+def _by_blocks(ctx: Any, inputs: Sequence[Tensor], saved: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
     """The gradients of all inputs, a block of tokens at a time."""
     start, *tensors = inputs
     tokens = start.shape[1]
@@ -312,7 +314,7 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], kept: Sequence[Tensor], outpu
     sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
     totals = _replace(ctx.problem, iter(sums))
     blocks = list(_blocks(tokens, ctx.rows))
-    of_block = len(kept) // max(1, len(blocks))  # no tokens, no blocks
+    of_block = len(saved) // max(1, len(blocks))  # no tokens, no blocks
     for i, (a, b) in enumerate(blocks):
         parts = [t.detach() for t in _tensors(_window(problem, tokens, a, b))]
         wanted = ctx.needs_input_grad[3:]
@@ -320,15 +322,17 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], kept: Sequence[Tensor], outpu
         window = _replace(_window(problem, tokens, a, b), iter(parts))
         summed = list(_tensors(_window(totals, tokens, a, b)))
         d_x = output[:, a:b]
-        for x, reached in _moves(window, start[:, a:b], kept[i * of_block : (i + 1) * of_block]):
-            asked = [x, *(t for t, w in zip(parts, wanted, strict=True) if w)]
-            d_x, *d_parts = torch.autograd.grad(reached, asked, d_x, allow_unused=True)
+        for x, reached in _moves(window, start[:, a:b], saved[i * of_block : (i + 1) * of_block]):
+            sources = [x, *(t for t, w in zip(parts, wanted, strict=True) if w)]
+            d_x, *d_parts = torch.autograd.grad(reached, sources, d_x, allow_unused=True)
             for total, d_part in zip((t for t, w in zip(summed, wanted, strict=True) if w), d_parts, strict=True):
                 if d_part is not None:
                     total += d_part
         d_start[:, a:b] = d_x
-    found = [s.to(t.dtype) if w else None for s, t, w in zip(sums, tensors, ctx.needs_input_grad[3:], strict=True)]
-    return [d_start if ctx.needs_input_grad[2] else None, *found]
+    gradients = [
+        s.to(t.dtype) if w else None for s, t, w in zip(sums, tensors, ctx.needs_input_grad[3:], strict=True)
+    ]
+    return [d_start if ctx.needs_input_grad[2] else None, *gradients]
 
 
 def _blocks(tokens: int, rows: int) -> Iterator[tuple[int, int]]:
@@ -337,16 +341,16 @@ def _blocks(tokens: int, rows: int) -> Iterator[tuple[int, int]]:
         yield a, min(a + rows, tokens)
 
 
-def _moves(window: _Problem, start: Tensor, kept: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+def _moves(window: _Problem, start: Tensor, saved: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Each step of a block, the last first: its state as a leaf, and the next state with the graph between.
 
     Where readings were kept, a state follows from the one before and what was read there, by the same operations as
     in the forward pass.
     """
-    states, windows = [start, *kept], [window] * window.descent.steps
+    states, windows = [start, *saved], [window] * window.descent.steps
     if window.recalls:
-        parts = len(kept) // window.descent.steps
-        windows = [window.recalling(kept[i : i + parts]) for i in range(0, len(kept), parts)]
+        parts = len(saved) // window.descent.steps
+        windows = [window.recalling(saved[i : i + parts]) for i in range(0, len(saved), parts)]
         states = [start]
         for recalling in windows[:-1]:
             states.append(recalling.step(states[-1]))

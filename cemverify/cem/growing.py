@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass
-class Room:
+class Spare:
     """Storage with room for more, shared by all who have grown from it.
 
     Attributes:
@@ -20,26 +20,31 @@ class Room:
     filled: int
 
 
-def append(past: Tensor, new: Tensor, axis: int, room: Room | None) -> tuple[Tensor, Room | None]:
+def append(past: Tensor, new: Tensor, axis: int, spare: Spare | None) -> tuple[Tensor, Spare | None]:
     """past and new, one after the other along the axis, and the room that is left behind them.
 
-    When one decodes, the new entries are written behind the old ones: there is room, and nobody has grown from the
+    When one decodes, the new entries are written behind the old ones: there is spare, and nobody has grown from the
     same past before. Otherwise both are copied, into twice the room that they need. So a past stays as it was, and
     may be continued in several ways. Where a derivative may be wanted, both are joined by `torch.cat`.
 
     Args:
-        room: behind the past, as an earlier call gave it; None if there is none.
+        spare: behind the past, as an earlier call gave it; None if there is none.
     """
     follows = torch.is_grad_enabled() and (past.requires_grad or new.requires_grad)
     if follows or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return torch.cat((past, new), axis), None
     length, wanted = past.shape[axis], past.shape[axis] + new.shape[axis]
-    if room is None or room.filled != length or room.storage.shape[axis] < wanted or room.storage.dtype != new.dtype:
+    if (
+        spare is None
+        or spare.filled != length
+        or spare.storage.shape[axis] < wanted
+        or spare.storage.dtype != new.dtype
+    ):
         shape = list(past.shape)
         shape[axis] = 2 * wanted
-        room = Room(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)
-        room.storage.narrow(axis, 0, length).copy_(past)
+        spare = Spare(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)
+        spare.storage.narrow(axis, 0, length).copy_(past)
     # `data`: what autograd has kept of the past, to differentiate in a weight alone, does not change by this
-    room.storage.data.narrow(axis, length, new.shape[axis]).copy_(new)
-    room.filled = wanted
-    return room.storage.narrow(axis, 0, wanted), room
+    spare.storage.data.narrow(axis, length, new.shape[axis]).copy_(new)
+    spare.filled = wanted
+    return spare.storage.narrow(axis, 0, wanted), spare

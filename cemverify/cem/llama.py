@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cemverify.cem.growing import Room, append
+from cemverify.cem.growing import Spare, append
 from cemverify.cem.layers import check_word, normal
 from cemverify.cem.norms import rms_normalise
 from cemverify.cem.positions import Rotary, alibi
@@ -63,7 +63,7 @@ class KeyValueCache:
 
     keys: Tensor
     values: Tensor
-    room: tuple[Room | None, Room | None] = field(default=(None, None), repr=False, compare=False)
+    spare: tuple[Spare | None, Spare | None] = field(default=(None, None), repr=False, compare=False)
 
 
 class RMSNorm(nn.Module):
@@ -105,11 +105,11 @@ class LlamaAttention(nn.Module):
         rows = torch.arange(start, start + x.shape[1], device=x.device)
         if self.config.position == "rotary":
             queries, keys = Rotary().rotate(queries, rows), Rotary().rotate(keys, rows)
-        room: tuple[Room | None, Room | None] = (None, None)
+        spare: tuple[Spare | None, Spare | None] = (None, None)
         if past is not None:
-            keys, behind_keys = append(past.keys, keys, 2, past.room[0])
-            values, behind_values = append(past.values, values, 2, past.room[1])
-            room = behind_keys, behind_values
+            keys, behind_keys = append(past.keys, keys, 2, past.spare[0])
+            values, behind_values = append(past.values, values, 2, past.spare[1])
+            spare = behind_keys, behind_values
         if past is None and self.config.position != "alibi":
             attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         elif x.shape[1] == 1 and self.config.position != "alibi":  # the last token sees all
@@ -121,7 +121,7 @@ class LlamaAttention(nn.Module):
                 mask = alibi(self.config.heads, x)(rows, columns)
             mask = mask.masked_fill(columns[None, :] > rows[:, None], float("-inf"))
             attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values, room)
+        return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values, spare)
 
     def residual(self, h: Tensor, past: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
         """h + attention(N(h)), and the cache."""

@@ -71,11 +71,11 @@ def find_claim(id_: str, results: Path | None = PUBLISHED) -> Claim:
         ValueError: there is none; the message lists those that begin alike, or all.
         ResultError: as `ledger`.
     """
-    known = {claim.id: claim for claim in ledger(results)}
-    if id_ not in known:
-        alike = [name for name in known if name.startswith(id_[:2])] or list(known)
+    by_id = {claim.id: claim for claim in ledger(results)}
+    if id_ not in by_id:
+        alike = [name for name in by_id if name.startswith(id_[:2])] or list(by_id)
         raise ValueError(f"no claim {id_!r}; there are: {', '.join(alike)}")
-    return known[id_]
+    return by_id[id_]
 
 
 __all__ = ["PUBLISHED", "Claim", "ClaimVerdict", "JudgedClaim", "find_claim", "judge_claim", "ledger", "mathematics"]

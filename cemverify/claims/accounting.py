@@ -40,7 +40,7 @@ def _diagonal_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-value-path",
         kind="ours",
-        said=ours("Sec. 2.3"),
+        source=ours("Sec. 2.3"),
         statement="A diagonal in A_k adds the attended memory itself to the update, weighted by the diagonal.",
         formula="-grad eps = sum_k W_Q^T sum_j a_kij W_K h_j + sum_k d_k * sum_j a_kij h_j",
         finding=(
@@ -57,7 +57,7 @@ def _diagonal_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-one-attention",
         kind="ours",
-        said=ours("Sec. 2.3"),
+        source=ours("Sec. 2.3"),
         statement="Attention with a diagonal is plain attention of head dimension R + D whose values are its keys.",
         formula="queries (W_Q x, d * x), keys = values (W_K h, h), output (W_Q^T, diag(d)), scale 1/tau",
         finding="(W_Q x).(W_K h) + (d * x).h = x.(W_Q^T W_K + diag(d)) h, and W_Q^T W_K h + d * h = beta.",
@@ -68,7 +68,7 @@ def _diagonal_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-diagonal-rank",
         kind="paper",
-        said=draft("Sec. 2.3", "captures key-query interactions that low-rank matrices alone cannot represent"),
+        source=draft("Sec. 2.3", "captures key-query interactions that low-rank matrices alone cannot represent"),
         statement="A diagonal gives a head interactions that no W_Q^T W_K of its rank has.",
         formula="some diag(d) + W_Q^T W_K has a rank above R, the head dimension",
         condition="the head dimension is below the model's, R < D: of one head, not of all together, as K R = D",
@@ -87,7 +87,7 @@ def _diagonal_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-one-tensor-cache",
         kind="ours",
-        said=ours("Eq. 5"),
+        source=ours("Eq. 5"),
         statement="Decoding with CEM attention keeps half the numbers per token that Llama's keeps.",
         formula="numbers kept by CEM attention = (numbers kept by Llama attention) / 2",
         condition=(
@@ -113,7 +113,7 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-operations",
         kind="ours",
-        said=ours("the operations of a layer"),
+        source=ours("the operations of a layer"),
         statement="The matrix products that run are those of the formulas used here.",
         formula=(
             "per token and layer, a multiply and an add counting two, n keys attended: Llama 8 D^2 + 4 n D, CEM "
@@ -133,7 +133,7 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-attention-cost",
         kind="ours",
-        said=ours("the operations of a layer"),
+        source=ours("the operations of a layer"),
         statement="At T = 1, CEM attention costs less than Llama's.",
         formula="FLOPs of CEM attention at T = 1 < FLOPs of Llama attention, n keys attended",
         condition=(
@@ -169,7 +169,7 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-diagonal-cost",
         kind="ours",
-        said=ours("Sec. 2.3"),
+        source=ours("Sec. 2.3"),
         statement=(
             "With its exact gradient a shared diagonal makes attention at T = 1 between 1.2 and 1.3 times as costly "
             "as Llama's, one per head more than four times."
@@ -186,7 +186,7 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-mlp-cost",
         kind="ours",
-        said=ours("Eq. 11"),
+        source=ours("Eq. 11"),
         statement="At equal hidden width a CEM MLP costs as many operations as Llama's.",
         formula="(2 + 4 T) D M = 6 D M",
         condition="T = 1; T = 2 costs 5/3 as much",
@@ -202,7 +202,7 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-widened-mlp-cost",
         kind="paper",
-        said=draft("Fig. 2b", "at the cost of additional FLOPs"),
+        source=draft("Fig. 2b", "at the cost of additional FLOPs"),
         statement="A CEM MLP widened to Llama's parameters costs more operations: 1.5 times as many at T = 1.",
         formula="6 D (3 M / 2) / (6 D M) = 3/2",
         finding="Two matrices of 3/2 the width have the parameters of three, and each step still multiplies by both.",
@@ -213,7 +213,7 @@ def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="17-outside-recursion",
         kind="paper",
-        said=draft("text on recursion", "most computation performed outside the recursion"),
+        source=draft("text on recursion", "most computation performed outside the recursion"),
         statement="Most of a recursive layer's computation is performed once, outside the recursion.",
         formula="(FLOPs outside the recursion) / (all FLOPs) > 1/2",
         finding=(
@@ -231,7 +231,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-llama-counts",
         kind="paper",
-        said=draft("Table 1", "86M, 108M, 134M, 162M", "formula"),
+        source=draft("Table 1", "86M, 108M, 134M, 162M", "formula"),
         statement="The Llama models of Table 1 have 86, 108, 134 and 162 million parameters.",
         formula="floor((2 V D + L (4 D^2 + 3 D M + 2 D) + D) / 10^6) = 86, 108, 134, 162",
         finding=(
@@ -245,7 +245,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-full-cem-counts",
         kind="ours",
-        said=ours("Table 1, App. C.4"),
+        source=ours("Table 1, App. C.4"),
         statement="Full CEM of the same shape has 75 to 82 % of the parameters of its Llama model.",
         formula="2 V D + L (2 D^2 + D + 9 K D + 2 D M + 33 D + 2 D) + D",
         finding=(
@@ -260,7 +260,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-half-attention",
         kind="paper",
-        said=draft("Eq. 5", "W^K = W^V, W^Q = W^O", "formula"),
+        source=draft("Eq. 5", "W^K = W^V, W^Q = W^O", "formula"),
         statement=(
             "CEM attention has half the parameters of Llama's, up to 9 % more with diagonal and preconditioners."
         ),
@@ -273,7 +273,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-matched-attention",
         kind="ours",
-        said=ours('Sec. 4.1 of the draft, which sees "no natural parameter-matching scheme"'),
+        source=ours('Sec. 4.1 of the draft, which sees "no natural parameter-matching scheme"'),
         statement=(
             "At the same model dimension, K R = 2 D gives CEM attention the parameters of Llama's, at more "
             "operations."
@@ -290,7 +290,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-two-thirds-mlp",
         kind="paper",
-        said=draft("Eq. 11; text on Fig. 3", "two-thirds"),
+        source=draft("Eq. 11; text on Fig. 3", "two-thirds"),
         statement="A CEM MLP has two thirds of the parameters of Llama's, up to 1 % more with its preconditioner.",
         formula="2 D M = (2/3) 3 D M;  2/3 < (2 D M + 33 D) / (3 D M) < 1.01 * 2/3",
         finding="Llama's gate and down projection are one matrix, so two are left of three.",
@@ -301,7 +301,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="17-one-third-mlp",
         kind="slip",
-        said=draft("Fig. 3, caption", "one-third the MLP parameters"),
+        source=draft("Fig. 3, caption", "one-third the MLP parameters"),
         statement="CEM MLPs have one third of the parameters of Llama's MLPs.",
         formula="parameters of the CEM MLP / parameters of Llama's = 1/3, up to 1 %",
         finding="They have one third *fewer*. The paper's text says two thirds, which is right.",
@@ -312,7 +312,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-matched-mlp",
         kind="paper",
-        said=draft("Sec. 4.1, Fig. 2b", "increasing the hidden dimension to match parameter count"),
+        source=draft("Sec. 4.1, Fig. 2b", "increasing the hidden dimension to match parameter count"),
         statement="A CEM MLP with 3/2 of the hidden units has exactly the parameters of Llama's.",
         formula="2 D (3 M / 2) = 3 D M",
         finding="Two projections instead of three; all M of Table 1 are even. A preconditioner comes on top.",
@@ -323,7 +323,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-preconditioner-overhead",
         kind="paper",
-        said=draft("Sec. 2, on preconditioners", "negligible"),
+        source=draft("Sec. 2, on preconditioners", "negligible"),
         statement=(
             "The parameters that preconditioners add are negligible, which is taken here as at most one in fifty."
         ),
@@ -344,7 +344,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-depth-is-free",
         kind="ours",
-        said=ours("Algorithm 1"),
+        source=ours("Algorithm 1"),
         statement="More recursion steps add no parameters.",
         formula="parameters(T) = parameters(1)",
         finding="All steps share the energy, the preconditioner and the gain. They add operations (14-operations).",
@@ -358,7 +358,7 @@ def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-gains-and-biases",
         kind="ours",
-        said=ours("Table 1, App. A"),
+        source=ours("Table 1, App. A"),
         statement=(
             "Of a full CEM layer, RMSNorm gains are 2 D parameters; self and cross biases per head would add 2 K."
         ),
@@ -377,7 +377,7 @@ def _figure_claims() -> Iterator[Claim]:
     yield Claim(
         id="17-batch-size",
         kind="slip",
-        said=draft(
+        source=draft(
             "Table 2; App. C.5 (8 GPUs)", "Batch size (per GPU) 8 Gradient accumulation 4 Effective batch size 128"
         ),
         statement="The effective batch of Table 2 is that of App. C.5.",
@@ -390,7 +390,7 @@ def _figure_claims() -> Iterator[Claim]:
     yield Claim(
         id="17-gpu-hours",
         kind="paper",
-        said=draft("App. C.5", "8×2 GPU-hours, while the largest models we tested"),
+        source=draft("App. C.5", "8×2 GPU-hours, while the largest models we tested"),
         statement="The GPU-hours of App. C.5 fit the sizes they are given for.",
         formula="hours(162M) / hours(86M) within a quarter of FLOPs(162M) / FLOPs(86M), 20 tokens to a parameter",
         finding=(
@@ -404,7 +404,7 @@ def _figure_claims() -> Iterator[Claim]:
     yield Claim(
         id="17-all-hours",
         kind="paper",
-        said=draft(
+        source=draft(
             "App. C.5",
             "End-to-end reproduction of all results in this paper would therefore require on the order of 10,000 "
             "GPU-hours.",
@@ -497,7 +497,7 @@ def _one_attention(_: Any, *, output: str) -> Working:
     )
 
 
-def _kept(heads: int, head_dim: int, tokens: int, *, diagonal: DiagonalKind) -> int:
+def _cached(heads: int, head_dim: int, tokens: int, *, diagonal: DiagonalKind) -> int:
     """How many numbers CEM attention keeps of one row."""
     layer = _cem_attention(heads * head_dim, heads, diagonal, steps=1)
     memory = layer.energy.remember(torch.empty(1, tokens, heads * head_dim, device="meta"))
@@ -528,12 +528,12 @@ def _caches() -> Iterator[_Cache]:
 
 def _keeps(case: _Cache, *, share: Fraction) -> Working:
     theirs = _kept_by_llama(*case[:3])
-    kept = _kept(*case[:3], diagonal=case.diagonal)
+    cached = _cached(*case[:3], diagonal=case.diagonal)
     return working(
         f"K = {case.heads}, R = {case.head_dim}, {case.tokens} tokens, diagonal {case.diagonal}: CEM keeps "
-        f"{kept}, Llama "
-        f"{theirs}; {share} of it: {kept == share * theirs}",
-        comes_out=kept == share * theirs,
+        f"{cached}, Llama "
+        f"{theirs}; {share} of it: {cached == share * theirs}",
+        comes_out=cached == share * theirs,
     )
 
 
@@ -649,7 +649,7 @@ def _attention_cases() -> Iterator[_Cost]:
 def _costs_less(case: _Cost, *, share: Fraction) -> Working:
     ratio = _attention_flops(case.D, case.K, case.keys, 1, case.diagonal) / _llama_flops(case.D, case.keys)
     return working(
-        f"D = {case.D}, K = {case.K}, n = {case.keys}, diagonal {case.diagonal}: {_shown(ratio, 3)} of Llama's "
+        f"D = {case.D}, K = {case.K}, n = {case.keys}, diagonal {case.diagonal}: {_show(ratio, 3)} of Llama's "
         f"operations, below {share}: {ratio < share}",
         comes_out=ratio < share,
     )
@@ -661,7 +661,7 @@ def _ratio(s: Size, T: int, diagonal: DiagonalKind, *, values: bool = True) -> F
     return ours_here / _llama_flops(s.dim, _MEAN_KEYS)
 
 
-def _shown(ratio: Fraction, digits: int = 2) -> str:
+def _show(ratio: Fraction, digits: int = 2) -> str:
     return f"{float(ratio):.{digits}f}"
 
 
@@ -679,7 +679,7 @@ def _diagonal_ratios(names: Sequence[str], *, values: bool) -> Working:
             "per head": ("per-head", True),
         }
         ratios = (
-            f"{words} {_shown(_ratio(s, 1, kind, values=in_values))} / {_shown(_ratio(s, 2, kind, values=in_values))}"
+            f"{words} {_show(_ratio(s, 1, kind, values=in_values))} / {_show(_ratio(s, 2, kind, values=in_values))}"
             for words, (kind, in_values) in variants.items()
         )
         lines.append(f"{name}, T = 1 / T = 2 over Llama: " + "; ".join(ratios))
@@ -717,7 +717,7 @@ def _share_outside_exceeds(names: Sequence[str], *, share: Fraction) -> Working:
         gate = Fraction(_mlp_flops(s.dim, s.hidden, 0), _mlp_flops(s.dim, s.hidden, 2))
         exceeds = exceeds and attention > share and gate > share
         lines.append(
-            f"{name}: attention 2 D^2 / (2 D^2 + 2 (4 D^2 + 4 n D)) = {_shown(attention, 3)}, MLP 2 D M / (10 D "
+            f"{name}: attention 2 D^2 / (2 D^2 + 2 (4 D^2 + 4 n D)) = {_show(attention, 3)}, MLP 2 D M / (10 D "
             f"M) = {gate}"
         )
     return working(*lines, f"more than {share} lies outside in both: {exceeds}", comes_out=exceeds)
@@ -759,7 +759,7 @@ def _full_cem_counts(names: Sequence[str], *, between: tuple[Fraction, Fraction]
         formula = 2 * VOCABULARY * s.dim + s.layers * (attention + mlp + 2 * s.dim) + s.dim
         ratio = Fraction(built, theirs)
         right = right and built == formula and between[0] < ratio < between[1]
-        lines.append(f"{name}: built {built:,}, formula {formula:,}; over Llama's {theirs:,} = {_shown(ratio, 3)}")
+        lines.append(f"{name}: built {built:,}, formula {formula:,}; over Llama's {theirs:,} = {_show(ratio, 3)}")
     return working(*lines, comes_out=right)
 
 
@@ -783,7 +783,7 @@ def _half_the_attention(names: Sequence[str], *, share: Fraction) -> Working:
         right = right and tied == share * theirs and share < Fraction(full, theirs) < share * Fraction(109, 100)
         lines.append(
             f"{name}: Llama {theirs:,}; tied only {tied:,} = {Fraction(tied, theirs)} of it; "
-            f"full CEM {full:,} = {_shown(Fraction(full, theirs), 3)} of it"
+            f"full CEM {full:,} = {_show(Fraction(full, theirs), 3)} of it"
         )
     return working(*lines, comes_out=right)
 
@@ -800,7 +800,7 @@ def _matched_attention(names: Sequence[str], *, width: int) -> Working:
         right = right and count == theirs and flops > 1
         lines.append(
             f"{name}: K = {s.heads}, R = {R}, K R = {width} D: {count:,} parameters, Llama {theirs:,}; "
-            f"{_shown(flops)} times its FLOPs"
+            f"{_show(flops)} times its FLOPs"
         )
     return working(*lines, comes_out=right)
 
@@ -814,7 +814,7 @@ def _share_of_the_mlp(names: Sequence[str], *, share: Fraction) -> Working:
         right = right and tied == share * theirs and share < Fraction(full, theirs) < share * Fraction(101, 100)
         lines.append(
             f"{name}: Llama {theirs:,}; tied only {tied:,} = {Fraction(tied, theirs)} of it; "
-            f"full CEM {full:,} = {_shown(Fraction(full, theirs), 3)} of it; {share} of it: {tied == share * theirs}"
+            f"full CEM {full:,} = {_show(Fraction(full, theirs), 3)} of it; {share} of it: {tied == share * theirs}"
         )
     return working(*lines, comes_out=right)
 
@@ -904,10 +904,10 @@ def _hours_of_llamas() -> Working:
         utilisations.append(utilisation)
         lines.append(
             f"{name}: {parameters:,} parameters, 6 N (20 N) FLOPs in {hours} GPU-hours of 312 TFLOP/s are "
-            f"{_shown(100 * utilisation)} % of them"
+            f"{_show(100 * utilisation)} % of them"
         )
     ratio = utilisations[0] / utilisations[1]
-    return working(*lines, f"these differ by a factor of {_shown(ratio)}", comes_out=ratio > Fraction(5, 4))
+    return working(*lines, f"these differ by a factor of {_show(ratio)}", comes_out=ratio > Fraction(5, 4))
 
 
 def _trainings_in_all() -> Working:

@@ -35,7 +35,7 @@ from cemverify.claims.exact import (
     dot,
     jacobian_at_zero,
     moved,
-    shown,
+    show,
     simplified,
     symmetric,
     weights,
@@ -59,7 +59,7 @@ def _algorithm_1() -> Iterator[Claim]:
     yield Claim(
         id="7-sign",
         kind="slip",
-        said=draft("Algorithm 1", "x <- x - eta sum_k P_k W_Q,k^T o_k", "formula"),
+        source=draft("Algorithm 1", "x <- x - eta sum_k P_k W_Q,k^T o_k", "formula"),
         statement="The attention update of Algorithm 1 goes down the energy.",
         formula="x <- x - eta sum_k P_k W_Q,k^T o_k with o_k = sum_j a_kj v_kj lowers eps",
         finding=(
@@ -77,7 +77,7 @@ def _algorithm_1() -> Iterator[Claim]:
     yield Claim(
         id="7-mlp-line",
         kind="paper",
-        said=draft("Algorithm 1"),
+        source=draft("Algorithm 1"),
         statement="The MLP's update in Algorithm 1 goes down its energy.",
         formula="x <- x - eta P Delta or x <- x + eta P Delta: the line is lost in the text at hand",
         finding=(
@@ -89,7 +89,7 @@ def _algorithm_1() -> Iterator[Claim]:
     yield Claim(
         id="7-sign-absorbed",
         kind="ours",
-        said=ours("Algorithm 1"),
+        source=ours("Algorithm 1"),
         statement="The sign of Algorithm 1 does not matter, as trained weights can absorb it.",
         formula="for every A there is an A' with -F(x; A) = F(x; A') for all x, F = -grad eps",
         finding=(
@@ -107,7 +107,7 @@ def _algorithm_1() -> Iterator[Claim]:
     yield Claim(
         id="7-score-only",
         kind="paper",
-        said=draft("Sec. 2.3, Algorithm 1", "v_j = W_K h_j", "formula"),
+        source=draft("Sec. 2.3, Algorithm 1", "v_j = W_K h_j", "formula"),
         statement="With the diagonal of A_k in the scores alone the update is still a gradient, and not uphill.",
         formula="sum_k W_Q,k^T sum_j softmax_j(x . (W_Q^T W_K + diag d)_k h_j / tau) W_K,k h_j is a gradient field",
         finding=(
@@ -154,7 +154,7 @@ def _weights_exist(case: tuple[int, Vector], *, sign: int) -> Working:
     equation = sympy.Eq(slope, sympy.Rational(*wanted.as_integer_ratio()))
     solutions = sympy.S.Reals if equation is sympy.true else sympy.solveset(equation, other, sympy.S.Reals)
     return working(
-        f"A = {A}, tokens {shown(tuple(h))}: the weights are equal at x = 0, where the update has the slope {wanted}",
+        f"A = {A}, tokens {show(tuple(h))}: the weights are equal at x = 0, where the update has the slope {wanted}",
         f"descent with A' has the slope {slope} there",
         f"real A' with {slope} = {wanted}: {solutions}",
         comes_out=not solutions.is_empty,
@@ -173,9 +173,9 @@ def _is_a_downhill_gradient(case: Sequence[Vector], *, in_values: bool) -> Worki
     update = downhill if in_values else [q * Fraction(sum(keys), len(h)) for q in W_Q]
     along = dot(update, downhill)
     return working(
-        f"W_Q = {shown(W_Q)}, W_K = {shown(W_K)}, d = {shown(d)}, tokens {shown(tuple(h))}; equal weights at x = 0",
-        f"the Jacobian of the update is {shown(jacobian)}, symmetric: {symmetric(jacobian)}",
-        f"the update is {shown(tuple(update))}, minus the gradient {shown(tuple(downhill))}: together {along}, "
+        f"W_Q = {show(W_Q)}, W_K = {show(W_K)}, d = {show(d)}, tokens {show(tuple(h))}; equal weights at x = 0",
+        f"the Jacobian of the update is {show(jacobian)}, symmetric: {symmetric(jacobian)}",
+        f"the update is {show(tuple(update))}, minus the gradient {show(tuple(downhill))}: together {along}, "
         f"not uphill: {along >= 0}",
         comes_out=symmetric(jacobian) and along >= 0,
     )
@@ -205,7 +205,7 @@ def _norm_inside() -> Iterator[Claim]:
     yield Claim(
         id="7-norm-gradient",
         kind="ours",
-        said=ours("Algorithm 1"),
+        source=ours("Algorithm 1"),
         statement="With u = RMSNorm(x) inside, the update is minus the gradient of the function x -> eps(N(x)).",
         formula="F(N(x)) = -grad_x eps(N(x)), F = -grad eps",
         finding=(
@@ -222,7 +222,7 @@ def _norm_inside() -> Iterator[Claim]:
     yield Claim(
         id="7-norm-monotone",
         kind="ours",
-        said=ours("Algorithm 1, Eq. 12"),
+        source=ours("Algorithm 1, Eq. 12"),
         statement="With u = RMSNorm(x) inside, a descent step of any size lowers the energy at N(x).",
         formula="eps(N(x + eta P F(N(x)))) <= eps(N(x)) for all eta > 0, N(x) = G x / r",
         condition=(
@@ -275,7 +275,7 @@ def _norm_inside() -> Iterator[Claim]:
     yield Claim(
         id="7-norm-folded",
         kind="ours",
-        said=ours("Algorithm 1"),
+        source=ours("Algorithm 1"),
         statement=(
             "Folding the gains into both paths repairs this for all gains, of either sign, and every step size."
         ),
@@ -300,7 +300,7 @@ def _norm_inside() -> Iterator[Claim]:
     yield Claim(
         id="7-norm-true-gradient",
         kind="ours",
-        said=ours("Algorithm 1"),
+        source=ours("Algorithm 1"),
         statement="Stepping along the true gradient J_N^T F lowers the energy at N(x) at every step size.",
         formula="eps(N(x + eta q)) <= eps(N(x)) for all eta > 0, q = J_N^T F = (1 - x x^T / (D r^2)) G F / r",
         condition="the step is small enough for this x; with one token and no gain, eta |beta . x| <= r |x|^2",
@@ -334,8 +334,8 @@ def _is_gradient_through_norm(case: tuple[Vector, Vector], *, factor: bool) -> W
         update = [(b - a * along) / r for b, a in zip(beta, x, strict=True)] if factor else list(beta)
         same = all(abs(u - d) < BEYOND_ROUNDOFF for u, d in zip(update, downhill, strict=True))
     return working(
-        f"one token, beta = {shown(beta)}, x = {shown(x)}: eps(N(x)) = -beta . x / r, F = beta",
-        f"the update is {shown(update)}, minus the derivative of eps(N(x)) is {shown(downhill)}",
+        f"one token, beta = {show(beta)}, x = {show(x)}: eps(N(x)) = -beta . x / r, F = beta",
+        f"the update is {show(update)}, minus the derivative of eps(N(x)) is {show(downhill)}",
         f"they are the same: {same}",
         comes_out=same,
     )
@@ -351,7 +351,7 @@ def _energy_at_norm(beta: Vector, gain: Vector, x: Vector) -> str:
     """-s / r in full."""
     s, r2 = dot(beta, [g * a for g, a in zip(gain, x, strict=True)]), dot(x, x) / len(x)
     value = -mpmath.mpf(s.numerator) / s.denominator / mpmath.sqrt(mpmath.mpf(r2.numerator) / r2.denominator)
-    return shown(value, 10)
+    return show(value, 10)
 
 
 def _falls_at_norm(case: _Normed, *, sign: int, folded: bool = False) -> Working:
@@ -359,10 +359,10 @@ def _falls_at_norm(case: _Normed, *, sign: int, folded: bool = False) -> Working
     direction = tuple(Fraction(a) * b for a, b in zip(gain if folded else P, beta, strict=True))
     y = moved(x, direction, sign * eta)
     if not any(y):  # N is not defined at 0: the step has no energy to compare
-        return working(f"x = {shown(x)} -> 0, where N is not defined", comes_out=True)
+        return working(f"x = {show(x)} -> 0, where N is not defined", comes_out=True)
     falls = _signed_square(beta, gain, y) >= _signed_square(beta, gain, x)
     return working(
-        f"beta = {shown(beta)}, gain {shown(gain)}, P = diag{shown(P)}, eta = {eta}: x {shown(x)} -> {shown(y)}",
+        f"beta = {show(beta)}, gain {show(gain)}, P = diag{show(P)}, eta = {eta}: x {show(x)} -> {show(y)}",
         f"eps(N(x)) = -beta . G x / r: {_energy_at_norm(beta, gain, x)} -> {_energy_at_norm(beta, gain, y)}; "
         f"not higher: {falls}",
         comes_out=falls,
@@ -422,9 +422,9 @@ def _falls_along_true_gradient(case: tuple[Vector, Vector, int], *, sign: int) -
         after = -mpmath.fdot(beta, y) / mpmath.sqrt(mpmath.fdot(y, y) / len(y))
         falls = after <= before + BEYOND_ROUNDOFF
     return working(
-        f"one token, beta = {shown(beta)}, x = {shown(x)}, r = {shown(r)}: q = (beta - x (x . beta) / |x|^2) / r = "
-        f"{shown(q)}",
-        f"eta = {eta}: x -> {shown(y)}, energy {shown(before)} -> {shown(after)}; not higher: {bool(falls)}",
+        f"one token, beta = {show(beta)}, x = {show(x)}, r = {show(r)}: q = (beta - x (x . beta) / |x|^2) / r = "
+        f"{show(q)}",
+        f"eta = {eta}: x -> {show(y)}, energy {show(before)} -> {show(after)}; not higher: {bool(falls)}",
         comes_out=falls,
     )
 
@@ -455,7 +455,7 @@ def _printed_block() -> Iterator[Claim]:
     yield Claim(
         id="7-block",
         kind="paper",
-        said=draft(
+        source=draft(
             "Sec. 2.4, Algorithm 1",
             "Standard Transformers with weight sharing, as detailed in Equations (5) and (11), appear as the special "
             "case",
@@ -489,7 +489,7 @@ def _printed_block() -> Iterator[Claim]:
     yield Claim(
         id="7-norm-twice",
         kind="ours",
-        said=ours("Algorithm 1"),
+        source=ours("Algorithm 1"),
         statement=(
             "Normalising h and normalising again inside is the same as once: queries and keys read the same vector."
         ),
@@ -535,9 +535,9 @@ def _is_the_standard_block(case: _Block, *, residual: str) -> Working:
         out = [a + sign * b for a, b in zip(x, attention(_normalised(x, case.gain)), strict=True)]
         same = all(abs(a - b) < mpmath.mpf("1e-20") for a, b in zip(out, standard, strict=True))
     return working(
-        f"W_Q = {shown(case.W_Q)}, W_K = {shown(case.W_K)}, tokens {shown(case.h)}, gain {shown(case.gain)}",
-        f"standard block: {residual} + attention(N(h)) = {shown(standard)}",
-        f"started at {'h' if case.starts_at_h else 'N(h)'}, {'plus' if case.adds else 'minus'}: {shown(out)}",
+        f"W_Q = {show(case.W_Q)}, W_K = {show(case.W_K)}, tokens {show(case.h)}, gain {show(case.gain)}",
+        f"standard block: {residual} + attention(N(h)) = {show(standard)}",
+        f"started at {'h' if case.starts_at_h else 'N(h)'}, {'plus' if case.adds else 'minus'}: {show(out)}",
         f"they are the same: {same}",
         comes_out=same,
     )
@@ -565,6 +565,6 @@ def _is_normalised_once(case: tuple[Vector, Vector]) -> Working:
         twice = _normalised(once, gain)
         same = max(abs(a - b) for a, b in zip(once, twice, strict=True)) < mpmath.mpf("1e-20")
     return working(
-        f"x = {shown(x)}, gains {shown(gain)}: N(x) = {shown(once)}, N(N(x)) = {shown(twice)}, the same: {same}",
+        f"x = {show(x)}, gains {show(gain)}: N(x) = {show(once)}, N(N(x)) = {show(twice)}, the same: {same}",
         comes_out=same,
     )

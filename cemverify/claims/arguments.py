@@ -122,10 +122,10 @@ class Instance:
     kind: ClassVar[str] = "instance"
 
     def gather(self, statement: Statement) -> Finding:
-        found = statement.holds_for(self.case)
-        side: Side = "for" if found.comes_out else "against"
+        working = statement.holds_for(self.case)
+        side: Side = "for" if working.comes_out else "against"
         words = f"arithmetic: {self.words}" if self.kind == "figures" else self.words
-        return Finding(side, words, found.lines, self.general, statement.covers(self.case), self.kind)
+        return Finding(side, words, working.lines, self.general, statement.covers(self.case), self.kind)
 
 
 class Figures(Instance):
@@ -152,14 +152,14 @@ class Sample:
     cases: Callable[[], Iterable[Any]] = field(repr=False)
 
     def gather(self, statement: Statement) -> Finding:
-        asked = [case for case in self.cases() if statement.covers(case)]
-        for case in asked:
-            found = statement.holds_for(case)
-            if not found.comes_out:
-                return Finding("against", f"{self.words}: false of one", found.lines, kind="sample")
-        if len(asked) < FEWEST_CASES:
-            return Finding("neither", f"{self.words}: only {len(asked)} cases, too few to say", kind="sample")
-        return Finding("for", f"{self.words}: true of all {len(asked):,} cases", (), general=True, kind="sample")
+        covered = [case for case in self.cases() if statement.covers(case)]
+        for case in covered:
+            working = statement.holds_for(case)
+            if not working.comes_out:
+                return Finding("against", f"{self.words}: false of one", working.lines, kind="sample")
+        if len(covered) < FEWEST_CASES:
+            return Finding("neither", f"{self.words}: only {len(covered)} cases, too few to say", kind="sample")
+        return Finding("for", f"{self.words}: true of all {len(covered):,} cases", (), general=True, kind="sample")
 
 
 @dataclass(frozen=True)
@@ -196,12 +196,12 @@ class Search:
         )
         try:
             with from_the_seed_alone():
-                found = hypothesis.find(self.cases, is_false, settings=quiet, random=_seeded(self.words))
+                example = hypothesis.find(self.cases, is_false, settings=quiet, random=_seeded(self.words))
         except NoSuchExample:
             if tried < FEWEST_CASES:
                 return Finding("neither", f"{self.words}: only {tried} cases asked", within=within, kind="search")
             return Finding("for", f"{self.words}: none found", general=not self.outside, within=within, kind="search")
-        lines = (f"found unaided: {found!r}", *statement.holds_for(found).lines)
+        lines = (f"found unaided: {example!r}", *statement.holds_for(example).lines)
         return Finding("against", f"{self.words}: found", lines, within=within, kind="search")
 
 
@@ -217,9 +217,9 @@ class Lemma:
     working: Callable[[], Working] = field(repr=False)
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
-        found = self.working()
-        side: Side = "finding" if found.comes_out else "neither"
-        return Finding(side, self.words, found.lines, general=True, kind="lemma")
+        working = self.working()
+        side: Side = "finding" if working.comes_out else "neither"
+        return Finding(side, self.words, working.lines, general=True, kind="lemma")
 
 
 @dataclass(frozen=True)

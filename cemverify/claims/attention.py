@@ -33,7 +33,7 @@ from cemverify.claims.exact import (
     dot,
     energy,
     jacobian_at_zero,
-    shown,
+    show,
     simplified,
     symmetric,
     weights,
@@ -53,7 +53,7 @@ def _gradient_step() -> Iterator[Claim]:
     yield Claim(
         id="1-gradient",
         kind="paper",
-        said=draft(
+        source=draft(
             "abstract; Eq. 1, 5",
             "Within CEM, multihead attention emerges as a gradient step on an interaction energy under the weights "
             "sharing constraint, while gated multilayer perceptrons (MLPs) correspond to element-wise energies.",
@@ -78,7 +78,7 @@ def _gradient_step() -> Iterator[Claim]:
     yield Claim(
         id="1-temperature",
         kind="slip",
-        said=draft("Eq. 5, Algorithm 1, Table 1", "D_h^(-1/2)", "formula"),
+        source=draft("Eq. 5, Algorithm 1, Table 1", "D_h^(-1/2)", "formula"),
         statement=(
             "The scale 1/sqrt(D_h) makes the step standard scaled-dot-product attention. D_h is the model dimension "
             "in the shapes of the weights and in Table 1."
@@ -103,7 +103,7 @@ def _gradient_step() -> Iterator[Claim]:
     yield Claim(
         id="1-scale",
         kind="ours",
-        said=ours("Eq. 5"),
+        source=ours("Eq. 5"),
         statement="Temperature and step size are no freedoms of their own: the scale of A contains them.",
         formula="eps(c A, c tau) = c eps(A, tau), so that a step eta on the one is a step c eta on the other",
         finding=(
@@ -117,7 +117,7 @@ def _gradient_step() -> Iterator[Claim]:
     yield Claim(
         id="1-untied-output",
         kind="ours",
-        said=ours("App. B"),
+        source=ours("App. B"),
         statement="Attention with an output projection of its own is the gradient step of some energy, too.",
         formula="sum_k W_O,k sum_j a_kj(x) W_K,k h_j is a gradient field for every W_O",
         finding=(
@@ -186,13 +186,13 @@ def _is_standard_attention(case: _Heads, *, of: str) -> Working:
     D, R = len(case.x), 1
     with mpmath.workdps(DIGITS):
         tau = mpmath.sqrt(D if of == "model" else R)
-        standard, found = _attended(case, mpmath.sqrt(R)), _attended(case, tau)
-        same = max(abs(p - s) for p, s in zip(found, standard, strict=True)) < mpmath.mpf("1e-20")
+        standard, actual = _attended(case, mpmath.sqrt(R)), _attended(case, tau)
+        same = max(abs(p - s) for p, s in zip(actual, standard, strict=True)) < mpmath.mpf("1e-20")
     return working(
-        f"K = {len(case.W_Q)}, D_h = {D}, R = {R}; W_Q {shown(tuple(map(tuple, case.W_Q)))}, W_K "
-        f"{shown(tuple(map(tuple, case.W_K)))}; tokens {shown(case.h)} and 0, x = {shown(case.x)}",
-        f"tau = sqrt(R) = {shown(mpmath.sqrt(R))}: the update is {shown(standard)}",
-        f"tau = {shown(tau)}, of the {of} dimension: the update is {shown(found)}",
+        f"K = {len(case.W_Q)}, D_h = {D}, R = {R}; W_Q {show(tuple(map(tuple, case.W_Q)))}, W_K "
+        f"{show(tuple(map(tuple, case.W_K)))}; tokens {show(case.h)} and 0, x = {show(case.x)}",
+        f"tau = sqrt(R) = {show(mpmath.sqrt(R))}: the update is {show(standard)}",
+        f"tau = {show(tau)}, of the {of} dimension: the update is {show(actual)}",
         f"they are the same: {same}",
         comes_out=same,
     )
@@ -225,9 +225,9 @@ def _output_has_symmetric_jacobian(case: Sequence[Vector], *, tied: bool) -> Wor
     keys = tuple(dot(W_K, h_j) for h_j in h)
     jacobian = jacobian_at_zero(W_O, keys, [[q * key for q in W_Q] for key in keys])
     return working(
-        f"W_Q = {shown(W_Q)}, W_K = {shown(W_K)}, W_O = {shown(W_O)}^T, tokens {shown(tuple(h))}, keys {shown(keys)}",
+        f"W_Q = {show(W_Q)}, W_K = {show(W_K)}, W_O = {show(W_O)}^T, tokens {show(tuple(h))}, keys {show(keys)}",
         "at x = 0 the weights are equal, and the Jacobian is W_O times the variance of the keys times W_Q:",
-        f"{shown(jacobian)}, symmetric: {symmetric(jacobian)}",
+        f"{show(jacobian)}, symmetric: {symmetric(jacobian)}",
         comes_out=symmetric(jacobian),
     )
 
@@ -239,7 +239,7 @@ def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-concave",
         kind="ours",
-        said=ours("Eq. 1"),
+        source=ours("Eq. 1"),
         statement="With the memory fixed, the attention energy is concave in x: any A, bias, diagonal and tau > 0.",
         formula="v . Hess eps v = -(1/tau) sum_k sum_{j<l} a_kj a_kl (v . (beta_kj - beta_kl))^2 <= 0",
         finding=(
@@ -257,7 +257,7 @@ def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-any-step",
         kind="ours",
-        said=ours("Eq. 3, 12"),
+        source=ours("Eq. 3, 12"),
         statement="A step down the gradient lowers the attention energy, whatever its size and the preconditioner P.",
         formula="eps(x - eta P g) <= eps(x) - eta g . P g for all eta > 0",
         condition=(
@@ -292,7 +292,7 @@ def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-convex",
         kind="paper",
-        said=draft("App. B", "convex in x"),
+        source=draft("App. B", "convex in x"),
         statement="The log-sum-exp energy of the appendix is convex in x.",
         formula="E((a + b) / 2) <= (E(a) + E(b)) / 2 for E(x) = -tau log sum_j exp(h_j . x / tau)",
         finding="It is minus a convex function, and strictly concave along every line on which two patterns differ.",
@@ -306,7 +306,7 @@ def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-prefactor",
         kind="slip",
-        said=draft("App. B", "-(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
+        source=draft("App. B", "-(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
         statement="With the prefactor -1/tau the gradient of the log-sum-exp energy is minus the attended patterns.",
         formula="grad (-(1/tau) log sum_j exp(h_j . x / tau)) = -sum_j softmax_j(h_j . x / tau) h_j",
         finding=(
@@ -323,7 +323,7 @@ def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-minimum",
         kind="paper",
-        said=draft(
+        source=draft(
             "abstract",
             "We introduce Causal Energy Minimization (CEM), a framework that interprets each transformer layer as an "
             "algorithm for solving an energy minimization problem with causal structure.",
@@ -434,8 +434,8 @@ def _descends(case: _Step, *, direction: int) -> Working:
         bound = before - eta * mpmath.fdot(downhill, step)
         held = after <= bound + mpmath.mpf("1e-20") * (1 + abs(bound))
     return working(
-        f"beta {shown(betas)}, x = {shown(x)}, P = diag{shown(P)}, eta = {eta}; -g = {shown(downhill)}",
-        f"energy {shown(before)} -> {shown(after)}; at most eps(x) - eta g . P g = {shown(bound)}: {bool(held)}",
+        f"beta {show(betas)}, x = {show(x)}, P = diag{show(P)}, eta = {eta}; -g = {show(downhill)}",
+        f"energy {show(before)} -> {show(after)}; at most eps(x) - eta g . P g = {show(bound)}: {bool(held)}",
         comes_out=held,
     )
 
@@ -454,9 +454,9 @@ def _is_on_the_side_of_the_chord(case: tuple[Vector, Vector], *, side: int) -> W
         chord, between = mpmath.fsum(at_ends) / 2, energy([h * middle for h in patterns])
         held = side * (between - chord) <= BEYOND_ROUNDOFF
     return working(
-        f"patterns {shown(patterns)}, tau = 1: E({ends[0]}) = {shown(at_ends[0])}, E({ends[1]}) = "
-        f"{shown(at_ends[1])}; their mean is {shown(chord)}",
-        f"E({shown(middle)}) = {shown(between)}; {'at most' if side > 0 else 'at least'} that mean: {bool(held)}",
+        f"patterns {show(patterns)}, tau = 1: E({ends[0]}) = {show(at_ends[0])}, E({ends[1]}) = "
+        f"{show(at_ends[1])}; their mean is {show(chord)}",
+        f"E({show(middle)}) = {show(between)}; {'at most' if side > 0 else 'at least'} that mean: {bool(held)}",
         comes_out=held,
     )
 
@@ -467,7 +467,7 @@ def _has_the_stated_gradient(case: tuple[Vector, int], *, prefactor: str) -> Wor
     factor = Fraction(-1, tau) if prefactor == "printed" else Fraction(-tau)
     gradient = factor * attended / tau
     return working(
-        f"patterns {shown(patterns)}, tau = {tau}, x = 0: all weights are equal, the attended pattern is {attended}",
+        f"patterns {show(patterns)}, tau = {tau}, x = 0: all weights are equal, the attended pattern is {attended}",
         f"the gradient with the prefactor {factor}: {factor} ({attended}) / {tau} = {gradient}",
         f"it is minus the attended pattern: {gradient} = {-attended} is {gradient == -attended}",
         comes_out=gradient == -attended,
@@ -493,9 +493,9 @@ def _is_bounded_below(case: _Landscape, *, confined: bool) -> Working:
         near, further = [at(-far), at(far)], [at(-2 * far), at(2 * far)]
         bounded = all(b >= a - 1 for a, b in zip(near, further, strict=True))
     return working(
-        f"beta = {shown(case.betas)}, {'u = RMSNorm(x)' if case.normed else 'u = x'}",
+        f"beta = {show(case.betas)}, {'u = RMSNorm(x)' if case.normed else 'u = x'}",
         *(
-            f"eps at x = {sign}{far}: {shown(a)}, at {sign}{2 * far}: {shown(b)}"
+            f"eps at x = {sign}{far}: {show(a)}, at {sign}{2 * far}: {show(b)}"
             for sign, a, b in zip(("-", ""), near, further, strict=True)
         ),
         f"the slopes far out are whole numbers, so that it is bounded below: {bool(bounded)}",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cemverify.claims.arguments import Argument, Condition, Finding, Predicate, Statement
 
 Kind = Literal["paper", "slip", "ours", "training"]
-Known = Literal["sentence", "words", "formula", "report"]
+Wording = Literal["sentence", "words", "formula", "report"]
 
 DRAFT = 'OpenReview draft, "Recasting Transformer Layers as Energy Models"'
 ARXIV = "arXiv 2605.07588v1"
@@ -38,13 +38,13 @@ class Attribution:
     Attributes:
         version: of the paper, or "" for a statement of ours. section: equation, section, appendix or table there.
         quote: what stands there, verbatim; "" if it is known by a report only.
-        known: how: the whole sentence, some words of it, a formula transcribed, or a report of what it says.
+        wording: how: the whole sentence, some words of it, a formula transcribed, or a report of what it says.
     """
 
     version: str
     section: str
     quote: str = ""
-    known: Known = "report"
+    wording: Wording = "report"
 
     @property
     def where(self) -> str:
@@ -52,9 +52,9 @@ class Attribution:
         return ", ".join(filter(None, (self.version, self.section))) or "ours"
 
 
-def draft(section: str, quote: str = "", known: Known | None = None) -> Attribution:
+def draft(section: str, quote: str = "", wording: Wording | None = None) -> Attribution:
     """An attribution to the anonymous draft; a quote is some words of a sentence unless said otherwise."""
-    return Attribution(DRAFT, section, quote, known or ("words" if quote else "report"))
+    return Attribution(DRAFT, section, quote, wording or ("words" if quote else "report"))
 
 
 def arxiv(section: str, quote: str = "") -> Attribution:
@@ -75,7 +75,7 @@ class Claim:
         id: section of docs/mathematics.md and a few words, as "4-concave".
         kind: "paper", what the paper states; "slip", where it contradicts itself or its source and means well;
             "ours", a lemma or a caution that it does not state; "training", what its experiments report.
-        said: where. statement: in our own words. formula: the same as a formula.
+        source: where. statement: in our own words. formula: the same as a formula.
         condition: under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it.
         finding: what is true, and why. advice: what follows for an implementation.
         holds_for: the statement as a predicate of a case. arguments: what is put to it.
@@ -84,7 +84,7 @@ class Claim:
 
     id: str
     kind: Kind
-    said: Attribution
+    source: Attribution
     statement: str
     formula: str
     finding: str
@@ -110,8 +110,8 @@ class JudgedClaim:
             return _verdict(self.findings)
         if not self.findings:
             return ClaimVerdict.NOT_MEASURED
-        found = set(self.at.values())
-        return found.pop() if len(found) == 1 else ClaimVerdict.DEPENDS
+        verdicts = set(self.at.values())
+        return verdicts.pop() if len(verdicts) == 1 else ClaimVerdict.DEPENDS
 
     @property
     def at(self) -> dict[str, ClaimVerdict]:
@@ -120,7 +120,7 @@ class JudgedClaim:
         return {scale: _training_verdict([f for f in self.findings if f.scale == scale]) for scale in scales}
 
     @property
-    def told(self) -> str:
+    def conclusion(self) -> str:
         """The verdict in words, with the scales at which a training was measured."""
         if not self.at:
             return str(self.verdict)
@@ -132,14 +132,14 @@ class JudgedClaim:
         return {
             "id": claim.id,
             "kind": claim.kind,
-            "version": claim.said.version,
-            "section": claim.said.section,
-            "quote": claim.said.quote,
-            "known": claim.said.known if claim.said.version else "ours",
+            "version": claim.source.version,
+            "section": claim.source.section,
+            "quote": claim.source.quote,
+            "known": claim.source.wording if claim.source.version else "ours",
             "statement": claim.statement,
             "formula": claim.formula,
             "verdict": str(self.verdict),
-            "told": self.told,
+            "told": self.conclusion,
             "condition": claim.condition,
             "finding": claim.finding,
             "advice": claim.advice,

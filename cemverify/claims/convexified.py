@@ -28,7 +28,7 @@ from cemverify.claims.exact import (
     gated_downhill,
     gated_energy,
     inner,
-    shown,
+    show,
     silu,
     slopes_at,
     symbolic_hessian,
@@ -44,7 +44,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-convex",
         kind="paper",
-        said=draft("App. B", "with ϕ a convex nonlinearity, to that the energy is convex in x"),
+        source=draft("App. B", "with ϕ a convex nonlinearity, to that the energy is convex in x"),
         statement="With the signs of the gates moved inside, the element-wise energy is convex in x.",
         formula="xi'(x) = -|W h| . phi(sign(W h) * V x) is convex for convex phi",
         finding=(
@@ -61,7 +61,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-gradient",
         kind="paper",
-        said=draft("App. B", "The gradient of this energy form is"),
+        source=draft("App. B", "The gradient of this energy form is"),
         statement="The gradient that the appendix prints for that energy is right, where a gate is zero too.",
         formula="-grad xi' = V^T ((W h) * sigma(sign(W h) * V x))",
         finding="The chain rule brings out sign(W h) once more, and |W h| sign(W h) = W h.",
@@ -72,7 +72,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-any-step-size",
         kind="ours",
-        said=ours("App. B"),
+        source=ours("App. B"),
         statement="That energy falls by at least eta g.Pg at any step size, for any positive semi-definite P.",
         formula="xi'(x - eta P g) <= xi'(x) - eta g.Pg for all eta > 0",
         condition=(
@@ -111,7 +111,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-cccp",
         kind="paper",
-        said=draft("App. B", "Optimization via CCCP is possible only when using a convex form.", "sentence"),
+        source=draft("App. B", "Optimization via CCCP is possible only when using a convex form.", "sentence"),
         statement="The concave-convex procedure applies to the element-wise energy only in its convexified form.",
         formula="xi = u + v with u convex, v concave, a step of the procedure lowers xi  =>  xi is convex or concave",
         finding=(
@@ -232,10 +232,10 @@ def _falls(case: _Case, *, flipped: bool) -> Working:
         slack = mpmath.mpf("1e-25") if case.unit == "silu" else 0
         held = bool(after_energy <= promised + slack)
     return working(
-        f"{case.unit}, V = {shown(tuple(map(tuple, V)))}, W h = {shown(tuple(gate))}, P = {case.P}, eta = "
-        f"{shown(case.eta)}",
-        f"x {shown(x)} -> {shown(after)}, energy {shown(before_energy, 9)} -> {shown(after_energy, 9)}; at most "
-        f"{shown(promised, 9)}: {held}",
+        f"{case.unit}, V = {show(tuple(map(tuple, V)))}, W h = {show(tuple(gate))}, P = {case.P}, eta = "
+        f"{show(case.eta)}",
+        f"x {show(x)} -> {show(after)}, energy {show(before_energy, 9)} -> {show(after_energy, 9)}; at most "
+        f"{show(promised, 9)}: {held}",
         comes_out=held,
     )
 

@@ -42,7 +42,7 @@ from cemverify.claims.exact import (
     gated_energy,
     gated_step,
     inner,
-    shown,
+    show,
     silu,
     slopes_at,
     symbolic_hessian,
@@ -67,7 +67,7 @@ def _tying() -> Iterator[Claim]:
     yield Claim(
         id="2-gated-mlp",
         kind="paper",
-        said=arxiv(
+        source=arxiv(
             "abstract; Eq. 7, 10, 11",
             "Extending prior energy-based interpretations of attention, CEM shows that weight-tied MHA can be "
             "derived "
@@ -98,7 +98,7 @@ def _tying() -> Iterator[Claim]:
     yield Claim(
         id="2-names",
         kind="ours",
-        said=ours('the names in Eq. 6 and 11, and "shared up/down projections" in the abstract of v1'),
+        source=ours('the names in Eq. 6 and 11, and "shared up/down projections" in the abstract of v1'),
         statement=(
             "The names W^g, W^u and W^d may be read as those of Llama's code: its MLP with gate projection W^g, up "
             "projection W^u and down projection W^d = (W^u)^T takes the gradient step."
@@ -122,7 +122,7 @@ def _tying() -> Iterator[Claim]:
     yield Claim(
         id="2-tied-to-up",
         kind="ours",
-        said=ours("Eq. 11"),
+        source=ours("Eq. 11"),
         statement="Tying down to the transpose of the linear projection, Llama's up, also gives a gradient.",
         formula="F(x) = U^T ((U h) * sigma(G x)) has a symmetric Jacobian",
         finding=(
@@ -170,8 +170,8 @@ def _llama_takes_the_step(case: tuple[str, int, int, int], *, loaded: str) -> Wo
         same = abs(step - llama) < mpmath.mpf("1e-20")
     return working(
         f"{name}, W^u = V = {V}, W^g = W = {W}, h = x = {h}",
-        f"gradient step V (W h) sigma(V x) = {shown(step)}",
-        f"Llama's down (up h) sigma(gate x) with gate = {gate}, up = {up}: {shown(llama)}; the same: {bool(same)}",
+        f"gradient step V (W h) sigma(V x) = {show(step)}",
+        f"Llama's down (up h) sigma(gate x) with gate = {gate}, up = {up}: {show(llama)}; the same: {bool(same)}",
         comes_out=same,
     )
 
@@ -212,7 +212,7 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-safe-step",
         kind="ours",
-        said=ours("Eq. 3 with the energy of Eq. 7"),
+        source=ours("Eq. 3 with the energy of Eq. 7"),
         statement="A preconditioned gradient step lowers the element-wise energy.",
         formula="xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.Pg, L = |V|_2^2 max|W h| max|sigma'|",
         condition=(
@@ -250,7 +250,7 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-necessary",
         kind="ours",
-        said=ours("Eq. 3 with the energy of Eq. 7"),
+        source=ours("Eq. 3 with the energy of Eq. 7"),
         statement="Above the safe step the element-wise energy always rises.",
         formula="eta > 2 / (L lambda_max(P))  =>  xi(x - eta P g) > xi(x)",
         finding=(
@@ -267,7 +267,7 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-unit-step",
         kind="ours",
-        said=ours("App. B"),
+        source=ours("App. B"),
         statement="A step of size one, as in a gated MLP with its residual, never raises the element-wise energy.",
         formula="xi(x - g) <= xi(x)",
         finding=(
@@ -288,7 +288,7 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-initialisation",
         kind="ours",
-        said=ours("App. C.4, Table 1"),
+        source=ours("App. C.4, Table 1"),
         statement=(
             "With normal weights of standard deviation 0.02, SiLU, hidden width 8 D / 3 and a memory of unit root "
             "mean square, a step of size one is guaranteed to lower the element-wise energy."
@@ -315,7 +315,7 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-every-activation",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement="Whatever the activation, given the weights there is a step size that is safe from every start.",
         formula="for all V, W, h: exists eta > 0: for all x: xi(x - eta g) <= xi(x)",
         finding=(
@@ -331,7 +331,7 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-smaller-constants",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement=(
             "Only units that bend the energy upwards limit the step: those with a negative gate by their largest "
             "slope, those with a positive gate by their most negative one."
@@ -370,10 +370,10 @@ def _step_lowers(case: _Stepped, *, sign: int) -> Working:
         promised = energies[0] - eta * max(mpmath.mpf(0), 1 - eta * L * max(P) / 2) * inner(downhill, step)
         held = energies[1] <= promised + mpmath.mpf("1e-20")
     return working(
-        f"{case.unit}, V = {shown(tuple(map(tuple, V)))}, W h = {shown(tuple(gate))}, P = diag{shown(tuple(P))}",
-        f"L = {shown(L)}, the safe step is {shown(bound)}; eta = {shown(eta)}, {shown(_real(case.factor))} of it",
-        f"x {shown(start)} -> {shown(after)}, energy {shown(energies[0], 9)} -> {shown(energies[1], 9)}; at most "
-        f"{shown(promised, 9)}: {bool(held)}",
+        f"{case.unit}, V = {show(tuple(map(tuple, V)))}, W h = {show(tuple(gate))}, P = diag{show(tuple(P))}",
+        f"L = {show(L)}, the safe step is {show(bound)}; eta = {show(eta)}, {show(_real(case.factor))} of it",
+        f"x {show(start)} -> {show(after)}, energy {show(energies[0], 9)} -> {show(energies[1], 9)}; at most "
+        f"{show(promised, 9)}: {bool(held)}",
         comes_out=held,
     )
 
@@ -450,8 +450,8 @@ def _unit_step_lowers(case: tuple[str, int, int, int], *, size: str) -> Working:
         energies = [gated_energy(_UNITS[name], [[V]], [gate], [point]) for point in (start, *after)]
         held = energies[1] <= energies[0] + mpmath.mpf("1e-20")
     return working(
-        f"{name}, V = {V}, W h = {gate}, eta = {shown(eta)}: x {x} -> {shown(after[0])}",
-        f"energy {shown(energies[0])} -> {shown(energies[1])}; not higher: {bool(held)}",
+        f"{name}, V = {V}, W h = {gate}, eta = {show(eta)}: x {x} -> {show(after[0])}",
+        f"energy {show(energies[0])} -> {show(energies[1])}; not higher: {bool(held)}",
         comes_out=held,
     )
 

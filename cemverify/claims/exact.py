@@ -38,10 +38,10 @@ def weights(scores: Sequence[Any], tau: Any = 1) -> list[Any]:
     return [r / mpmath.fsum(raw) for r in raw]
 
 
-def shown(value: Any, digits: int = 6) -> str:
+def show(value: Any, digits: int = 6) -> str:
     """Whole numbers and fractions as they are, others to some digits, vectors in brackets."""
     if isinstance(value, tuple | list):
-        return f"({', '.join(shown(entry, digits) for entry in value)})"
+        return f"({', '.join(show(entry, digits) for entry in value)})"
     if isinstance(value, Fraction | int):
         return str(value)
     return str(mpmath.nstr(value, digits)).removesuffix(".0")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, working
 from cemverify.claims.base import Claim, draft, ours
-from cemverify.claims.exact import DIGITS, PAIR, Vector, energy, shown, simplified, weights
+from cemverify.claims.exact import DIGITS, PAIR, Vector, energy, show, simplified, weights
 
 
 def claims() -> Iterator[Claim]:
@@ -21,7 +21,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="11-cccp",
         kind="paper",
-        said=draft("App. B", "exactly the update rule underlying the attention mechanism"),
+        source=draft("App. B", "exactly the update rule underlying the attention mechanism"),
         statement=(
             "One CCCP step on the Hopfield energy is attention to the patterns, and a gradient step of size one."
         ),
@@ -37,7 +37,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="11-any-step",
         kind="ours",
-        said=ours("App. B"),
+        source=ours("App. B"),
         statement="Gradient steps lower the Hopfield energy, the CCCP step (eta = 1) among them.",
         formula="E(x - eta g) <= E(x) - (eta - eta^2 / 2) |g|^2",
         condition="the step size is in (0, 2)",
@@ -59,7 +59,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="11-printed",
         kind="slip",
-        said=draft("App. B", "E(x) = -(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
+        source=draft("App. B", "E(x) = -(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
         statement="x <- p(x) is the CCCP step of the printed energy, which lacks |x|^2 / 2, and so never raises it.",
         formula="E(p(x)) <= E(x) for E(x) = -(1/tau) log sum_j exp(h_j . x / tau), p(x) = sum_j softmax_j h_j",
         finding=(
@@ -129,8 +129,8 @@ def _step_lowers(case: tuple[Vector, int, Fraction], *, sign: int) -> Working:
         promised = before - max(mpmath.mpf(0), step - step**2 / 2) * g**2
         held = after <= promised + mpmath.mpf("1e-20")
     return working(
-        f"patterns {shown(tuple(patterns))}, tau = 1, x = {x}: g = {shown(g)}, eta = {eta}",
-        f"x -> {shown(y)}, E {shown(before)} -> {shown(after)}; at most {shown(promised)}: {bool(held)}",
+        f"patterns {show(tuple(patterns))}, tau = 1, x = {x}: g = {show(g)}, eta = {eta}",
+        f"x -> {show(y)}, E {show(before)} -> {show(after)}; at most {show(promised)}: {bool(held)}",
         comes_out=held,
     )
 
@@ -144,7 +144,7 @@ def _attention_lowers(case: tuple[Vector, int], *, quadratic: bool) -> Working:
         )
         held = after <= before + mpmath.mpf("1e-20")
     return working(
-        f"patterns {shown(tuple(patterns))}, tau = 1: x {x} -> p(x) = {shown(y)}",
-        f"E {shown(before)} -> {shown(after)}; not higher: {bool(held)}",
+        f"patterns {show(tuple(patterns))}, tau = 1: x {x} -> p(x) = {show(y)}",
+        f"E {show(before)} -> {show(after)}; not higher: {bool(held)}",
         comes_out=held,
     )

@@ -98,9 +98,9 @@ def claims_table(judged: Sequence[JudgedClaim]) -> Table:
         (
             j.claim.id,
             j.claim.kind,
-            j.claim.said.version,
-            j.claim.said.section,
-            j.told,
+            j.claim.source.version,
+            j.claim.source.section,
+            j.conclusion,
             j.claim.statement,
             j.claim.condition,
         )
@@ -116,12 +116,12 @@ def as_terminal(judged: Sequence[JudgedClaim], width: int | None = None) -> str:
         width: columns of the terminal; None if there is none.
     """
     if width is not None:
-        found = [(j.claim.id, str(j.verdict), j.claim.statement) for j in judged]
-        return f"{fitted(Table('Claims', _NARROW, found), width)}\n\n{summary(judged)}"
+        narrow = [(j.claim.id, str(j.verdict), j.claim.statement) for j in judged]
+        return f"{fitted(Table('Claims', _NARROW, narrow), width)}\n\n{summary(judged)}"
     rows = [
         (
             j.claim.id,
-            textwrap.fill(f"{j.claim.kind}: {j.claim.said.section}", 22),
+            textwrap.fill(f"{j.claim.kind}: {j.claim.source.section}", 22),
             textwrap.fill(str(j.verdict), 13),
             _folded(j),
         )
@@ -134,19 +134,19 @@ def summary(judged: Sequence[JudgedClaim]) -> str:
     """The counts, a line for each kind."""
     titles = {"paper": "the paper's", "slip": "slips of the pen", "ours": "ours", "training": "training"}
     return "\n".join(
-        f"{titles[kind]}: {sum(found.values())}: " + ", ".join(f"{n} {name}" for name, n in found.items())
-        for kind, found in counts(judged).items()
-        if found
+        f"{titles[kind]}: {sum(tally.values())}: " + ", ".join(f"{n} {name}" for name, n in tally.items())
+        for kind, tally in counts(judged).items()
+        if tally
     )
 
 
 def in_full(judged: JudgedClaim) -> str:
     """One claim with what was found and its arguments worked through."""
     claim = judged.claim
-    parts = [f"{claim.id}: {judged.told}", _labelled("statement", claim.statement)]
+    parts = [f"{claim.id}: {judged.conclusion}", _labelled("statement", claim.statement)]
     parts.append(_labelled("formula", claim.formula))
-    parts.append(_labelled("where", f"{claim.said.where} ({claim.kind})"))
-    if claim.said.version:
+    parts.append(_labelled("where", f"{claim.source.where} ({claim.kind})"))
+    if claim.source.version:
         parts.append(_labelled("quoted", _quoted(judged)))
     if claim.condition:
         parts.append(_labelled("condition", claim.condition))
@@ -163,11 +163,11 @@ def in_full(judged: JudgedClaim) -> str:
 
 def as_markdown(judged: Sequence[JudgedClaim]) -> str:
     """The page: ten findings, then every claim in its section. Nothing in it depends on the machine or the day."""
-    known = {j.claim.id for j in judged}
+    ids = {j.claim.id for j in judged}
     ten = [
         f"{i}. {top.words} ([{top.claim}](#{top.claim}))\n    `{top.code}`"
         for i, top in enumerate(TOP_TEN, 1)
-        if top.claim in known
+        if top.claim in ids
     ]
     parts = [
         "# The claims ledger",
@@ -204,17 +204,19 @@ def as_section(judged: JudgedClaim) -> str:
     """A claim's part of the page."""
     claim = judged.claim
     parts = [f'### <a id="{claim.id}"></a>{claim.id}', claim.statement, f"    {claim.formula}"]
-    parts.append(f"> {_quoted(judged)}\n>\n> {claim.said.where}" if claim.said.version else f"*{claim.said.where}*")
-    verdict = f"**{judged.told[0].upper()}{judged.told[1:]}**"
+    parts.append(
+        f"> {_quoted(judged)}\n>\n> {claim.source.where}" if claim.source.version else f"*{claim.source.where}*"
+    )
+    verdict = f"**{judged.conclusion[0].upper()}{judged.conclusion[1:]}**"
     parts.append(
         f"{verdict}: {claim.condition}. {claim.finding}" if claim.condition else f"{verdict}. {claim.finding}"
     )
     parts.append(f"For your implementation: {claim.advice}.")
     if claim.study:
         parts.append(f"Measured by `{claim.study}`.")
-    shown = [f for f in judged.findings if _is_shown(f)]
+    read = [f for f in judged.findings if _is_shown(f)]
     folded = [f for f in judged.findings if not _is_shown(f)]
-    for f in shown:
+    for f in read:
         parts.append(f"*{_side(f)}:* {f.summary}.")
         if f.lines:
             parts.append(textwrap.indent("\n".join(f.lines), "    "))
@@ -243,14 +245,16 @@ def _side(finding: Finding) -> str:
 
 
 def _quoted(judged: JudgedClaim) -> str:
-    said = judged.claim.said
-    if said.known == "sentence":
-        return f'"{said.quote}"'
-    if said.known == "words":
-        return f'"... {said.quote} ..." (words of a sentence)'
-    if said.known == "formula":
-        return f"`{said.quote}` (transcribed)"
-    return f"{said.quote + '; ' if said.quote else ''}the wording is not at hand, the content is known by a report"
+    source = judged.claim.source
+    if source.wording == "sentence":
+        return f'"{source.quote}"'
+    if source.wording == "words":
+        return f'"... {source.quote} ..." (words of a sentence)'
+    if source.wording == "formula":
+        return f"`{source.quote}` (transcribed)"
+    return (
+        f"{source.quote + '; ' if source.quote else ''}the wording is not at hand, the content is known by a report"
+    )
 
 
 def _folded(judged: JudgedClaim) -> str:

@@ -39,7 +39,7 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-alibi-sign",
         kind="slip",
-        said=draft("text on positions", "+m|i-j|", "formula"),
+        source=draft("text on positions", "+m|i-j|", "formula"),
         statement="The ALiBi bias as printed is a penalty on distance.",
         formula="b_ijk = +m_k |i - j|, m_k > 0: other things equal, the further token gets no more weight",
         finding=(
@@ -61,7 +61,7 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-alibi-overhead",
         kind="paper",
-        said=draft("App. A", "This adds negligible overhead compared to RoPE"),
+        source=draft("App. A", "This adds negligible overhead compared to RoPE"),
         statement="ALiBi adds a negligible amount of computation, taken here as at most one in fifty of attention's.",
         formula="n K additions of a bias for each token <= (2 D^2 + 4 D^2 + 4 n D) / 50 at T = 1 and n keys",
         finding=(
@@ -76,7 +76,7 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-alibi-slopes",
         kind="ours",
-        said=ours('the text on positions, which gives the slopes as typical ("e.g.")'),
+        source=ours('the text on positions, which gives the slopes as typical ("e.g.")'),
         statement="The slopes 2^-k, k = 1..K, are ALiBi's.",
         formula="{2^-k : k = 1..K} = the slopes of Press et al. for K heads",
         condition="K = 8, which is one of the four models of Table 1; the other three have K = 12",
@@ -97,7 +97,7 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-self-cross",
         kind="ours",
-        said=ours('App. A, "a learnable bias"'),
+        source=ours('App. A, "a learnable bias"'),
         statement=(
             "Of the bias on a token's own score and the bias on all others only the difference acts: shifting both "
             "by c moves the energy by -tau K c and leaves the gradient as it is."
@@ -118,7 +118,7 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-bias-gradient",
         kind="paper",
-        said=draft(
+        source=draft(
             "App. A", "modifies the logits before normalization but leaves the overall gradient structure unchanged"
         ),
         statement="With a bias on the scores the update is still a gradient step.",
@@ -147,7 +147,7 @@ def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rotary-gradient",
         kind="ours",
-        said=ours("the text on positions"),
+        source=ours("the text on positions"),
         statement=(
             "With rotary positions the gradient is attention whose values are the rotated keys and whose output is "
             "rotated back by the query's own position."
@@ -173,7 +173,7 @@ def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rope-memory",
         kind="paper",
-        said=draft("text on positions", "substantially increases memory costs"),
+        source=draft("text on positions", "substantially increases memory costs"),
         statement="Rotary positions need memory for every query, and so substantially more of it.",
         formula="numbers kept for the gradient with rotary positions > without",
         finding=(
@@ -182,17 +182,17 @@ def _rotary_claims() -> Iterator[Claim]:
             "they serve as values too."
         ),
         advice="RoPE is open to CEM attention: cache the rotated keys, and turn the output back",
-        holds_for=partial(_needs_more, kept="as written"),
+        holds_for=partial(_needs_more, stored="as written"),
         arguments=(
             Instance("the reference, two heads in two dimensions each, two tokens", (2, 2, 1)),
             Search("heads, tokens and half the head dimension", st.tuples(*[st.integers(1, 4)] * 3), examples=60),
-            Lemma("quarter turns, two tokens in the plane: the keys kept give the gradient", _kept_keys_suffice),
+            Lemma("quarter turns, two tokens in the plane: the keys kept give the gradient", _cached_keys_suffice),
         ),
     )
     yield Claim(
         id="13-unrotated-values",
         kind="ours",
-        said=ours("the text on positions, which says the opposite"),
+        source=ours("the text on positions, which says the opposite"),
         statement="Weight-tied attention with rotated queries and keys and unrotated values is a gradient in x.",
         formula="the Jacobian of W_Q^T sum_j a_ij W_K h_j in x is symmetric",
         finding=(
@@ -213,7 +213,7 @@ def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rotary-concave",
         kind="ours",
-        said=ours("the text on positions"),
+        source=ours("the text on positions"),
         statement="With rotary positions the energy is still concave in x.",
         formula="z . Hess eps(x_i) z = -(1/tau) sum_{j<l} a_ij a_il (z . (beta_ij - beta_il))^2 <= 0",
         finding="beta_ij depends on i and j but not on x, so eps is minus a log-sum-exp of functions linear in x.",
@@ -348,7 +348,7 @@ def _rotary_gradient(_: Any, *, back: bool) -> Working:
     )
 
 
-def _kept(heads: int, tokens: int, half: int, *, rotary: Rotary | None = None) -> int:
+def _cached(heads: int, tokens: int, half: int, *, rotary: Rotary | None = None) -> int:
     """How many numbers the reference keeps of one row; head dimension 2 * half."""
     weights = torch.empty(heads, 2 * half, heads * 2 * half, device="meta")
     energy = Interaction(weights, weights, temperature=1.0, rotary=rotary)
@@ -357,33 +357,35 @@ def _kept(heads: int, tokens: int, half: int, *, rotary: Rotary | None = None) -
     return memory.keys.numel()
 
 
-def _needs_more(case: tuple[int, int, int], *, kept: str) -> Working:
-    rotated, plain = _kept(*case, rotary=Rotary()), _kept(*case)
+def _needs_more(case: tuple[int, int, int], *, stored: str) -> Working:
+    rotated, plain = _cached(*case, rotary=Rotary()), _cached(*case)
     more = rotated > plain
     return working(
         f"{case[0]} heads of dimension {2 * case[2]}, {case[1]} tokens: {rotated} numbers kept with rotary "
         "positions, "
         f"{plain} without",
-        comes_out=more if kept == "as written" else not more,
+        comes_out=more if stored == "as written" else not more,
     )
 
 
-def _kept_keys_suffice() -> Working:
+def _cached_keys_suffice() -> Working:
     h = {1: sympy.Matrix([1, 0]), 2: sympy.Matrix([0, 2])}
     x = _plane("x")
-    kept = {j: _quarter_turn(j) * h[j] for j in h}
+    cached = {j: _quarter_turn(j) * h[j] for j in h}
     lines, suffices = [], True
     for i in (1, 2):
         betas = {j: _quarter_turn(i).T * _quarter_turn(j) * h[j] for j in range(1, i + 1)}  # depend on i and j
         energy = -sympy.log(sum(sympy.exp(b.dot(x)) for b in betas.values()))
         derivative = -sympy.Matrix([energy]).jacobian(x).T.subs(dict.fromkeys(x, 0))
-        attended = sum((kept[j] for j in betas), sympy.zeros(2, 1)) / len(betas)  # x = 0: equal weights
-        from_kept = _quarter_turn(i).T * attended
-        suffices = suffices and derivative == from_kept
-        lines.append(f"i = {i}: -grad eps = {list(derivative)}; R({i})^T (mean of what is kept) = {list(from_kept)}")
+        attended = sum((cached[j] for j in betas), sympy.zeros(2, 1)) / len(betas)  # x = 0: equal weights
+        from_cached = _quarter_turn(i).T * attended
+        suffices = suffices and derivative == from_cached
+        lines.append(
+            f"i = {i}: -grad eps = {list(derivative)}; R({i})^T (mean of what is kept) = {list(from_cached)}"
+        )
     return working(
         "one head, W_Q = W_K = I, tau = 1, R(j) a turn by j quarters, h_1 = (1, 0), h_2 = (0, 2), x = 0",
-        "kept: " + "; ".join(f"R({j}) h_{j} = {list(k)}" for j, k in kept.items()),
+        "kept: " + "; ".join(f"R({j}) h_{j} = {list(k)}" for j, k in cached.items()),
         *lines,
         comes_out=suffices,
     )

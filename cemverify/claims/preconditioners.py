@@ -30,7 +30,7 @@ from cemverify.claims.arguments import (
     working,
 )
 from cemverify.claims.base import Claim, draft, ours
-from cemverify.claims.exact import DIGITS, Matrix, inner, shown
+from cemverify.claims.exact import DIGITS, Matrix, inner, show
 
 _SMALL = st.integers(-3, 3)
 _POSITIVE = st.integers(1, 3)
@@ -66,7 +66,7 @@ def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-per-head",
         kind="paper",
-        said=draft("Sec. 2.3, on Eq. 12", "For the interaction energy, we insert per-head preconditioners"),
+        source=draft("Sec. 2.3, on Eq. 12", "For the interaction energy, we insert per-head preconditioners"),
         statement="Each head may have a positive definite preconditioner of its own; the step still descends.",
         formula="P_k > 0 for all k  =>  sum_k P_k g_k is a descent direction for sum_k g_k",
         condition="all heads share one preconditioner",
@@ -93,7 +93,7 @@ def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-trace-and-determinant",
         kind="ours",
-        said=ours("Eq. 12"),
+        source=ours("Eq. 12"),
         statement="It is enough for descent that the heads' preconditioners have one trace and one determinant.",
         formula="P_k = Q_k diag(s) Q_k^T > 0, Q_k orthogonal  =>  g.sum_k P_k g_k >= 0, g = sum_k g_k",
         finding=(
@@ -118,7 +118,7 @@ def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-only-equal",
         kind="ours",
-        said=ours("Eq. 12"),
+        source=ours("Eq. 12"),
         statement="Preconditioners per head that differ ascend for some gradients, whatever they are.",
         formula="(sum_k g_k).(sum_k P_k g_k) >= 0 for all g_1 ... g_K  <=>  P_1 = ... = P_K; each P_k > 0, symmetric",
         finding=(
@@ -137,7 +137,7 @@ def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-field",
         kind="ours",
-        said=ours("Eq. 3, 12"),
+        source=ours("Eq. 3, 12"),
         statement=(
             "A step with one preconditioner per head still goes down the gradient of some energy, as it does with a "
             "shared P, whose steps are gradient steps in the coordinates P^-1/2 x."
@@ -165,7 +165,7 @@ def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-merge",
         kind="ours",
-        said=ours("Eq. 12"),
+        source=ours("Eq. 12"),
         statement=(
             "Preconditioners per head cost nothing per token: they can be multiplied into the output projection once."
         ),
@@ -248,14 +248,14 @@ def _ascends_somewhere(case: tuple[tuple[int, int, int], tuple[int, int, int]], 
     (a, b, d), other = case
     P1 = sympy.Matrix([[a, b], [b, d]])
     P2 = sympy.Matrix([[other[0], other[1]], [other[1], other[2]]]) if blend else P1
-    found = []
+    spectra = []
     for v in (sympy.Matrix([1, 0]), sympy.Matrix([0, 1])):
         g1 = -P1.inv() * (P1 + P2) / 2 * v
-        found.append((_row(g1), (g1 + v).dot(P1 * g1 + P2 * v)))
-    lowest = min(value for _, value in found)
+        spectra.append((_row(g1), (g1 + v).dot(P1 * g1 + P2 * v)))
+    lowest = min(value for _, value in spectra)
     return working(
         f"P_1 = {P1.tolist()}, P_2 = {P2.tolist()}",
-        *(f"g_1 = {g1}: g . (P_1 g_1 + P_2 g_2) = {value}" for g1, value in found),
+        *(f"g_1 = {g1}: g . (P_1 g_1 + P_2 g_2) = {value}" for g1, value in spectra),
         f"an ascent: {lowest < 0}",
         comes_out=lowest < 0,
     )
@@ -332,7 +332,7 @@ def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-softplus-diagonal",
         kind="paper",
-        said=draft("Eq. 12, 13; App. C.4", _PRINTED, "formula"),
+        source=draft("Eq. 12, 13; App. C.4", _PRINTED, "formula"),
         statement="The softplus makes the preconditioner diag(softplus(d)) + U V^T + V U^T positive definite.",
         formula="diag(softplus(d)) + U V^T + V U^T > 0 for all d, U, V",
         finding=(
@@ -349,7 +349,7 @@ def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-exact-test",
         kind="ours",
-        said=ours("Eq. 12, 13"),
+        source=ours("Eq. 12, 13"),
         statement="Whether the printed P is positive definite can be read off a matrix of size 2 R.",
         formula=(
             "P > 0 <=> every eigenvalue of J B^T S^-1 B exceeds -1, S = diag(softplus(d)), B = [U V], J = [[0, I], "
@@ -370,7 +370,7 @@ def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-product-bound",
         kind="ours",
-        said=ours("Eq. 12, 13"),
+        source=ours("Eq. 12, 13"),
         statement="The printed P is positive definite if its diagonal exceeds twice the product of the norms.",
         formula="min softplus(d) > 2 |U|_2 |V|_2  =>  diag(softplus(d)) + U V^T + V U^T > 0; 2 cannot be lowered",
         finding=(
@@ -387,7 +387,7 @@ def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-difference-bound",
         kind="ours",
-        said=ours("Eq. 12, 13"),
+        source=ours("Eq. 12, 13"),
         statement="The printed P is positive definite whenever U and V are close enough, however large they are.",
         formula="min softplus(d) > |U - V|_2^2 / 2  =>  P > 0; for R = 1 and S = s I: P > 0 <=> s > |u| |v| - u.v",
         finding=(
@@ -405,7 +405,7 @@ def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-initialisation",
         kind="ours",
-        said=ours("App. C.4, which says that d starts at 1"),
+        source=ours("App. C.4, which says that d starts at 1"),
         statement="At the paper's initialisation, V = 0 and d = 1, P is the identity.",
         formula="softplus(1) = 1",
         finding=(
@@ -419,7 +419,7 @@ def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-stays-definite",
         kind="ours",
-        said=ours("App. C.4 and Table 2"),
+        source=ours("App. C.4 and Table 2"),
         statement=(
             "Started there, training at the rate of Table 2 keeps the printed P of the MLP, R = 16, positive "
             "definite "
@@ -473,8 +473,8 @@ def _small_test_decides(case: _Rank1, *, least: int) -> Working:
         sum(Fraction(p * q, s) for p, q, s in zip(x, y, case.S, strict=True))
         for x, y in ((case.u, case.u), (case.v, case.v), (case.u, case.v))
     )
-    room = c - least
-    small = room > 0 and a * b < room**2  # c - sqrt(a b) > least, without a root
+    slack = c - least
+    small = slack > 0 and a * b < slack**2  # c - sqrt(a b) > least, without a root
     definite = _is_definite(_printed(*case))
     return working(
         f"S = diag{case.S}, u = {case.u}, v = {case.v}: P = {_printed(*case)}, positive definite: {definite}",
@@ -509,8 +509,8 @@ def _closeness_suffices(case: _Rank1, *, sign: int) -> Working:
     S, u, v = case
     definite = _is_definite(_printed(*case))
     gap = [a + sign * b for a, b in zip(u, v, strict=True)]
-    room = S[0] - sign * inner(u, v)  # s > |u| |v| - u.v without a root
-    iff = room > 0 and room**2 > inner(u, u) * inner(v, v)
+    slack = S[0] - sign * inner(u, v)  # s > |u| |v| - u.v without a root
+    iff = slack > 0 and slack**2 > inner(u, u) * inner(v, v)
     close = 2 * S[0] > inner(gap, gap)
     return working(
         f"S = {S[0]} I, u = {u}, v = {v}: P > 0 is {definite}",
@@ -633,7 +633,7 @@ def _safe_forms() -> Iterator[Claim]:
     yield Claim(
         id="6-safe-form",
         kind="ours",
-        said=ours("Eq. 12, 13"),
+        source=ours("Eq. 12, 13"),
         statement=(
             "Scaling the cross term by its norms gives a P that is positive definite for all parameters, as many as "
             "the printed one has."
@@ -665,7 +665,7 @@ def _safe_forms() -> Iterator[Claim]:
     yield Claim(
         id="6-sum-of-squares",
         kind="ours",
-        said=ours("Eq. 12, 13"),
+        source=ours("Eq. 12, 13"),
         statement=(
             "S + U U^T + V V^T is positive definite for all parameters, but V does not move from V = 0, where the "
             "paper starts it."
@@ -682,7 +682,7 @@ def _safe_forms() -> Iterator[Claim]:
     yield Claim(
         id="6-product-form",
         kind="ours",
-        said=ours("Eq. 12, 13"),
+        source=ours("Eq. 12, 13"),
         statement="(I + U V^T) S (I + V U^T) is positive definite.",
         formula="x.Px = |S^1/2 (I + V U^T) x|^2 > 0 for x != 0",
         condition="det(I + V^T U) != 0; it is positive semi-definite always",
@@ -724,7 +724,7 @@ def _safe_form_is_bounded(case: tuple[Any, Any, Any], *, scaled: bool) -> Workin
         ratio = min(mpmath.eigsy(P, eigvals_only=True)) / min(roots) ** 2
         held = ratio >= 1 - rho - mpmath.mpf("1e-20")
     return working(
-        f"S = diag{_row(S.diagonal())}, U = {U.tolist()}, V = {V.tolist()}: c = {shown(c)}",
+        f"S = diag{_row(S.diagonal())}, U = {U.tolist()}, V = {V.tolist()}: c = {show(c)}",
         f"lambda_min(P) / min S = {mpmath.nstr(ratio, 12)}, at least 1 - rho = {mpmath.nstr(1 - rho, 4)}: "
         f"{bool(held)}",
         comes_out=held,
@@ -798,7 +798,7 @@ def _training() -> Iterator[Claim]:
     yield Claim(
         id="6-scaled-diagonal",
         kind="ours",
-        said=ours("App. C.4, where d = sqrt(D) p, and Table 2"),
+        source=ours("App. C.4, where d = sqrt(D) p, and Table 2"),
         statement="A step of Adam on p moves d by sqrt(D) times the learning rate of that step.",
         formula=(
             "|d(1) - d(0)| = sqrt(D) lr: 0.052 at the full rate for D = 672, 1.6e-4 at the first of 329 warm-up steps"
@@ -818,7 +818,7 @@ def _training() -> Iterator[Claim]:
     yield Claim(
         id="6-weight-decay",
         kind="ours",
-        said=ours("App. C.4 and Table 2"),
+        source=ours("App. C.4 and Table 2"),
         statement="Weight decay on p pulls the preconditioner towards the identity.",
         formula="lim softplus(sqrt(D) p(t)) = 1 for p(t+1) = (1 - lr wd) p(t), 0 < lr wd < 1",
         finding="It pulls it towards ln 2 times the identity: p goes to zero, and with it d, and softplus(0) = ln 2.",

@@ -44,7 +44,7 @@ def _primitives() -> Iterator[Claim]:
     yield Claim(
         id="3-silu-primitive",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement="SiLU has a primitive in closed form that vanishes at zero.",
         formula="phi(x) = x softplus(x) + Li2(-e^x) + pi^2/12, phi'(x) = x / (1 + e^-x), phi(0) = 0",
         finding=(
@@ -62,7 +62,7 @@ def _primitives() -> Iterator[Claim]:
     yield Claim(
         id="3-other-primitives",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement="Identity, ReLU, its square, tanh, sigmoid, softplus and GELU have primitives in closed form too.",
         formula=(
             "x^2/2; relu(x)^2/2; relu(x)^3/3; log cosh x; softplus(x) - ln 2; -Li2(-e^x) - pi^2/12; "
@@ -79,7 +79,7 @@ def _primitives() -> Iterator[Claim]:
     yield Claim(
         id="3-left-limit",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement="Far to the left the primitives of SiLU and both GELUs approach finite positive values.",
         formula="phi(-inf) = pi^2/12 for SiLU, 1/4 for GELU, 0.249586 for the tanh GELU",
         finding=(
@@ -93,7 +93,7 @@ def _primitives() -> Iterator[Claim]:
     yield Claim(
         id="3-near-zero",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement=(
             "The closed form of the SiLU primitive may be evaluated as it stands in float64: for |x| <= 1 it keeps "
             "a relative error below one in a thousand."
@@ -114,7 +114,7 @@ def _primitives() -> Iterator[Claim]:
     yield Claim(
         id="3-reflection",
         kind="ours",
-        said=ours("Eq. 7"),
+        source=ours("Eq. 7"),
         statement=(
             "For SiLU, both GELUs and softplus the positive side of the primitive follows from the negative one, and "
             "series and closed forms on that side keep full accuracy."
@@ -262,7 +262,7 @@ def _slopes() -> Iterator[Claim]:
     yield Claim(
         id="3-convex",
         kind="ours",
-        said=ours("App. B"),
+        source=ours("App. B"),
         statement=(
             "The primitives of the activations are convex, as the appendix assumes of its phi, which it leaves open."
         ),
@@ -286,7 +286,7 @@ def _slopes() -> Iterator[Claim]:
     yield Claim(
         id="3-largest-slopes",
         kind="ours",
-        said=ours("the step size of Eq. 3"),
+        source=ours("the step size of Eq. 3"),
         statement="The largest |sigma'| of each activation, which the safe step needs.",
         formula=(
             "SiLU 1.0998 (at the root of x tanh(x/2) = 2), GELU 1.1289 (at sqrt 2), tanh GELU 1.1290, sigmoid 1/4, "

@@ -110,7 +110,9 @@ def files(folder: Path) -> list[Path]:
         ResultError: a file in it cannot be read.
     """
     contents = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
-    return [path for path, found in contents.items() if isinstance(found, dict) and found.get("kind") == "readings"]
+    return [
+        path for path, content in contents.items() if isinstance(content, dict) and content.get("kind") == "readings"
+    ]
 
 
 def collect(folder: Path | None) -> Results:
@@ -119,15 +121,15 @@ def collect(folder: Path | None) -> Results:
     Raises:
         ResultError: a file of readings lacks something.
     """
-    found: dict[str, tuple[Readings, ...]] = {}
+    by_study: dict[str, tuple[Readings, ...]] = {}
     for path in sorted(folder.glob("*.json")) if folder is not None and folder.is_dir() else ():
         content = read(path)
         if content["kind"] != "readings":
             continue
         with complete(path, content):
             readings = _parse(content)
-        found[readings.study] = (*found.get(readings.study, ()), readings)
-    return MappingProxyType(found)
+        by_study[readings.study] = (*by_study.get(readings.study, ()), readings)
+    return MappingProxyType(by_study)
 
 
 def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> Side:
@@ -143,12 +145,12 @@ def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> S
         return "for" if within else "against" if beyond else "neither"
     if expected == "no worse":
         return "for" if within or high < 1 else "against" if low > 1 + margin else "neither"
-    found = "better" if high < 1 else "worse" if low > 1 else "level" if within else None
-    if found is None:
+    side = "better" if high < 1 else "worse" if low > 1 else "level" if within else None
+    if side is None:
         return "neither"
     if expected == "no better":
-        return "against" if found == "better" else "for"
-    return "for" if found == expected else "against"
+        return "against" if side == "better" else "for"
+    return "for" if side == expected else "against"
 
 
 def _turned(interval: Interval | None) -> Interval | None:

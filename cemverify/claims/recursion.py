@@ -28,7 +28,7 @@ from cemverify.claims.exact import (
     GAIN,
     PAIR,
     energy,
-    shown,
+    show,
     simplified,
     weights,
 )
@@ -49,7 +49,7 @@ def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-steps-compose",
         kind="paper",
-        said=draft("Eq. 3, 12", "x^(t+1) = x^(t) - eta Delta x(x^(t) | h), t = 0 .. T-1", "formula"),
+        source=draft("Eq. 3, 12", "x^(t+1) = x^(t) - eta Delta x(x^(t) | h), t = 0 .. T-1", "formula"),
         statement="T steps of recursion are T steps down one energy: the one-step map, T times, on the same memory.",
         formula="x^(t+1) = x^(t) - eta P grad eps(x^(t) | h), the same h for all t",
         finding="The memory does not move, so that neither the energy nor the map depends on t.",
@@ -70,7 +70,7 @@ def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-keys-once",
         kind="paper",
-        said=draft("Sec. 2.3, Algorithm 1", "our approach updates only x_i^{(t)} and fix h_{1:i}"),
+        source=draft("Sec. 2.3, Algorithm 1", "our approach updates only x_i^{(t)} and fix h_{1:i}"),
         statement=(
             "Keys are computed from the memory once, before the recursion; computing them anew changes nothing."
         ),
@@ -89,7 +89,7 @@ def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-not-reuse",
         kind="paper",
-        said=draft(
+        source=draft(
             "Sec. 4.4, Fig. 3c, 4", "whether within-layer recursion is necessary or if naive layer reuse suffices"
         ),
         statement="T steps within a layer are something else than the layer used T times.",
@@ -125,8 +125,8 @@ def _steps_compose(case: tuple[Any, int, Fraction], *, memory: str) -> Working:
             one_by_one += step * _field(now, one_by_one)
         same = abs(at_once - one_by_one) < mpmath.mpf("1e-20")
     return working(
-        f"beta = {shown(tuple(betas))}, x = {x}, eta = {eta}: three steps {shown(at_once)}, one step three times, "
-        f"memory {memory}, {shown(one_by_one)}; the same: {bool(same)}",
+        f"beta = {show(tuple(betas))}, x = {x}, eta = {eta}: three steps {show(at_once)}, one step three times, "
+        f"memory {memory}, {show(one_by_one)}; the same: {bool(same)}",
         comes_out=same,
     )
 
@@ -161,7 +161,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-in-place",
         kind="slip",
-        said=draft("Algorithm 1, the loop over i", "h_{1:i} <- RMSNorm(h_{1:i})", "formula"),
+        source=draft("Algorithm 1, the loop over i", "h_{1:i} <- RMSNorm(h_{1:i})", "formula"),
         statement=(
             "Algorithm 1, which normalises and overwrites h token after token, treats all tokens alike, in parallel."
         ),
@@ -184,7 +184,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-newton",
         kind="paper",
-        said=draft(
+        source=draft(
             "Sec. 2.3, on preconditioners",
             "trainable low-rank positive-definite matrices that approximate curvature information",
         ),
@@ -223,7 +223,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-one-step",
         kind="paper",
-        said=draft(
+        source=draft(
             "Sec. 2.3",
             "A single gradient descent step is often insufficient to reach a low-energy state.",
             "sentence",
@@ -239,7 +239,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-more-steps",
         kind="paper",
-        said=draft("Sec. 2, on recursion", "better minimize its energy"),
+        source=draft("Sec. 2, on recursion", "better minimize its energy"),
         statement="More recursion steps lower a layer's energy further.",
         formula="eps(x^(T+1)) <= eps(x^(T)), xi(x^(T+1)) <= xi(x^(T))",
         condition="attention with one P for all heads, at any step size; the MLP below its safe step (9-safe-step)",
@@ -265,7 +265,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-diverges",
         kind="ours",
-        said=ours("the recursion without norm"),
+        source=ours("the recursion without norm"),
         statement="From any point that is not stationary the attention recursion without norm leaves every region.",
         formula="|g(x^(t+1))| >= |g(x^(t))|, so that eps(x^(t)) <= eps(x^(0)) - t eta |g(x^(0))|^2",
         finding=(
@@ -286,7 +286,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-joint",
         kind="ours",
-        said=ours("a block of attention and MLP"),
+        source=ours("a block of attention and MLP"),
         statement="Attention and MLP each lower their own energy; so a block lowers the sum of the two.",
         formula="eps(x) + xi(x) does not rise from a block's input to its output",
         finding=(
@@ -327,13 +327,13 @@ def _rms_norm(v: Sequence[Any]) -> list[Any]:
 def _is_parallel(case: tuple[Any, Any, Any, Any, int], *, read: str) -> Working:
     W_Q, W_K, h_1, h_2, eta = case
     with mpmath.workdps(DIGITS):
-        parallel, found = (
+        parallel, sequential = (
             _last_token(W_Q, W_K, (h_1, h_2), eta, in_place=in_place) for in_place in (False, read == "literally")
         )
-        same = max(abs(a - b) for a, b in zip(parallel, found, strict=True)) < BEYOND_ROUNDOFF
+        same = max(abs(a - b) for a, b in zip(parallel, sequential, strict=True)) < BEYOND_ROUNDOFF
     return working(
-        f"W_Q = {shown(W_Q)}, W_K = {shown(W_K)}, h_1 = {shown(h_1)}, h_2 = {shown(h_2)}, eta = {eta}",
-        f"token 2 goes to {shown(parallel)} in parallel, to {shown(found)} as read {read}; the same: {bool(same)}",
+        f"W_Q = {show(W_Q)}, W_K = {show(W_K)}, h_1 = {show(h_1)}, h_2 = {show(h_2)}, eta = {eta}",
+        f"token 2 goes to {show(parallel)} in parallel, to {show(sequential)} as read {read}; the same: {bool(same)}",
         comes_out=same,
     )
 
@@ -365,10 +365,10 @@ def _newton_lowers(case: tuple[str, Any, int], *, sign: int) -> Working:
         before, after = (_energy(layer, of, z) for z in (x, y))
         falls = after <= before + BEYOND_ROUNDOFF
     return working(
-        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {shown(tuple(of))}, x = {at}: slope "
-        f"{shown(slope)}, "
-        f"second derivative {shown(curvature)}",
-        f"x -> {shown(y)}, energy {shown(before)} -> {shown(after)}; not higher: {bool(falls)}",
+        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {show(tuple(of))}, x = {at}: slope "
+        f"{show(slope)}, "
+        f"second derivative {show(curvature)}",
+        f"x -> {show(y)}, energy {show(before)} -> {show(after)}; not higher: {bool(falls)}",
         comes_out=falls,
     )
 
@@ -389,8 +389,8 @@ def _more_steps_lower(case: tuple[str, Any, int, Fraction], *, sign: int) -> Wor
             energies.append(_energy(layer, of, x))
         falls = all(b <= a + BEYOND_ROUNDOFF for a, b in pairwise(energies))
     return working(
-        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {shown(tuple(of))}, x = {at}, eta = {eta}",
-        f"energies {', '.join(shown(e) for e in energies)}; never higher: {falls}",
+        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {show(tuple(of))}, x = {at}, eta = {eta}",
+        f"energies {', '.join(show(e) for e in energies)}; never higher: {falls}",
         comes_out=falls,
     )
 
@@ -405,7 +405,7 @@ def _steps_never_shorten(case: tuple[Any, Any], *, confined: bool) -> Working:
             x += steps[-1]
         grow = all(abs(b) >= abs(a) - BEYOND_ROUNDOFF for a, b in pairwise(steps))
     return working(
-        f"beta = {shown(tuple(betas))}, x = {at}, eta = 1: steps {', '.join(shown(s) for s in steps)}",
+        f"beta = {show(tuple(betas))}, x = {at}, eta = 1: steps {', '.join(show(s) for s in steps)}",
         f"none shorter than the one before: {grow}",
         comes_out=grow,
     )

@@ -37,7 +37,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="16-square-root",
         kind="ours",
-        said=ours("a usual tolerance"),
+        source=ours("a usual tolerance"),
         statement=(
             "The relative error of an attention update in floating point is at most a small multiple of the unit "
             "roundoff times the square root of the dimension."
@@ -65,7 +65,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="16-logits",
         kind="ours",
-        said=ours("a tolerance for updates"),
+        source=ours("a tolerance for updates"),
         statement="The relative error of an attention update is at most a few u (1 + S), S the largest |logit|.",
         formula="|error| <= c u (1 + S) |F|; c = 4 in float32 and 1 in bfloat16",
         condition=(
@@ -96,7 +96,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="16-mlp",
         kind="ours",
-        said=ours("a tolerance for updates"),
+        source=ours("a tolerance for updates"),
         statement="The relative error of an MLP update is a few u: no softmax multiplies the roundoff.",
         formula="|error| <= c u |F|; c = 16 in float32 and 3 in bfloat16",
         condition="no sum cancels, as with dense normal weights",

@@ -48,7 +48,9 @@ class Measured:
         side = side_of(e.expected, ratio, self.readings.margin)
         if side == "against" and not self.of_the_papers_case:
             side = "neither"
-        return _finding(self.readings, side, f"{e.model} / {e.baseline}{_on(e.on)}: {_told(ratio)}, {e.expected}?")
+        return _finding(
+            self.readings, side, f"{e.model} / {e.baseline}{_on(e.on)}: {_in_words(ratio)}, {e.expected}?"
+        )
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,11 @@ class Usually:
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (the file of readings is asked)
         sides: list[Side] = []
-        told = []
+        ratios = []
         for e in self.expectations:
             ratio = self.readings.ratio(e.model, e.baseline, e.on)
             sides.append(side_of(e.expected, ratio, self.readings.margin))
-            told.append(f"{e.on}: {_told(ratio)}")
+            ratios.append(f"{e.on}: {_in_words(ratio)}")
         first = self.expectations[0]
         half = len(sides) / 2
         side: Side = "neither"
@@ -72,7 +74,9 @@ class Usually:
             side = "for"
         elif sides.count("against") > half:
             side = "against"
-        return _finding(self.readings, side, f"{first.model} / {first.baseline}: {'; '.join(told)}; usually better?")
+        return _finding(
+            self.readings, side, f"{first.model} / {first.baseline}: {'; '.join(ratios)}; usually better?"
+        )
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ class HigherRate:
         side: Side = "neither"
         if one is not None and other is not None and not (one.at_edge or other.at_edge):
             side = "for" if one.rate > other.rate else "against"
-        told = f"best rates: {self.model} {_rate(one)}, {self.baseline} {_rate(other)}"
-        return _finding(self.readings, side, f"{told}; higher?")
+        rates = f"best rates: {self.model} {_rate(one)}, {self.baseline} {_rate(other)}"
+        return _finding(self.readings, side, f"{rates}; higher?")
 
 
 def claims(results: Results) -> Iterator[Claim]:
@@ -123,12 +127,12 @@ def _recursion_claims(results: Results) -> Iterator[Claim]:
         ("18-depth-stationary", "rbf", 4, "With an RBF kernel T = 4 is the best depth and T = 8 slightly worse.", ""),
         ("18-depth-non-stationary", "warped", 8, "On a non-stationary process T = 8 is the best depth.", invented),
     ):
-        others = [T for T in (1, 2, 4, 8) if best != T]
+        depths = [T for T in (1, 2, 4, 8) if best != T]
         yield _claim(
             id_,
             arxiv("appendix, study of Gaussian processes"),
             words,
-            f"RMSE({best}) < RMSE(T) for T = {', '.join(map(str, others))}",
+            f"RMSE({best}) < RMSE(T) for T = {', '.join(map(str, depths))}",
             "What is at hand of the paper gives neither kernel parameters nor sizes nor step size: the same "
             "question, not "
             f"the same figures.{more} Depth also scales the step: the learning rate is tuned at each depth.",
@@ -136,7 +140,7 @@ def _recursion_claims(results: Results) -> Iterator[Claim]:
             [
                 Measured(r, Expectation(f"T = {best}", "better", f"T = {T}", prior), prior == "rbf")
                 for r in studies
-                for T in others
+                for T in depths
             ],
             _RECURSION,
         )
@@ -453,15 +457,15 @@ def _tuned(
 
     Of two studies at one scale the one with more seeds is asked: their trainings may be the same.
     """
-    found: dict[tuple[Expectation, str, int, str], Readings] = {}
+    latest: dict[tuple[Expectation, str, int, str], Readings] = {}
     for readings in (r for replaced in layers for r in results.get(f"second-step-{replaced}", ())):
         for e in expectations:
             if readings.ratio(e.model, e.baseline) is None:
                 continue
             at = (e, readings.study, readings.parameters, readings.seen)
-            if at not in found or _seeds(found[at]) < _seeds(readings):
-                found[at] = readings
-    return [Measured(readings, e) for (e, *_), readings in found.items()]
+            if at not in latest or _seeds(latest[at]) < _seeds(readings):
+                latest[at] = readings
+    return [Measured(readings, e) for (e, *_), readings in latest.items()]
 
 
 def _seeds(readings: Readings) -> int:
@@ -471,7 +475,7 @@ def _seeds(readings: Readings) -> int:
 
 def _claim(
     id_: str,
-    said: Attribution,
+    source: Attribution,
     statement: str,
     formula: str,
     finding: str,
@@ -479,15 +483,15 @@ def _claim(
     arguments: Sequence[Argument],
     study: str,
 ) -> Claim:
-    return Claim(id_, "training", said, statement, formula, finding, advice, arguments=arguments, study=study)
+    return Claim(id_, "training", source, statement, formula, finding, advice, arguments=arguments, study=study)
 
 
-def _finding(readings: Readings, side: Side, told: str) -> Finding:
+def _finding(readings: Readings, side: Side, summary: str) -> Finding:
     word = {"for": "agrees", "against": "disagrees", "neither": "inconclusive"}[side]
-    return Finding(side, f"{told} {word}", (readings.recipe,), True, kind="study", scale=readings.scale)
+    return Finding(side, f"{summary} {word}", (readings.recipe,), True, kind="study", scale=readings.scale)
 
 
-def _told(ratio: MeasuredRatio | None) -> str:
+def _in_words(ratio: MeasuredRatio | None) -> str:
     if ratio is None:
         return "not compared"
     interval = "" if ratio.interval95 is None else f" [{ratio.interval95[0]:.4f}, {ratio.interval95[1]:.4f}]"

@@ -48,23 +48,23 @@ def run(options: argparse.Namespace) -> int:
     try:
         old, new = collect([options.old]), collect([options.new])
         check_outputs(options.json, read=[source.path for source in (*old, *new)])
-        found: Comparison = compare(old, new)
+        comparison: Comparison = compare(old, new)
     except Incomparable as reason:
         raise Refusal(f"not comparable: {reason}") from None
     if options.json is not None:
-        write(options.json, {"schema": "cemverify.comparison", "schema_version": 1, **found.describe()})
-    listed: list[Finding | str] = [*found.missing]
-    for pair in found.pairs:
+        write(options.json, {"schema": "cemverify.comparison", "schema_version": 1, **comparison.describe()})
+    listed: list[Finding | str] = [*comparison.missing]
+    for pair in comparison.pairs:
         listed += [pair.name, *pair.findings]
         if not pair.findings and not pair.reason:
             listed.append("  the same")
-    listed += found.added
+    listed += comparison.added
     lines = [one if isinstance(one, str) else f"  {one.weight.upper():<11} {one}" for one in listed]
-    weights = [finding.weight for finding in found.findings]
+    weights = [finding.weight for finding in comparison.findings]
     counts = [(weights.count(weight), weight) for weight in ("regression", "improvement")]
     lines.append(", ".join(f"{n} {weight}{'' if n == 1 else 's'}" for n, weight in counts))
-    if found.pairs and not all(pair.reason for pair in found.pairs):
+    if comparison.pairs and not all(pair.reason for pair in comparison.pairs):
         show("\n".join(one_line(line) for line in lines))
-    if found.reasons:
-        raise Refusal(f"not comparable: {'; '.join(found.reasons)}")
-    return found.code
+    if comparison.reasons:
+        raise Refusal(f"not comparable: {'; '.join(comparison.reasons)}")
+    return comparison.code

@@ -62,13 +62,13 @@ def run(options: argparse.Namespace) -> int:
     check_outputs(folders=[options.output])
     sources = collect(options.paths)
     lines = lines_of(sources)
-    found = table(lines)
+    standings = table(lines)
     if options.format == "csv":
         text = numbers(sheet(lines)).rstrip("\n")
     elif options.format == "terminal":
-        text = terminal([found], (), columns(sys.stdout))
+        text = terminal([standings], (), columns(sys.stdout))
     else:
-        text = RENDERERS[options.format]([found], ())
+        text = RENDERERS[options.format]([standings], ())
     if options.output is not None:
         _write(options.output, lines, sources)
     show(text)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from cemverify.console.parsing import path
 from reports.commands import add_paths, beside
-
-if TYPE_CHECKING:
-    pass
 
 DESCRIPTION = """\
 Draws the pictures of result files as SVG, each with its data as CSV beside it. A picture makes one statement, which

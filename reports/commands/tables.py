@@ -70,12 +70,12 @@ def run(options: argparse.Namespace) -> int:
 
     check_outputs(folders=[options.output])
     sources = collect(options.paths)
-    found = [(source, shown) for source in sources for shown in tables_of(source, fold=not options.all)]
-    tables, origins = [shown.table for _, shown in found], [source.origin for source, _ in found]
+    pairs = [(source, table) for source in sources for table in tables_of(source, fold=not options.all)]
+    tables, origins = [table.table for _, table in pairs], [source.origin for source, _ in pairs]
     if options.format == "terminal":
         text = terminal(tables, origins, options.width or columns(sys.stdout))
     elif options.format == "csv":
-        text = comma_separated(tables, origins, [shown.csv for _, shown in found])
+        text = comma_separated(tables, origins, [table.csv for _, table in pairs])
     else:
         text = RENDERERS[options.format](tables, origins)
     if options.output is not None:
@@ -96,12 +96,12 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     from cemverify.results.tables import markdown
     from reports.collect import tables_of
 
-    folded = [(source, shown) for source in sources for shown in tables_of(source, fold=True)]
-    whole = [(source, shown) for source in sources for shown in tables_of(source, fold=False)]
-    text = markdown([shown.table for _, shown in folded], [source.origin for source, _ in folded])
+    folded = [(source, table) for source in sources for table in tables_of(source, fold=True)]
+    whole = [(source, table) for source in sources for table in tables_of(source, fold=False)]
+    text = markdown([table.table for _, table in folded], [source.origin for source, _ in folded])
     files = {folder / "report.md": f"# Report\n\n{text}\n"}
-    for number, (source, shown) in enumerate(whole, 1):
-        files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = shown.csv
+    for number, (source, table) in enumerate(whole, 1):
+        files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = table.csv
     check_outputs(*files, read=[source.path for source in sources])
     for path, content in files.items():
         write_text(path, content)

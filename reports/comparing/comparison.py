@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -65,10 +65,10 @@ class Comparison:
     @property
     def reasons(self) -> list[str]:
         """Why some results cannot be compared."""
-        said = [f"{pair.name}: {pair.reason}" for pair in self.pairs if pair.reason]
+        sentences = [f"{pair.name}: {pair.reason}" for pair in self.pairs if pair.reason]
         if self.pairs:
-            return said
-        old, new = (", ".join(finding.what for finding in found) for found in (self.missing, self.added))
+            return sentences
+        old, new = (", ".join(finding.name for finding in findings) for findings in (self.missing, self.added))
         return [f"the old are results of {old}, and the new of {new}: give results of the same"]
 
     @property
@@ -81,14 +81,14 @@ class Comparison:
         return {
             "code": self.code,
             "not_comparable": self.reasons,
-            "findings": list(map(asdict, self.findings)),
+            "findings": [finding.describe() for finding in self.findings],
             "pairs": [
                 {
                     "name": pair.name,
                     "old": str(pair.old.path),
                     "new": str(pair.new.path),
                     "reason": pair.reason,
-                    "findings": list(map(asdict, pair.findings)),
+                    "findings": [finding.describe() for finding in pair.findings],
                 }
                 for pair in self.pairs
             ],
@@ -119,24 +119,24 @@ def _pair(old: ResultFile, new: ResultFile) -> Pair:
     try:
         rule = RULES.get(old.content["kind"])
         unruled = [note("figures", "there", "there", "no rule compares results of this kind")]
-        found = list(rule(old.content, new.content)) if rule else unruled
+        findings = list(rule(old.content, new.content)) if rule else unruled
     except Incomparable as reason:
         return Pair(name, old, new, [], str(reason))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return Pair(name, old, new, [], f"a file lacks what its kind has ({error!r}); create it again")
     order = ("regression", "improvement", "note")
-    return Pair(name, old, new, sorted(found, key=lambda finding: order.index(finding.weight)))
+    return Pair(name, old, new, sorted(findings, key=lambda finding: order.index(finding.weight)))
 
 
 def _by_subject(results: Sequence[ResultFile]) -> dict[tuple[str, ...], ResultFile]:
-    found: dict[tuple[str, ...], ResultFile] = {}
+    by_subject: dict[tuple[str, ...], ResultFile] = {}
     for result in results:
-        first = found.setdefault(_subject(result.content), result)
+        first = by_subject.setdefault(_subject(result.content), result)
         if first is not result:
             raise Incomparable(
                 f"{first.path} and {result.path} are both results of {_name(result)}; compare them file by file"
             )
-    return found
+    return by_subject
 
 
 def _subject(content: Content) -> tuple[str, ...]:

@@ -52,16 +52,16 @@ def of_readings(old: Content, new: Content) -> Iterator[Finding]:
     if all("judged" in row for content in (old, new) for row in content.get("rows", ({},))):
         yield from _studied(old, new)
         return
-    for what, was, now in (yield from in_both(_ratios(old), _ratios(new), _lost)):
-        yield from _moved(what, was, now)
+    for figure, was, now in (yield from in_both(_ratios(old), _ratios(new), _lost)):
+        yield from _moved(figure, was, now)
 
 
 def _ratios(content: Content) -> dict[str, Ratio]:
-    found = {}
+    ratios = {}
     for r in content["ratios"]:
         on = f" on {r['on']}" if r.get("on") else ""
-        found[f"ratio of {r['model']} to {r['baseline']}{on}"] = Ratio(r["mean"], *(r["interval95"] or (None, None)))
-    return found
+        ratios[f"ratio of {r['model']} to {r['baseline']}{on}"] = Ratio(r["mean"], *(r["interval95"] or (None, None)))
+    return ratios
 
 
 def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
@@ -75,18 +75,18 @@ def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
             )
     before, after = _timings(old), _timings(new)
     _overlapping(before, after)
-    for what, was, found in (yield from in_both(before, after, lambda what, _: note(what, "timed", "missing"))):
-        ratios = paired_ratio(*was), paired_ratio(*found)
-        yield from _moved(what, *ratios, "time over that of MHA in the same run; ", _SPEED_MARGIN)
+    for figure, was, latest in (yield from in_both(before, after, _untimed)):
+        ratios = paired_ratio(*was), paired_ratio(*latest)
+        yield from _moved(figure, *ratios, "time over that of MHA in the same run; ", _SPEED_MARGIN)
 
 
-def _moved(what: str, was: Ratio, now: Ratio, about: str = "", margin: float = 0.0) -> Iterator[Finding]:
+def _moved(figure: str, was: Ratio, now: Ratio, about: str = "", margin: float = 0.0) -> Iterator[Finding]:
     """A finding where the intervals of two ratios exclude each other, and the means differ by more than a margin."""
     if was.low is None or was.high is None or now.low is None or now.high is None:
         return
     change, worse = now.mean / was.mean, now.low > was.high
     if (worse and change > 1 + margin) or (now.high < was.low and change < 1 / (1 + margin)):
-        yield changed(worse, what, was.mean, now.mean, f"{about}the 95 % intervals exclude each other")
+        yield changed(worse, figure, was.mean, now.mean, f"{about}the 95 % intervals exclude each other")
 
 
 def _timings(content: Content) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
@@ -106,18 +106,18 @@ def _trained(old: Content, new: Content) -> Iterator[Finding]:
     before, after = ({f"bits per byte of {m['name']}": m for m in content["models"]} for content in (old, new))
     _overlapping(before, after)
     scored: list[tuple[str, float, float, float]] = []
-    for what, was, now in (yield from in_both(before, after, _lost)):
+    for figure, was, now in (yield from in_both(before, after, _lost)):
         a, b = was["validation_bits_per_byte"], now["validation_bits_per_byte"]
         if a is None or b is None:
             if (a is None) != (b is None):
-                yield changed(b is None, what, a or "diverged", b or "diverged")
+                yield changed(b is None, figure, a or "diverged", b or "diverged")
             continue
         error = math.hypot(was["validation_standard_error"] or 0, now["validation_standard_error"] or 0)
         p = 1.0 if a == b else 0.0 if not error else 2 * NormalDist().cdf(-abs(a - b) / error)
-        scored.append((what, a, b, p))
-    for (what, a, b, _), p in zip(scored, holm([entry[3] for entry in scored]), strict=True):
+        scored.append((figure, a, b, p))
+    for (figure, a, b, _), p in zip(scored, holm([entry[3] for entry in scored]), strict=True):
         if p < _ALPHA:
-            yield changed(b > a, what, a, b, f"p = {p:.2g} (Holm), by the standard errors over windows")
+            yield changed(b > a, figure, a, b, f"p = {p:.2g} (Holm), by the standard errors over windows")
 
 
 def _studied(old: Content, new: Content) -> Iterator[Finding]:
@@ -143,29 +143,29 @@ def _paired(before: Mapping[str, Errors], after: Mapping[str, Errors]) -> Iterat
     """Findings on old and new errors: replicates that diverged; paired tests of the others, corrected together."""
     _overlapping(before, after)
     measured: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for what, was, now in (yield from in_both(before, after, _lost)):
+    for figure, was, now in (yield from in_both(before, after, _lost)):
         shared = [key for key in was if key in now]
         gone, lost = (sum(errors[key] is None for key in shared) for errors in (was, now))
         if gone != lost:
-            yield changed(lost > gone, what, f"{gone} diverged", f"{lost} diverged")
+            yield changed(lost > gone, figure, f"{gone} diverged", f"{lost} diverged")
         both = [(b, a) for key in shared if (a := was[key]) is not None and (b := now[key]) is not None]
         if max(len(was), len(now)) > len(both):
-            said = f"{len(both)} compared: the others diverged in one of the files, or are missing in it"
-            yield note(what, f"{len(was)} seeds", f"{len(now)} seeds", said)
+            sentence = f"{len(both)} compared: the others diverged in one of the files, or are missing in it"
+            yield note(figure, f"{len(was)} seeds", f"{len(now)} seeds", sentence)
         if both and min(map(min, both)) > 0:
-            measured[what] = [b for b, _ in both], [a for _, a in both]
+            measured[figure] = [b for b, _ in both], [a for _, a in both]
         elif both:
-            yield note(what, "", "", "not compared: an error is not positive")
-    found = correct([compare(new, old) for new, old in measured.values()])
-    for (what, (new, old)), comparison in zip(measured.items(), found, strict=True):
+            yield note(figure, "", "", "not compared: an error is not positive")
+    comparisons = correct([compare(new, old) for new, old in measured.values()])
+    for (figure, (new, old)), comparison in zip(measured.items(), comparisons, strict=True):
         if comparison.conclusion in ("better", "worse"):
             worse = comparison.conclusion == "worse"
-            yield changed(worse, what, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
+            yield changed(worse, figure, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
 
 
 def _how_known(comparison: PairedComparison) -> str:
-    said = f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs"
-    return f"{said}, p = {comparison.holm:.2g} (Holm)" if comparison.holm is not None else said
+    sentence = f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs"
+    return f"{sentence}, p = {comparison.holm:.2g} (Holm)" if comparison.holm is not None else sentence
 
 
 def _same(old: Content, new: Content, keys: Sequence[str]) -> None:
@@ -177,8 +177,12 @@ def _same(old: Content, new: Content, keys: Sequence[str]) -> None:
             )
 
 
-def _lost(what: str, _: Any) -> Finding:
-    return regression(what, "measured", "missing")
+def _lost(figure: str, _: Any) -> Finding:
+    return regression(figure, "measured", "missing")
+
+
+def _untimed(figure: str, _: Any) -> Finding:
+    return note(figure, "timed", "missing")
 
 
 def _overlapping(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:

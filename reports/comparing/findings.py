@@ -23,41 +23,46 @@ class Finding:
 
     Attributes:
         weight: whether it is worse, better, or neither.
-        what: which figure or verdict. before, after: what it was and is. sentence: how it is known.
+        name: of which figure or verdict. before, after: what it was and is. sentence: how it is known.
     """
 
     weight: Weight
-    what: str
+    name: str
     before: str
     after: str
     sentence: str
 
+    def describe(self) -> dict[str, str]:
+        """The finding as JSON."""
+        before, after = self.before, self.after
+        return {"weight": self.weight, "what": self.name, "before": before, "after": after, "sentence": self.sentence}
+
     def __str__(self) -> str:
         change = f" {self.before} -> {self.after}" if self.before or self.after else ""
-        return f"{self.what}:{change}" + (f" ({self.sentence})" if self.sentence else "")
+        return f"{self.name}:{change}" + (f" ({self.sentence})" if self.sentence else "")
 
 
-def _finding(weight: Weight, what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    return Finding(weight, what, _text(before), _text(after), sentence)
+def _finding(weight: Weight, name: str, before: Any, after: Any, sentence: str = "") -> Finding:
+    return Finding(weight, name, _text(before), _text(after), sentence)
 
 
 # Each takes what changed, what it was and is, and how that is known.
 regression, improvement, note = (partial(_finding, weight) for weight in ("regression", "improvement", "note"))
 
 
-def changed(worse: bool, what: str, before: Any, after: Any, sentence: str = "") -> Finding:
+def changed(worse: bool, name: str, before: Any, after: Any, sentence: str = "") -> Finding:
     """A regression if it is worse than before, and an improvement otherwise."""
-    return (regression if worse else improvement)(what, before, after, sentence)
+    return (regression if worse else improvement)(name, before, after, sentence)
 
 
 def in_both(
     before: Mapping[str, Old], after: Mapping[str, New], missing: Callable[[str, Old], Finding | None]
 ) -> Generator[Finding, None, list[tuple[str, Old, New]]]:
     """Yields what is to be said of whatever the new side lacks; returns what both have, with what it was and is."""
-    for what, was in before.items():
-        if what not in after and (found := missing(what, was)) is not None:
-            yield found
-    return [(what, was, after[what]) for what, was in before.items() if what in after]
+    for name, was in before.items():
+        if name not in after and (finding := missing(name, was)) is not None:
+            yield finding
+    return [(name, was, after[name]) for name, was in before.items() if name in after]
 
 
 def _text(value: Any) -> str:

@@ -46,14 +46,14 @@ def of_powers(old: Content, new: Content) -> Iterator[Finding]:
     before, after = ({f"mutant {m['id']}": m["killed"] for m in content["mutants"]} for content in (old, new))
     words = {True: "killed", False: "survived"}
 
-    def missing(what: str, was: bool) -> Finding:
-        return (regression if was else note)(what, words[was], "missing")
+    def missing(name: str, was: bool) -> Finding:
+        return (regression if was else note)(name, words[was], "missing")
 
-    for what, was, now in (yield from in_both(before, after, missing)):
+    for name, was, now in (yield from in_both(before, after, missing)):
         if was != now:
-            yield changed(was, what, words[was], words[now])
-    for what in after.keys() - before.keys():
-        yield note(what, "none", words[after[what]], "a mutant that is new")
+            yield changed(was, name, words[was], words[now])
+    for name in after.keys() - before.keys():
+        yield note(name, "none", words[after[name]], "a mutant that is new")
     alarms, now_alarms = old["false_alarms"], new["false_alarms"]
     if alarms != now_alarms:
         yield changed(now_alarms > alarms, "false alarms", alarms, now_alarms)
@@ -63,14 +63,14 @@ def of_claims(old: Content, new: Content) -> Iterator[Finding]:
     """Statements of the paper whose verdict is another: better or worse there is none."""
     before, after = ({f"claim {c['id']}": c["verdict"] for c in content["claims"]} for content in (old, new))
 
-    def missing(what: str, was: str) -> Finding:
-        return regression(what, was, "missing", "it is not judged any more")
+    def missing(name: str, was: str) -> Finding:
+        return regression(name, was, "missing", "it is not judged any more")
 
-    for what, was, now in (yield from in_both(before, after, missing)):
+    for name, was, now in (yield from in_both(before, after, missing)):
         if was != now:
-            yield regression(what, was, now, "a proof does not change; one of the two is wrong")
-    for what in after.keys() - before.keys():
-        yield note(what, "not judged", after[what])
+            yield regression(name, was, now, "a proof does not change; one of the two is wrong")
+    for name in after.keys() - before.keys():
+        yield note(name, "not judged", after[name])
 
 
 def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
@@ -81,9 +81,9 @@ def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
     if verdict == "holds":
         return improvement(id_, was, verdict)
     if was == "holds" or verdict in ("violated", "suite error"):
-        known = now.get("known")
-        if known:
-            return note(id_, was, verdict, f"known: {known}")
+        explanation = now.get("known")
+        if explanation:
+            return note(id_, was, verdict, f"known: {explanation}")
         return regression(id_, was, verdict, reason)
     return note(id_, was, verdict, reason)
 

@@ -45,7 +45,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Shown:
+class PrintedTable:
     """One table of a result: for people, and as CSV for programs."""
 
     table: Table
@@ -59,7 +59,7 @@ def headline(content: Content) -> str:
     return str(content["tables"][0]["title"]) if content["tables"] else f"a result of kind {content['kind']}"
 
 
-def shown(content: Content, fold: bool) -> list[Shown]:
+def printed_tables(content: Content, fold: bool) -> list[PrintedTable]:
     """All tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
 
     Args:
@@ -70,9 +70,9 @@ def shown(content: Content, fold: bool) -> list[Shown]:
     """
     stored = tables_of(content)
     kind = KINDS.get(content["kind"])
-    found = []
+    tables = []
     if kind is not None:
-        found = [Shown(printed(sheet), numbers(sheet)) for sheet in kind.sheets(content, fold)]
-        said = {one.table.title for one in found}
-        stored = [table for table in stored[kind.replaced if found else 0 :] if table.title not in said]
-    return found + [Shown(table, csv_rows(table)) for table in stored]
+        tables = [PrintedTable(printed(sheet), numbers(sheet)) for sheet in kind.sheets(content, fold)]
+        titles = {one.table.title for one in tables}
+        stored = [table for table in stored[kind.replaced if tables else 0 :] if table.title not in titles]
+    return tables + [PrintedTable(table, csv_rows(table)) for table in stored]

@@ -16,8 +16,8 @@ def headline(content: Mapping[str, Any]) -> str:
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     """Attention with every digit; the tables of the other benchmarks are in the file."""
-    found = content["benchmarks"].get("attention")
-    if not found:
+    attention = content["benchmarks"].get("attention")
+    if not attention:
         return []
     rows = [
         [
@@ -25,7 +25,7 @@ def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
             Quantity(1e3 * median(row["seconds"]) if row["seconds"] else None),
             Quantity(1e3 * median(row["baseline_seconds"]) if row["baseline_seconds"] else None),
         ]
-        for row in found["rows"]
+        for row in attention["rows"]
     ]
     columns = (*map(Column, ("attention", "tokens", "path")), Column("time", "ms"), Column("time of MHA", "ms"))
     return [Sheet("Attention, median times", columns, [Group("", rows)])]

@@ -27,10 +27,10 @@ def family(property_id: str) -> str:
 
 def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     """The properties by family, in the order of the file."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    entries: dict[str, list[Mapping[str, Any]]] = {}
     for entry in content["properties"]:
-        found.setdefault(family(entry["id"]), []).append(entry)
-    return found
+        entries.setdefault(family(entry["id"]), []).append(entry)
+    return entries
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class Tally:
 
 def tallies(content: Mapping[str, Any]) -> dict[str, Tally]:
     """How each family fares, in the order of the file; those of which nothing was asked come last."""
-    asked, missing = families(content), Counter(map(family, content.get("unasked", ())))
-    return {name: Tally(asked.get(name, ()), missing[name]) for name in dict.fromkeys([*asked, *missing])}
+    judged, missing = families(content), Counter(map(family, content.get("unasked", ())))
+    return {name: Tally(judged.get(name, ()), missing[name]) for name in dict.fromkeys([*judged, *missing])}
 
 
 def headline(content: Mapping[str, Any]) -> str:
     """How many of the properties that were run hold, and what became of the others."""
     counts = content["counts"]
-    said = f"{content['implementation']}: {counts['holds']} of {counts['run']} properties that were run hold"
-    others = [
+    sentence = f"{content['implementation']}: {counts['holds']} of {counts['run']} properties that were run hold"
+    parts = [
         f"{counts[key]} {word}"
         for key, word in (
             ("violated", "violated"),
@@ -105,7 +105,7 @@ def headline(content: Mapping[str, Any]) -> str:
         )
         if counts.get(key)
     ]
-    return f"{said}; {', '.join(others)}" if others else said
+    return f"{sentence}; {', '.join(parts)}" if parts else sentence
 
 
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:

@@ -19,8 +19,8 @@ NAMES = {
 def headline(content: Mapping[str, Any]) -> str:
     """How the paper's own statements fare."""
     verdicts = content["counts"].get("paper", {})
-    said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    return f"of {sum(verdicts.values())} statements of the paper: {said}" if verdicts else "no statement was judged"
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    return f"of {sum(verdicts.values())} statements of the paper: {counts}" if verdicts else "no statement was judged"
 
 
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
@@ -31,9 +31,11 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
         [NAMES.get(kind, kind), *(counts.get(verdict, 0) for verdict in verdicts)]
         for kind, counts in content["counts"].items()
     ]
-    found = [Sheet("Statements and their verdicts", columns, [Group("", rows)])]
+    tables = [Sheet("Statements and their verdicts", columns, [Group("", rows)])]
     if not fold:
         every = ("id", "kind", "section", "verdict", "statement", "condition")
         listed = [[claim["id"], *(claim[key] for key in every[1:])] for claim in content["claims"]]
-        found.append(Sheet("What is stated, and what is true", [Column(name) for name in every], [Group("", listed)]))
-    return found
+        tables.append(
+            Sheet("What is stated, and what is true", [Column(name) for name in every], [Group("", listed)])
+        )
+    return tables

@@ -21,9 +21,13 @@ def headline(content: Mapping[str, Any]) -> str:
 def models(content: Mapping[str, Any]) -> Sheet:
     """Every model: what it costs, how fast it was, and its bits beside those of simpler models and of the source."""
     corpus, recipe = content["corpus"], content["made_by"]["configuration"]["recipe"]
-    unit, known, floor = corpus["unit"], corpus["bits_per_byte"], corpus.get("floor_bits_per_byte")
+    unit, references, floor = corpus["unit"], corpus["bits_per_byte"], corpus.get("floor_bits_per_byte")
     token = unit if corpus["train"]["tokens"] == corpus["train"]["bytes"] else "token"
-    against = [("minus bigram", known.get("bigram")), ("minus unigram", known.get("unigram")), ("above floor", floor)]
+    against = [
+        ("minus bigram", references.get("bigram")),
+        ("minus unigram", references.get("unigram")),
+        ("above floor", floor),
+    ]
     against = [(name, bits) for name, bits in against if bits is not None]
     rows: list[list[Entry]] = []
     for model in content["models"]:
@@ -33,7 +37,7 @@ def models(content: Mapping[str, Any]) -> Sheet:
         rows.append(
             [
                 *(model["name"], model["parameters"]),
-                *(Quantity(model["flops_per_token"][what] / 1e6) for what in ("forward", "training")),
+                *(Quantity(model["flops_per_token"][name] / 1e6) for name in ("forward", "training")),
                 *(Quantity(model["tokens_per_second"]), Quantity(model["utilisation"])),
                 Quantity(None if peak is None else peak / 1e6),
                 Quantity(bits, model["validation_standard_error"], note=diverged if bits is None else ""),
@@ -63,9 +67,9 @@ def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     def line(name: str, value: float) -> list[Entry]:
         return [name, *(Quantity(value) if here else None for here in bits[1:])]
 
-    known = [line(name, value) for name, value in corpus["bits_per_byte"].items()]
+    references = [line(name, value) for name, value in corpus["bits_per_byte"].items()]
     floor = corpus.get("floor_bits_per_byte")
-    groups = [*sheet.groups, Group("yardsticks", known)]
+    groups = [*sheet.groups, Group("yardsticks", references)]
     if floor is not None:
         groups.append(Group("floor", [line("floor", floor)]))
     return [replace(sheet, groups=groups, legend="None is bold: one seed leaves nothing to test in pairs.")]

@@ -10,16 +10,16 @@ from reports.sheets import Column, Group, Quantity, Sheet
 
 def headline(content: Mapping[str, Any]) -> str:
     """How many faults are caught, and how often a right answer is called wrong."""
-    said = f"{content['killed']} of {content['total']} deliberate faults are caught with every seed"
+    sentence = f"{content['killed']} of {content['total']} deliberate faults are caught with every seed"
     if content["false_alarm_runs"]:
-        said += f"; {content['false_alarms']} false alarms in {content['false_alarm_runs']:,} runs"
-    return said
+        sentence += f"; {content['false_alarms']} false alarms in {content['false_alarm_runs']:,} runs"
+    return sentence
 
 
 def largest(mutant: Mapping[str, Any]) -> Mapping[str, Any]:
     """The figures of a mutant at its largest budget."""
-    found: Mapping[str, Any] = max(mutant["budgets"], key=lambda budget: budget["examples"])
-    return found
+    largest_budget: Mapping[str, Any] = max(mutant["budgets"], key=lambda budget: budget["examples"])
+    return largest_budget
 
 
 def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
@@ -32,7 +32,7 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
         weakest = min(map(largest, mutants.get(entry["family"], [])), key=lambda b: b["probability"], default=None)
         rows.append([entry["family"], entry["killed"], entry["total"], _probability(weakest)])
     columns = (*map(Column, ("family", "killed", "mutants")), Column("least detection, 95 % interval", "%"))
-    found = [Sheet("Faults caught, by family", columns, [Group("", rows)])]
+    tables = [Sheet("Faults caught, by family", columns, [Group("", rows)])]
     if not fold:
         every = (
             *map(Column, ("mutant", "fault", "property", "examples")),
@@ -49,8 +49,8 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
             )
             for name, members in mutants.items()
         ]
-        found.append(Sheet("Every mutant", every, groups))
-    return found
+        tables.append(Sheet("Every mutant", every, groups))
+    return tables
 
 
 def _probability(budget: Mapping[str, Any] | None) -> Quantity:

@@ -26,10 +26,10 @@ _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 def priors(content: Content) -> dict[str, list[Row]]:
     """The rows of a result by the prior that their functions are drawn from, in the order of the file."""
-    found: dict[str, list[Row]] = {}
+    by_name: dict[str, list[Row]] = {}
     for row in content["rows"]:
-        found.setdefault(row["prior"], []).append(row)
-    return found
+        by_name.setdefault(row["prior"], []).append(row)
+    return by_name
 
 
 def short(prior: str) -> str:
@@ -45,11 +45,11 @@ def errors(row: Row) -> list[float]:
 
 def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The trained models by family, without those that diverged, by depth."""
-    found: dict[str, list[Row]] = {}
+    by_name: dict[str, list[Row]] = {}
     for row in rows:
         if row["contender"] is not None and not row["diverged"]:
-            found.setdefault(row["contender"]["family"], []).append(row)
-    return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in found.items()}
+            by_name.setdefault(row["contender"]["family"], []).append(row)
+    return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in by_name.items()}
 
 
 def by_depth(rows: Sequence[Row], family: str = "CEM") -> dict[int, Row]:
@@ -100,24 +100,26 @@ def at_stops(row: Row) -> list[tuple[float, float, float | None]]:
     """
     if row["diverged"]:
         return []
-    found = []
+    tables = []
     for stops in zip(*(run.get("at_stops") or () for run in row["runs"]), strict=True):
         figures = [stop["figure"] for stop in stops]
         mean = None if None in figures else math.fsum(figures) / len(figures)
-        found.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
-    return found
+        tables.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
+    return tables
 
 
 def headline(content: Content) -> str:
     """The smallest error against the smallest T, for each prior."""
-    said = []
+    sentences = []
     for prior, rows in priors(content).items():
         deeper = [row for row in families(rows).get("CEM", []) if row["deeper"]]
         if deeper:
             best = min(deeper, key=lambda row: float(row["rmse"]["mean"]))
             ratio = shown_ratio(Ratio(**best["deeper"]["ratio"]), 2)
-            said.append(f"{short(prior)}: T = {best['depth']} has {ratio} times the RMSE of T = {shallowest(rows)}")
-    return "; ".join(said) or "no model was trained at several depths"
+            sentences.append(
+                f"{short(prior)}: T = {best['depth']} has {ratio} times the RMSE of T = {shallowest(rows)}"
+            )
+    return "; ".join(sentences) or "no model was trained at several depths"
 
 
 # --- tables ----------------------------------------------------------------------------------------
@@ -136,14 +138,14 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     n = max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
     tested = any(row["deeper"] is not None and row["deeper"]["holm"] is not None for row in rows)
     trained = [row for row in rows if row["contender"] is not None]
-    others = [row for row in rows if row["contender"] is None]
-    best = winner({row["name"]: found for row in trained if (found := errors(row))})
+    baselines = [row for row in rows if row["contender"] is None]
+    best = winner({row["name"]: values for row in trained if (values := errors(row))})
 
-    def figure(row: Row, what: str) -> Entry:
-        spread = row[what]
+    def figure(row: Row, name: str) -> Entry:
+        spread = row[name]
         if spread is None:
-            return f"diverged {row['diverged']}/{len(row['runs'])}" if what == "rmse" else None
-        return Quantity(spread["mean"], spread["std"], best=what == "rmse" and row["name"] == best)
+            return f"diverged {row['diverged']}/{len(row['runs'])}" if name == "rmse" else None
+        return Quantity(spread["mean"], spread["std"], best=name == "rmse" and row["name"] == best)
 
     def line(row: Row) -> list[Entry]:
         cost, rate, deeper = row["cost"], row["learning_rate"], row["deeper"]
@@ -151,7 +153,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             row["name"],
             None if rate is None else f"{rate:g}{' (edge)' if row['at_edge'] else ''}",
             *((cost["parameters"], *cost["inference"].values()) if cost else (None, None, None)),
-            *(figure(row, what) for what in ("rmse", "observed", "excess", "gap_closed")),
+            *(figure(row, name) for name in ("rmse", "observed", "excess", "gap_closed")),
             *_compared(deeper, ("holm", "sign_flip") if tested else ()),
         ]
 
@@ -165,9 +167,9 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             *_compared_columns(f"ratio to T = {shallowest(rows)}", ("p (Holm)", "p (sign flips)") if tested else ()),
         ),
         [
-            Group("baselines", [line(row) for row in others if not is_floor(row)]),
+            Group("baselines", [line(row) for row in baselines if not is_floor(row)]),
             Group("models", [line(row) for row in trained]),
-            Group("floor", [line(row) for row in others if is_floor(row)]),
+            Group("floor", [line(row) for row in baselines if is_floor(row)]),
         ],
         "Bold is the best model, if the paired test calls it better than each of the others (Holm); the last row is "
         "the floor: over functions, no model has a smaller root of the mean squared error.",
@@ -244,9 +246,9 @@ def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None
     return Sheet(title, columns, [Group("", lines)]) if lines else None
 
 
-def along(runs: Sequence[Mapping[str, Any]], what: str) -> list[float]:
+def along(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     """Means over runs of what is known of every step."""
-    return [sum(values) / len(values) for values in zip(*(run[what] for run in runs), strict=True)]
+    return [sum(values) / len(values) for values in zip(*(run[name] for run in runs), strict=True)]
 
 
 def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:
@@ -256,12 +258,12 @@ def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:
     yield Column("verdict")
 
 
-def _compared(found: Mapping[str, Any] | None, p_values: Sequence[str]) -> list[Entry]:
-    if found is None:
+def _compared(comparison: Mapping[str, Any] | None, p_values: Sequence[str]) -> list[Entry]:
+    if comparison is None:
         return [None] * (3 + len(p_values))
-    ratio, p = found["ratio"], [Quantity(found[name]) for name in p_values]
+    ratio, p = comparison["ratio"], [Quantity(comparison[name]) for name in p_values]
     ends = None if ratio["low"] is None else (ratio["low"], ratio["high"])
-    return [Quantity(ratio["mean"], interval=ends), *p, Quantity(found["detectable"]), found["conclusion"]]
+    return [Quantity(ratio["mean"], interval=ends), *p, Quantity(comparison["detectable"]), comparison["conclusion"]]
 
 
 def _spread(figure: Quantity) -> str:
@@ -282,10 +284,10 @@ def _error(figure: Quantity) -> str:
 
 
 def _range(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+    finite = [value for value in values if value is not None]
+    if not finite:
         return NOTHING
-    low, high = f"{min(known):.3f}", f"{max(known):.3f}"
+    low, high = f"{min(finite):.3f}", f"{max(finite):.3f}"
     return low if low == high else f"{low} … {high}"
 
 
@@ -308,5 +310,5 @@ def winner(errors: Mapping[str, Sequence[float]]) -> str | None:
     if any(not values or min(values) <= 0 for values in errors.values()):
         return None
     best = min(errors, key=lambda name: fmean(errors[name]))
-    found = correct([compare(errors[best], values) for name, values in errors.items() if name != best])
-    return best if all(comparison.conclusion == "better" for comparison in found) else None
+    comparisons = correct([compare(errors[best], values) for name, values in errors.items() if name != best])
+    return best if all(comparison.conclusion == "better" for comparison in comparisons) else None

@@ -58,9 +58,9 @@ class Line:
     by_family: Mapping[str, Standing]
     older: int
 
-    def total(self, what: str) -> int:
+    def total(self, name: str) -> int:
         """The sum of one of the counts of `Standing` over all families."""
-        return sum(getattr(standing, what) for standing in self.by_family.values())
+        return sum(getattr(standing, name) for standing in self.by_family.values())
 
     @property
     def whole(self) -> bool:
@@ -70,8 +70,8 @@ class Line:
     @property
     def words(self) -> str:
         """How many properties hold of those that were run, and how many were not asked."""
-        said = f"{self.total('holds')} of {self.total('run')} hold"
-        return f"{said}, {self.total('unasked')} not asked" if self.total("unasked") else said
+        sentence = f"{self.total('holds')} of {self.total('run')} hold"
+        return f"{sentence}, {self.total('unasked')} not asked" if self.total("unasked") else sentence
 
 
 def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
@@ -94,15 +94,15 @@ def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
     for source in sources:
         if source.content["kind"] == "power":
             powers[source.content["made_by"]["configuration"].get("implementation")] = source.content
-    found = []
+    rows = []
     for name, results in sorted(latest.items()):
         newest = max(results, key=lambda source: str(source.content["made_by"]["created"]))
         with complete(newest):
-            found.append(_line(name, newest, powers.get(name, powers.get(None)), len(results) - 1))
-    hardest = max((s.strength for line in found for s in line.by_family.values()), default=0.0) or 1.0
+            rows.append(_line(name, newest, powers.get(name, powers.get(None)), len(results) - 1))
+    hardest = max((s.strength for line in rows for s in line.by_family.values()), default=0.0) or 1.0
     return [
         replace(line, by_family={n: replace(s, strength=s.strength / hardest) for n, s in line.by_family.items()})
-        for line in found
+        for line in rows
     ]
 
 
@@ -156,12 +156,12 @@ def families_of(lines: Sequence[Line]) -> list[str]:
 
 def _line(name: str, source: ResultFile, power: Mapping[str, Any] | None, older: int) -> Line:
     content, made = source.content, source.content["made_by"]
-    examples, found = made["configuration"].get("examples"), tallies(source.content)
-    detected = {group: _detection(group, power, examples) for group in found}
+    examples, families = made["configuration"].get("examples"), tallies(source.content)
+    detected = {group: _detection(group, power, examples) for group in families}
     # what was not measured is taken for no better than what was
     least = min((share for share in detected.values() if share is not None), default=1.0)
     by_family = {}
-    for group, tally in found.items():
+    for group, tally in families.items():
         share = detected[group]
         strength = float(examples or 0) * (least if share is None else share)
         by_family[group] = Standing(tally.entries, tally.unasked, share, strength)

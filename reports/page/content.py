@@ -54,7 +54,7 @@ class Violation:
     source: str
     reason: str
     part: str
-    known: str
+    accepted: str
     facts: Sequence[tuple[str, str]]
     command: str
 
@@ -65,7 +65,7 @@ class Group:
 
     Attributes:
         name, because: of the cause. place: the file and line of the function that was called, or "".
-        edit: lines of a change that clears it, each with its sign. first: shown in full. others: a line each.
+        edit: lines of a change that clears it, each with its sign. first: shown in full. further: a line each.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Group:
     place: str
     edit: Sequence[str]
     first: Violation
-    others: Sequence[Violation]
+    further: Sequence[Violation]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageTable:
     """A table as the page shows it."""
 
     title: str
@@ -114,7 +114,7 @@ class Page:
     matrix_families: Sequence[str]
     matrix: Sequence[tuple[str, Mapping[str, Tally]]]
     squares: bool
-    tables: Sequence[Shown]
+    tables: Sequence[PageTable]
     left_out: Sequence[str]
     listings: Sequence[Listing] = ()
     origins: Sequence[Mapping[str, str]] = field(default=())
@@ -131,9 +131,9 @@ def page_of(sources: Sequence[ResultFile]) -> Page:
         with complete(source):
             families(source.content)
     answer, good = _answer(checks, sources)
-    found = [(source, list(_violations(source))) for source in checks]
-    violations = [violation for _, of in found for violation in of]
-    groups = [group for source, of in found for group in _groups(source, of)]
+    pairs = [(source, list(_violations(source))) for source in checks]
+    violations = [violation for _, of in pairs for violation in of]
+    groups = [group for source, of in pairs for group in _groups(source, of)]
     names, matrix, squares = _matrix(checks)
     tables, left_out = _tables(sources)
     return Page(
@@ -144,7 +144,7 @@ def page_of(sources: Sequence[ResultFile]) -> Page:
         sections=list(_sections(sources)),
         groups=groups[:MOST_VIOLATIONS],
         violations=violations[:MOST_VIOLATIONS],
-        more_violations=sum(1 + len(group.others) for group in groups[MOST_VIOLATIONS:]),
+        more_violations=sum(1 + len(group.further) for group in groups[MOST_VIOLATIONS:]),
         matrix_families=names,
         matrix=matrix,
         squares=squares,
@@ -180,23 +180,23 @@ def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tupl
         rest = f"; {missing} were not asked" if missing else ""
         return f"Not decided: {holds} of {run} properties of {name} hold, and none is violated{rest}.", None
     whole = sum(count["holds"] == count["run"] + count.get("not_asked", 0) > 0 for count in counts)
-    said = f"{whole} of {len(checks)} implementations hold every property that was to be run"
-    said += f"; {violated} of {run:,} verdicts are violations" if violated else ""
-    said += f"; {missing:,} properties were not asked" if missing else ""
-    return f"{said}.", True if whole == len(checks) else False if violated else None
+    sentence = f"{whole} of {len(checks)} implementations hold every property that was to be run"
+    sentence += f"; {violated} of {run:,} verdicts are violations" if violated else ""
+    sentence += f"; {missing:,} properties were not asked" if missing else ""
+    return f"{sentence}.", True if whole == len(checks) else False if violated else None
 
 
 def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
     spent = 0
     for kind, anchor, title in _QUESTIONS:
-        found = [source for source in sources if source.content["kind"] == kind]
+        chosen = [source for source in sources if source.content["kind"] == kind]
         # what is violated comes first, and is what a picture is wanted for
-        found.sort(key=lambda source: -source.content.get("counts", {}).get("violated", 0) if kind == "check" else 0)
-        if not found:
+        chosen.sort(key=lambda source: -source.content.get("counts", {}).get("violated", 0) if kind == "check" else 0)
+        if not chosen:
             continue
         pictures: list[tuple[Picture, str]] = []
         sentences = []
-        for number, source in enumerate(found):
+        for number, source in enumerate(chosen):
             with complete(source):
                 sentences.append(brief(headline(source.content), 400))
                 for picture in pictures_of(source.content) if number < MOST_PICTURED else ():
@@ -221,7 +221,7 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
                 source=brief(entry["source"]),
                 reason=brief(entry.get("reason") or "", 500),
                 part=brief(f"{entry['part']} ({entry.get('because', '')})", 400) if entry.get("part") else "",
-                known=brief(entry.get("known") or "", 200),
+                accepted=brief(entry.get("known") or "", 200),
                 facts=[(brief(name, 40), brief(value, 400)) for name, value in facts if value],
                 command=brief(_command(content["implementation"], entry), 400),
             )
@@ -252,9 +252,9 @@ def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[Gro
             yield Group("may follow from the cause above", "", "", (), members[0], members[1:])
     by_part: dict[str, list[Violation]] = {}
     for violation in left.values():
-        by_part.setdefault(violation.known or violation.part or violation.id, []).append(violation)
+        by_part.setdefault(violation.accepted or violation.part or violation.id, []).append(violation)
     for name, members in by_part.items():
-        yield Group("accepted for now" if members[0].known else name, "", "", (), members[0], members[1:])
+        yield Group("accepted for now" if members[0].accepted else name, "", "", (), members[0], members[1:])
 
 
 def _made(source: ResultFile) -> str:
@@ -268,21 +268,21 @@ def _made(source: ResultFile) -> str:
 
 def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Tally]]], bool]:
     rows = [(brief(source.content["implementation"], 60), tallies(source.content)) for source in checks]
-    names = dict.fromkeys(name for _, found in rows for name in found)
-    properties = sum(len(tally.entries) for _, found in rows for tally in found.values())
+    names = dict.fromkeys(name for _, families in rows for name in families)
+    properties = sum(len(tally.entries) for _, families in rows for tally in families.values())
     return [brief(name, 40) for name in names], rows, 22 * properties <= MATRIX_BUDGET
 
 
-def _tables(sources: Sequence[ResultFile]) -> tuple[list[Shown], list[str]]:
+def _tables(sources: Sequence[ResultFile]) -> tuple[list[PageTable], list[str]]:
     """Every table; those that would make the page too large are folded, or left out and named."""
-    found, left_out, spent = [], [], 0
+    tables, left_out, spent = [], [], 0
     # counterexamples are told above, beside what they violate
     for source in sorted(sources, key=lambda source: source.content["kind"] == "counterexample"):
         for fold in (False, True):
-            shown = [_shown(table.table, source.origin) for table in tables_of(source, fold)]
-            size = sum(map(_size, shown))
+            printed = [_page_table(table.table, source.origin) for table in tables_of(source, fold)]
+            size = sum(map(_size, printed))
             if spent + size <= TABLES_BUDGET:
-                found += shown
+                tables += printed
                 spent += size
                 break
         else:
@@ -290,19 +290,19 @@ def _tables(sources: Sequence[ResultFile]) -> tuple[list[Shown], list[str]]:
             continue
         if fold:
             left_out.append(brief(f"{source.path} (folded here)", 300))
-    return found, left_out
+    return tables, left_out
 
 
-def _shown(table: Table, origin: str) -> Shown:
+def _page_table(table: Table, origin: str) -> PageTable:
     rows = [[(visible(cell_text(cell)), isinstance(cell, Strong)) for cell in row] for row in table.rows]
     right = [is_numeric([row[i][0] for row in rows]) for i in range(len(table.columns))]
     columns, notes = ([one_line(text) for text in texts] for texts in (table.columns, table.notes))
-    return Shown(one_line(table.title), one_line(origin), columns, right, rows, table.rules, notes)
+    return PageTable(one_line(table.title), one_line(origin), columns, right, rows, table.rules, notes)
 
 
-def _size(shown: Shown) -> int:
-    cells = sum(len(text.encode()) + 13 for row in shown.rows for text, _ in row)
-    return cells + sum(map(len, shown.columns)) + len(shown.title) + len(shown.origin) + 1000
+def _size(table: PageTable) -> int:
+    cells = sum(len(text.encode()) + 13 for row in table.rows for text, _ in row)
+    return cells + sum(map(len, table.columns)) + len(table.title) + len(table.origin) + 1000
 
 
 def _origin(source: ResultFile) -> dict[str, str]:

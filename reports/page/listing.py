@@ -45,18 +45,18 @@ class Listing:
 
 def listings(sources: Sequence[ResultFile]) -> Iterator[Listing]:
     """Every file of code in the results of checks, as long as the page has room."""
-    room = BUDGET
+    budget = BUDGET
     for source in sources:
         reach = source.content.get("reach")
         if not reach:
             continue
         with complete(source):
             for file in reach["files"]:
-                found = _listing(source.content["implementation"], file, reach["properties"])
-                room -= sum(len(line.text) + len(line.by) + 80 for line in found.lines)
-                if room < 0:
+                listing = _listing(source.content["implementation"], file, reach["properties"])
+                budget -= sum(len(line.text) + len(line.by) + 80 for line in listing.lines)
+                if budget < 0:
                     return
-                yield found
+                yield listing
 
 
 def _listing(name: str, file: Mapping[str, Any], ids: Sequence[str]) -> Listing:
@@ -66,17 +66,17 @@ def _listing(name: str, file: Mapping[str, Any], ids: Sequence[str]) -> Listing:
     for number, text in enumerate(file["text"].splitlines(), 1):
         by = [ids[i] for i in file["by"].get(str(number), ())]
         mark = "n" if number not in statements else "v" if number in never else "i" if number in branches else "h"
-        said = _said(by, len(ids)) if mark in "hi" else "never reached" if mark == "v" else ""
+        note = _reached_by(by, len(ids)) if mark in "hi" else "never reached" if mark == "v" else ""
         if mark == "i":
-            said += f"; never to {_whither(branches[number])}"
-        lines.append(Line(number, one_line(text)[:_WIDEST] if text.strip() else "", mark, one_line(said)))
+            note += f"; never to {_whither(branches[number])}"
+        lines.append(Line(number, one_line(text)[:_WIDEST] if text.strip() else "", mark, one_line(note)))
     reached = len(statements) - len(never)
     path, of = one_line(str(file["path"]))[:120], one_line(str(name))[:80]
     title = f"{path} of {of}: {reached} of {len(statements)} lines reached"
     return Listing(title, lines, bool(never or branches))
 
 
-def _said(by: Sequence[str], all_: int) -> str:
+def _reached_by(by: Sequence[str], all_: int) -> str:
     """By which properties a line was reached."""
     if len(by) == all_ > 1:
         return f"by all {all_} properties"

@@ -79,7 +79,7 @@ class DotRow:
 
     Attributes:
         label: at the left. dots: small, one for each replicate. mean: a large one; low, high: its interval.
-        told: at the right.
+        note: at the right.
     """
 
     label: str
@@ -87,7 +87,7 @@ class DotRow:
     mean: float | None
     low: float | None = None
     high: float | None = None
-    told: str = ""
+    note: str = ""
 
 
 # --- curves, for a phone ---------------------------------------------------------------------------
@@ -102,39 +102,39 @@ def stacked(
         columns: of the data: what a panel is, what a curve is, x, y. across: panels beside each other; if there are
             several, they share the x scale too.
     """
-    shown = [panel for panel in panels if panel.curves]
-    marks = series([curve.name for panel in shown for curve in panel.curves])
-    down = -(-len(shown) // across)
+    full = [panel for panel in panels if panel.curves]
+    marks = series([curve.name for panel in full for curve in panel.curves])
+    down = -(-len(full) // across)
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots(down, min(across, len(shown)), sharex=across > 1, sharey=True, squeeze=False)
-        for axis in axes.flat[len(shown) :]:
+        axes = figure.subplots(down, min(across, len(full)), sharex=across > 1, sharey=True, squeeze=False)
+        for axis in axes.flat[len(full) :]:
             axis.remove()
-        for i, (axis, panel) in enumerate(zip(axes.flat, shown, strict=False)):
+        for i, (axis, panel) in enumerate(zip(axes.flat, full, strict=False)):
             ends = [(c.y[-1], c.name, _drawn(axis, c, k, panel, marks)) for k, c in enumerate(panel.curves)]
             if panel.level is not None:
                 words, height = panel.level
                 axis.axhline(height, linestyle="--", color=INK, linewidth=1)
                 ends.append((height, words, Mark(INK, dash="--")))
-            if len(shown) > 1 and panel.title:
+            if len(full) > 1 and panel.title:
                 axis.set_title(brief(panel.title, 40))
             if i % across == 0:
                 axis.set_ylabel(panel.y_label)
             _scaled(axis, panel)
-            if i + across >= len(shown) or panel.x_label != shown[i + across].x_label:
+            if i + across >= len(full) or panel.x_label != full[i + across].x_label:
                 axis.set_xlabel(panel.x_label)
             label_ends(axis, ends)
 
-    ranged = any(curve.low is not None for panel in shown for curve in panel.curves)
+    ranged = any(curve.low is not None for panel in full for curve in panel.curves)
     rows: list[list[Any]] = []
-    for panel in shown:
-        what = panel.title or panel.x_label
+    for panel in full:
+        panel_name = panel.title or panel.x_label
         for c in panel.curves:
             ends = zip(c.low or c.y, c.high or c.y, strict=True)
             points = zip(c.x, c.y, ends, strict=True)
-            rows += [[what, c.name, x, y, *(interval if ranged else ())] for x, y, interval in points]
+            rows += [[panel_name, c.name, x, y, *(interval if ranged else ())] for x, y, interval in points]
         if panel.level is not None:
-            rows.append([what, panel.level[0], None, panel.level[1], *((None, None) if ranged else ())])
+            rows.append([panel_name, panel.level[0], None, panel.level[1], *((None, None) if ranged else ())])
     headings = [*columns, *(("low", "high") if ranged else ())]
     return picture(name, title, about, 0.8 + 2.1 * down, draw, headings, rows)
 
@@ -207,13 +207,13 @@ def side_by_side(panels: Sequence[Panel]) -> str:
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=shared)
         for axis, panel in zip(axes[0], panels, strict=True):
             _draw_wide(axis, panel, names)
-        shown: dict[str, Artist] = {}
+        legend: dict[str, Artist] = {}
         for axis in axes[0]:
             handles, labels = axis.get_legend_handles_labels()
-            shown |= dict(zip(labels, handles, strict=True))
+            legend |= dict(zip(labels, handles, strict=True))
         figure.legend(
-            list(shown.values()),
-            list(shown),
+            list(legend.values()),
+            list(legend),
             loc="outside lower center",
             ncols=columns,
             frameon=False,
@@ -286,7 +286,7 @@ def draw_dots(figure: Figure, groups: Dots, *, level: float, band: float, x_labe
                 axis.plot([row.mean], [y], "o", markersize=6, color=colour)
             if row.low is not None and row.high is not None:
                 axis.hlines(y, row.low, row.high, color=colour, linewidth=1.6)
-            axis.text(1.01, y, row.told, transform=right, va="center", fontsize=8)
+            axis.text(1.01, y, row.note, transform=right, va="center", fontsize=8)
             places.append(y)
             labels.append(row.label)
             y += 1

@@ -216,16 +216,16 @@ def series(names: Sequence[str]) -> dict[str, Mark]:
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
     """Sorted heights moved as little as needed to be a gap apart, inside 0 to 1 where that is possible."""
-    found = list(heights)
+    places = list(heights)
     for _ in range(200):
         moved = False
-        for i in range(len(found) - 1):
-            short = gap - (found[i + 1] - found[i])
+        for i in range(len(places) - 1):
+            short = gap - (places[i + 1] - places[i])
             if short > 1e-6:
-                found[i] -= short / 2
-                found[i + 1] += short / 2
+                places[i] -= short / 2
+                places[i + 1] += short / 2
                 moved = True
         if not moved:
             break
-    shift = max(0.0, -min(found, default=0.0)) - max(0.0, max(found, default=0.0) - 1)
-    return [height + shift for height in found]
+    shift = max(0.0, -min(places, default=0.0)) - max(0.0, max(places, default=0.0) - 1)
+    return [height + shift for height in places]

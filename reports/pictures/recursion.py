@@ -42,10 +42,10 @@ def ratios(content: Content) -> list[Panel]:
     for prior, rows in priors(content).items():
         curves = []
         for family, members in _with_depths(rows).items():
-            found = [compare(errors(row), errors(members[0])).ratio for row in members]
-            low = [r.mean if r.low is None else r.low for r in found]
-            high = [r.mean if r.high is None else r.high for r in found]
-            curves.append(Curve(family, _depths(members), [r.mean for r in found], low, high))
+            ratios = [compare(errors(row), errors(members[0])).ratio for row in members]
+            low = [r.mean if r.low is None else r.low for r in ratios]
+            high = [r.mean if r.high is None else r.high for r in ratios]
+            curves.append(Curve(family, _depths(members), [r.mean for r in ratios], low, high))
         label = f"RMSE / RMSE at T = {shallowest(rows)}"
         ticks = sorted({x for curve in curves for x in curve.x})
         panels.append(Panel(short(prior), "T", label, curves, ("no change", 1.0), ticks))
@@ -63,7 +63,7 @@ def costs(content: Content) -> list[Panel]:
             points.setdefault(name, []).extend(
                 (r["cost"]["inference"]["matmul"], r["excess"]["mean"]) for r in members
             )
-        curves = [Curve(name, *zip(*sorted(found), strict=True)) for name, found in points.items()]
+        curves = [Curve(name, *zip(*sorted(pairs), strict=True)) for name, pairs in points.items()]
         panels.append(Panel(short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves))
     return panels
 
@@ -75,8 +75,8 @@ def test_time(content: Content) -> list[Panel]:
         optimum = floor(rows) or 0.0
         curves = []
         for row in families(rows).get("CEM", []):
-            shown = _seen(row, optimum)
-            curves.append(Curve(f"trained at T = {row['depth']}", list(shown), list(shown.values())))
+            points = _seen(row, optimum)
+            curves.append(Curve(f"trained at T = {row['depth']}", list(points), list(points.values())))
         panels.append(_over_steps(prior, curves, optimum))
     return panels
 
@@ -91,11 +91,11 @@ def dial(content: Content) -> list[Panel]:
         optimum = floor(rows) or 0.0
         curves = []
         for family, name in (("CEM", "a model for each T"), ("CEM, steps sum to 1", "the same, steps sum to 1")):
-            if known := families(rows).get(family):
-                curves.append(Curve(name, _depths(known), [row["rmse"]["mean"] for row in known]))
+            if members := families(rows).get(family):
+                curves.append(Curve(name, _depths(members), [row["rmse"]["mean"] for row in members]))
         for row in drawn:
-            shown = _seen(row, optimum)
-            curves.append(Curve(row["contender"]["family"], list(shown), list(shown.values())))
+            points = _seen(row, optimum)
+            curves.append(Curve(row["contender"]["family"], list(points), list(points.values())))
         panels.append(_over_steps(prior, curves, optimum))
     return panels
 
@@ -140,22 +140,22 @@ def of_recursion(content: Content) -> Iterator[Picture]:
     yield from _energies(content)
 
 
-def _against_depth(content: Content, what: str, label: str, title: str) -> Iterator[Picture]:
+def _against_depth(content: Content, figure: str, label: str, title: str) -> Iterator[Picture]:
     panels = []
     for prior, rows in priors(content).items():
         curves = []
         for name, members in list(_with_depths(rows).items())[:_MOST_FAMILIES]:
-            mean = [row[what]["mean"] for row in members]
-            half = [_half_interval(row[what]) for row in members]
+            mean = [row[figure]["mean"] for row in members]
+            half = [_half_interval(row[figure]) for row in members]
             low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
             curves.append(Curve(name, _depths(members), mean, low, high))
         optimum = floor(rows)
-        level = ("Bayes floor", optimum) if what == "rmse" and optimum is not None else None
+        level = ("Bayes floor", optimum) if figure == "rmse" and optimum is not None else None
         ticks = sorted({x for curve in curves for x in curve.x})
         panels.append(Panel(short(prior), "recursion depth T", label, curves, level, ticks, y_scale="from 0"))
     if any(panel.curves for panel in panels):
         yield stacked(
-            f"{what}-against-T",
+            f"{figure}-against-T",
             title,
             f"{label[0].upper()}{label[1:]} against the recursion depth T, a panel for each prior on one scale; mean "
             "and 95 % interval over functions.",
@@ -175,34 +175,34 @@ def _half_interval(spread: Mapping[str, Any]) -> float:
 
 def _gains(content: Content) -> str:
     """What more steps of plain CEM change, as an interval; only where enough functions were drawn for a test."""
-    said = []
+    sentences = []
     for prior, rows in priors(content).items():
         compared = [row for row in families(rows).get("CEM", []) if row["deeper"]]
         better = [r for r in compared if r["deeper"]["conclusion"] == "better" and r["deeper"]["n"] >= FEWEST]
         if better:
             best = min(better, key=lambda row: float(row["rmse"]["mean"]))
             ratio = best["deeper"]["ratio"]
-            said.append(
+            sentences.append(
                 f"{short(prior)} {1 - ratio['high']:.0%} to {1 - ratio['low']:.0%} less at T = {best['depth']}"
             )
         elif compared:
-            said.append(f"{short(prior)} no sure gain")
-    return f"What more steps change in the RMSE of CEM: {_few(said)}" if said else "RMSE at several depths"
+            sentences.append(f"{short(prior)} no sure gain")
+    return f"What more steps change in the RMSE of CEM: {_few(sentences)}" if sentences else "RMSE at several depths"
 
 
 def _left(content: Content) -> str:
     """What the best depth of plain CEM leaves above the floor, with the interval."""
-    said = []
+    sentences = []
     for prior, rows in priors(content).items():
         if members := families(rows).get("CEM", []):
             best = min(members, key=lambda row: float(row["excess"]["mean"]))
             half = f" ± {_half_interval(best['excess']):.1g}" if best["excess"]["std"] is not None else ""
-            said.append(f"{short(prior)} {best['excess']['mean']:.2g}{half} at T = {best['depth']}")
-    return f"What CEM leaves above the floor: {_few(said)}" if said else "What is left above the floor"
+            sentences.append(f"{short(prior)} {best['excess']['mean']:.2g}{half} at T = {best['depth']}")
+    return f"What CEM leaves above the floor: {_few(sentences)}" if sentences else "What is left above the floor"
 
 
-def _few(said: Sequence[str]) -> str:
-    return brief(", ".join(said[:4]) + (" ..." if len(said) > 4 else ""), 200)
+def _few(sentences: Sequence[str]) -> str:
+    return brief(", ".join(sentences[:4]) + (" ..." if len(sentences) > 4 else ""), 200)
 
 
 def _energies(content: Content) -> Iterator[Picture]:

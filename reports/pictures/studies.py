@@ -35,11 +35,11 @@ def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
                 yield stacked(f"page-{block['name']}", block["title"], about, panels, columns)
 
 
-def _panel(kept: Mapping[str, Any]) -> Panel:
+def _panel(stored: Mapping[str, Any]) -> Panel:
     """A panel of a page, from what a result file keeps of it."""
-    curves = [Curve(*(curve[name] for name in ("name", "x", "y", "low", "high"))) for curve in kept["curves"]]
-    level = None if kept["level"] is None else (kept["level"][0], kept["level"][1])
-    rest = {name: kept[name] for name in ("title", "x_label", "y_label", "ticks", "x_scale", "y_scale")}
+    curves = [Curve(*(curve[name] for name in ("name", "x", "y", "low", "high"))) for curve in stored["curves"]]
+    level = None if stored["level"] is None else (stored["level"][0], stored["level"][1])
+    rest = {name: stored[name] for name in ("title", "x_label", "y_label", "ticks", "x_scale", "y_scale")}
     return Panel(**rest, curves=curves, level=level)
 
 
@@ -83,13 +83,13 @@ def _compared(ratio: Mapping[str, Any]) -> str:
 
 def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
     """Attention as a roofline: what is reached of what the machine can do."""
-    found = [row for row in (content["benchmarks"].get("attention") or {"rows": []})["rows"] if row["seconds"]]
-    if not found:
+    rows = [row for row in (content["benchmarks"].get("attention") or {"rows": []})["rows"] if row["seconds"]]
+    if not rows:
         return
     speed = next((b["peak_flops"] for b in content["benchmarks"].values() if "peak_flops" in b), None)
     # by variant and T, at growing lengths; T comes first in the name of a kind: "T=2, ALiBi"
     points: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for row in found:
+    for row in rows:
         T, _, variant = row["attention"].partition(", ")
         lines = points.setdefault(variant or "no bias, no diagonal", {})
         lines.setdefault("MHA", [])
@@ -133,20 +133,20 @@ def _reached(row: Mapping[str, Any], flops: float, seconds: Sequence[float]) -> 
 
 
 def _losses(content: Mapping[str, Any]) -> Iterator[Picture]:
-    found = {
+    rates = {
         m["name"]: _smooth(m["training_bits_per_token"]) for m in content["models"] if m["training_bits_per_token"]
     }
-    curves = [Curve(name, *zip(*points, strict=True)) for name, points in found.items() if len(points) > 1]
+    curves = [Curve(name, *zip(*points, strict=True)) for name, points in rates.items() if len(points) > 1]
     if not curves:
         return
-    shown = curves[:_MOST_MODELS]
-    best = min(shown, key=lambda curve: curve.y[-1])
+    drawn = curves[:_MOST_MODELS]
+    best = min(drawn, key=lambda curve: curve.y[-1])
     label = "training loss, bits per token"
     yield stacked(
         "loss-curves",
         f"At the end of this training {brief(best.name, 30)} has the lowest loss",
         "Training loss against the step, averaged over neighbouring steps; the dashed line is the bigram model.",
-        [Panel("", "training step", label, shown, _bigram(content), x_scale="linear", y_scale="log")],
+        [Panel("", "training step", label, drawn, _bigram(content), x_scale="linear", y_scale="log")],
         ("panel", "model", "step", "bits per token"),
     )
 

@@ -126,14 +126,14 @@ def of_claims(content: Mapping[str, Any]) -> Iterator[Picture]:
                     ink = PAPER if verdict in colours else INK
                     axis.text(left + share / 2, row, words, ha="center", va="center", fontsize=7, color=ink)
                 left += share
-        names = [f"{NAMES.get(kind, kind)} ({sum(found.values())})" for kind, found in counts.items()]
+        names = [f"{NAMES.get(kind, kind)} ({sum(tally.values())})" for kind, tally in counts.items()]
         axis.set_yticks(range(len(names)), names)
         axis.invert_yaxis()
         axis.set_xlim(0, 1)
         axis.xaxis.set_major_formatter(PercentFormatter(1))
         axis.grid(visible=False)
 
-    rows = [[kind, verdict, n] for kind, found in counts.items() for verdict, n in found.items()]
+    rows = [[kind, verdict, n] for kind, tally in counts.items() for verdict, n in tally.items()]
     about = (
         "A bar for each kind of statement, divided by verdict: green holds, brown holds under a condition, red not."
     )
@@ -147,12 +147,12 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
     budgets = sorted({at["examples"] for mutant in content["mutants"] for at in mutant["budgets"]})
     if not budgets:
         return
-    shown: dict[str, Mapping[str, Any]] = {}
+    weakest: dict[str, Mapping[str, Any]] = {}
     for mutant in content["mutants"]:
-        hardest = shown.setdefault(mutant["family"], mutant)
+        hardest = weakest.setdefault(mutant["family"], mutant)
         if largest(mutant)["probability"] < largest(hardest)["probability"]:
-            shown[mutant["family"]] = mutant
-    least = min((largest(mutant)["probability"] for mutant in shown.values()), default=1.0)
+            weakest[mutant["family"]] = mutant
+    least = min((largest(mutant)["probability"] for mutant in weakest.values()), default=1.0)
     title = (
         f"With {budgets[-1]} examples every fault is caught with every seed"
         if least == 1
@@ -161,7 +161,7 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
-        for row, mutant in enumerate(shown.values()):
+        for row, mutant in enumerate(weakest.values()):
             for i, at in enumerate(sorted(mutant["budgets"], key=lambda b: b["examples"])):
                 colour = COLOURS[budgets.index(at["examples"]) % len(COLOURS)]
                 y = row + (i - (len(mutant["budgets"]) - 1) / 2) * 0.26
@@ -170,8 +170,8 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
         for i, examples in enumerate(budgets):
             axis.plot([], [], "o-", color=COLOURS[i % len(COLOURS)], label=f"{examples} examples")
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(budgets), frameon=False, fontsize=8)
-        axis.set_yticks(range(len(shown)), [brief(name, 20) for name in shown])
-        axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.set_yticks(range(len(weakest)), [brief(name, 20) for name in weakest])
+        axis.set_ylim(len(weakest) - 0.5, -0.5)
         axis.set_xlim(-0.02, 1.03)
         axis.xaxis.set_major_formatter(PercentFormatter(1))
         axis.set_xlabel("seeds that catch the fault, 95 % interval")
@@ -187,21 +187,21 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
         "mark for each budget of examples."
     )
     columns = ["family", "mutant", "examples", "probability", "low", "high"]
-    yield picture("detection", title, about, 1.0 + 0.34 * len(shown), draw, columns, rows)
+    yield picture("detection", title, about, 1.0 + 0.34 * len(weakest), draw, columns, rows)
 
 
 def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:
-    found = [s for s in content["smallest"] if s["epsilon"] is not None]
-    if not found:
+    smallest = [s for s in content["smallest"] if s["epsilon"] is not None]
+    if not smallest:
         return
     names = list(dict.fromkeys(s["family"] for s in content["smallest"]))
-    dtypes = sorted({str(s["dtype"]) for s in found}, key=lambda d: (_DTYPES.index(d) if d in _DTYPES else 9, d))
+    dtypes = sorted({str(s["dtype"]) for s in smallest}, key=lambda d: (_DTYPES.index(d) if d in _DTYPES else 9, d))
     style = series(dtypes)
-    best = min(found, key=lambda s: float(s["epsilon"]))
+    best = min(smallest, key=lambda s: float(s["epsilon"]))
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
-        for s in found:
+        for s in smallest:
             if s["dtype"] in style:
                 mark = style[s["dtype"]]
                 axis.plot([s["epsilon"]], [names.index(s["family"])], mark.marker, color=mark.colour, markersize=6)

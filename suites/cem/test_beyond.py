@@ -77,8 +77,8 @@ def matrices(layer: CEMLayer) -> list[Tensor]:
     """P_t of each step, dense: T of (K or 1, D, D)."""
     steps = layer.descent.steps
     own = [layer.preconditioner, *layer.later_preconditioners]
-    found = [own[t if len(own) > 1 else 0]().matrix(D).detach() for t in range(steps)]
-    return [P if P.dim() == 3 else P[None] for P in found]
+    matrices = [own[t if len(own) > 1 else 0]().matrix(D).detach() for t in range(steps)]
+    return [P if P.dim() == 3 else P[None] for P in matrices]
 
 
 def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:
@@ -120,15 +120,15 @@ def neutral_options_are_the_paper() -> None:
         plain = make(norm=norm, preconditioner=LOW_RANK)
         for options in ({"learn_momentum": True}, {"own_preconditioners": True}, {"own_steps": True}):
             layer = make(norm=norm, preconditioner=LOW_RANK, **options)
-            found = dict(layer.named_parameters())
+            parameters = dict(layer.named_parameters())
             with torch.no_grad():
                 for name, parameter in plain.named_parameters():
-                    found[name].copy_(parameter)
+                    parameters[name].copy_(parameter)
                 for name, parameter in layer.named_parameters():
                     if name in ("momentum", "log_step"):
                         parameter.zero_()
                     if name.startswith("later_preconditioners"):
-                        parameter.copy_(found["preconditioner." + name.rpartition(".")[2]])
+                        parameter.copy_(parameters["preconditioner." + name.rpartition(".")[2]])
             if "own_steps" in options:
                 close(layer(x, h), plain(x, h))
             else:
@@ -199,7 +199,7 @@ def every_step_falls_by_its_own_inequality() -> None:
             g = cooled.gradient(before, memory)
             drop = eta / (1 + t) * (g * (g @ Ps[t].matrix(D))).sum(-1)
             rise = cooled(after, memory) - (cooled(before, memory) - drop)
-            assert float(rise.max()) <= _room(cooled, states, h)
+            assert float(rise.max()) <= _tolerance(cooled, states, h)
 
 
 def momentum_lowers_a_concave_energy_further() -> None:
@@ -214,17 +214,17 @@ def momentum_lowers_a_concave_energy_further() -> None:
         descent = Descent(4, eta, momentum=mu, own=tuple(Own(None, P) for P in Ps))
         memory = energy.remember(h)
         states = descent.trajectory(energy, x, memory).states
-        room = _room(energy, states, h)
+        tolerance = _tolerance(energy, states, h)
         for t in range(1, 4):
             here, there, v = states[t], states[t + 1], states[t] - states[t - 1]
             g = energy.gradient(here, memory)
             carried = mu * (g * v).sum(-1)
-            assert float(carried.max()) <= room
+            assert float(carried.max()) <= tolerance
             drop = eta * (g * (g @ Ps[t].matrix(D))).sum(-1)
-            assert float((energy(there, memory) - (energy(here, memory) - drop + carried)).max()) <= room
+            assert float((energy(there, memory) - (energy(here, memory) - drop + carried)).max()) <= tolerance
 
 
-def _room(energy: Interaction, states: Tensor, h: Tensor) -> float:
+def _tolerance(energy: Interaction, states: Tensor, h: Tensor) -> float:
     """Roundoff of energies and products of gradients: of sums of terms as large as the largest score can be."""
     beta = float(
         torch.linalg.matrix_norm(energy.W_Q, ord=2).max() * torch.linalg.matrix_norm(energy.W_K, ord=2).max()
@@ -277,9 +277,9 @@ def fast_paths_are_the_formula() -> None:
         wanted = slopes(expected, layer)
         for path in ("tiles", "blocks"):
             with blocked.using(path, rows=2, tile=2):
-                found = layer(x, h)
-            close(found, expected)
-            for a, b in zip(slopes(found, layer), wanted, strict=True):
+                output = layer(x, h)
+            close(output, expected)
+            for a, b in zip(slopes(output, layer), wanted, strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
@@ -353,13 +353,13 @@ def a_token_stops_where_its_energy_says() -> None:
         memory = layer.energy.remember(h)
         steps = steps_by_the_rule(layer, x, h)
         assert len(set(steps.flatten().tolist())) > 1  # or nothing was seen
-        found = layer.descent.stopped(layer.energy, x, memory)
-        assert torch.equal(found.steps, steps)
+        stopped = layer.descent.stopped(layer.energy, x, memory)
+        assert torch.equal(stopped.steps, steps)
         states = free(layer).trajectory(layer.energy, x, memory).states
         for t, state in enumerate(layer.trajectory(x, h).states):
             at = steps.clamp_max(t)[None, ..., None].expand(1, *x.shape)
             assert torch.equal(state, states.gather(0, at)[0])
-        assert torch.equal(layer(x, h), found.states[-1])
+        assert torch.equal(layer(x, h), stopped.states[-1])
 
 
 def a_stop_passes_on_the_gradients_of_the_steps_taken() -> None:
@@ -382,10 +382,10 @@ def on_a_concave_energy_no_token_stops() -> None:
         memory = energy.remember(h)
         plain = Descent(5, eta, P)
         run = plain.trajectory(energy, x, memory)
-        assert float((-run.energies.diff(dim=0)).diff(dim=0).min()) >= -_room(energy, run.states, h)
-        found = replace(plain, least_fall=0.999).stopped(energy, x, memory)
-        assert bool((found.steps == 5).all())
-        assert torch.equal(found.states, run.states)
+        assert float((-run.energies.diff(dim=0)).diff(dim=0).min()) >= -_tolerance(energy, run.states, h)
+        stopped = replace(plain, least_fall=0.999).stopped(energy, x, memory)
+        assert bool((stopped.steps == 5).all())
+        assert torch.equal(stopped.states, run.states)
 
 
 Property = Callable[[], None]
@@ -663,7 +663,7 @@ def test_every_option_is_trained_from_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "words"),
     [
         (lambda: Beyond(momentum=1.0), "momentum must be at least 0 and less than 1, not 1.0"),
         (lambda: Beyond(momentum=math.nan), "momentum must be"),
@@ -678,8 +678,8 @@ def test_every_option_is_trained_from_the_start() -> None:
         (lambda: Descent(3, least_fall=1.5), "the least fall is a share of the first one, from 0 to 1, not 1.5"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(build: Callable[[], object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_makes_no_sense_is_refused_in_a_sentence(build: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         build()
 
 

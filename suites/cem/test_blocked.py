@@ -78,8 +78,8 @@ def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -
 
 def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) -> None:
     wanted = answers(module, x, h, lambda descent, *rest: descent(*rest))
-    found = answers(module, x, h, lambda *all_: descend(*all_, rows=rows, tile=tile))
-    for a, b in zip(wanted, found, strict=True):
+    actual = answers(module, x, h, lambda *all_: descend(*all_, rows=rows, tile=tile))
+    for a, b in zip(wanted, actual, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
 
 
@@ -96,9 +96,9 @@ def test_in_bfloat16_the_last_tokens_of_a_row_are_attended_like_the_row() -> Non
     module = layer("shared", "alibi").bfloat16()
     x, h = (tokens.detach().bfloat16() for tokens in (states(7, 4), states(9, 5)))
     wanted = module.descent(module.energy, x, module.energy.remember(h)).float()
-    found = descend(module.descent, module.energy, x, module.energy.remember(h), rows=3, tile=2).float()
+    actual = descend(module.descent, module.energy, x, module.energy.remember(h), rows=3, tile=2).float()
     # the two differ by the order of their sums: a few roundings of the states
-    assert float((found - wanted).abs().max()) <= 8 * torch.finfo(torch.bfloat16).eps * float(wanted.abs().max())
+    assert float((actual - wanted).abs().max()) <= 8 * torch.finfo(torch.bfloat16).eps * float(wanted.abs().max())
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
@@ -111,8 +111,8 @@ def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
     wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
     cut: list[object] = []
     monkeypatch.setattr(TiledInteraction, "of", lambda *all_, **_: cut.append(all_))
-    found = answers(module, states(7, 4), states(7, 5), descend)
-    for a, b in zip(wanted, found, strict=True):
+    actual = answers(module, states(7, 4), states(7, 5), descend)
+    for a, b in zip(wanted, actual, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
     assert not cut, "nothing was cut into tiles"
 
@@ -123,9 +123,9 @@ def test_rows_that_torchs_own_attention_cannot_align_go_by_tiles(monkeypatch: py
     cut: list[Interaction] = []
     of = TiledInteraction.of
 
-    def noted(energy: Interaction, tile: int, *, kept: bool) -> TiledInteraction:
+    def noted(energy: Interaction, tile: int, *, saves_weights: bool) -> TiledInteraction:
         cut.append(energy)
-        return of(energy, tile, kept=kept)
+        return of(energy, tile, saves_weights=saves_weights)
 
     monkeypatch.setattr(TiledInteraction, "of", noted)
     remembered = module.energy.remember(states(9, 5))  # nine tokens, seven of them asked
@@ -183,12 +183,12 @@ def test_without_diagonal_and_bias_a_second_derivative_takes_torchs_unfused_atte
         list(second_derivatives(module, path, own=True))
     wanted = list(second_derivatives(module, "tiles", own=True))
     with sdpa_kernel(SDPBackend.MATH):
-        found = list(second_derivatives(module, path, own=True))
-    for a, b in zip(wanted, found, strict=True):
+        derivatives = list(second_derivatives(module, path, own=True))
+    for a, b in zip(wanted, derivatives, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
 
 
-def kept(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
+def stored_bytes(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
     """How many numbers a layer by blocks keeps for the backward pass."""
     module = layer(diagonal, "alibi", PreconditionerConfig(), steps=steps)
     sizes: list[int] = []
@@ -212,16 +212,16 @@ STATE = 2 * 40 * 12  # two rows of 40 tokens and 12 features
 def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square(
     diagonal: DiagonalKind,
 ) -> None:
-    assert kept(80, 2, diagonal) < 2.1 * kept(40, 2, diagonal)
-    assert kept(40, 16, diagonal) - kept(40, 15, diagonal) == STATE
+    assert stored_bytes(80, 2, diagonal) < 2.1 * stored_bytes(40, 2, diagonal)
+    assert stored_bytes(40, 16, diagonal) - stored_bytes(40, 15, diagonal) == STATE
 
 
 def test_what_steps_have_read_is_kept_instead_of_states_while_it_is_no_more_than_eight_of_them() -> None:
     # without a diagonal a reading is as large as a state, and the last step's is kept too
-    assert kept(40, 8, "none") - kept(40, 7, "none") == STATE
+    assert stored_bytes(40, 8, "none") - stored_bytes(40, 7, "none") == STATE
     # with the shared diagonal it is twice as large: eight states in four steps, where five steps keep four states
-    assert kept(40, 4, "shared") - kept(40, 3, "shared") == 2 * STATE
-    assert kept(40, 4, "shared") - kept(40, 5, "shared") == 4 * STATE
+    assert stored_bytes(40, 4, "shared") - stored_bytes(40, 3, "shared") == 2 * STATE
+    assert stored_bytes(40, 4, "shared") - stored_bytes(40, 5, "shared") == 4 * STATE
 
 
 def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +244,8 @@ def test_tiles_alone_are_the_formula() -> None:
         module = layer(diagonal, position)  # type: ignore[arg-type]
         wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
         with blocked.using("tiles", tile=3):
-            found = answers(module, states(7, 4), states(7, 5), blocked.run)
-            for a, b in zip(wanted, found, strict=True):
+            actual = answers(module, states(7, 4), states(7, 5), blocked.run)
+            for a, b in zip(wanted, actual, strict=True):
                 torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
 
 

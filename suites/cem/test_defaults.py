@@ -43,9 +43,9 @@ _LAYER = {
     ],
 )
 def test_the_defaults_of_a_configuration_are_these(config: Any, defaults: dict[str, Any]) -> None:
-    found = {f.name: f.default for f in fields(config) if f.default is not MISSING}
+    constants = {f.name: f.default for f in fields(config) if f.default is not MISSING}
     made = {f.name: f.default_factory() for f in fields(config) if callable(f.default_factory)}
-    assert found | made == defaults
+    assert constants | made == defaults
 
 
 def test_a_layer_as_small_as_can_be_is_built() -> None:

@@ -285,13 +285,13 @@ def test_a_model_of_joint_blocks_decodes_from_its_cache() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "words"),
     [
         (lambda: BlockConfig(AttentionConfig(4, 2), MLPConfig(4, 4), 0), "take turns at least once, not 0 times"),
         (lambda: BlockConfig(LlamaAttentionConfig(4, 2), MLPConfig(4, 4), 2), "Llama's go one round"),
         (lambda: BlockConfig(AttentionConfig(4, 2), SwiGLUConfig(4, 4), 2), "Llama's go one round"),
     ],
 )
-def test_rounds_that_cannot_be_are_refused_in_a_sentence(build: Callable[[], object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_rounds_that_cannot_be_are_refused_in_a_sentence(build: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         build()

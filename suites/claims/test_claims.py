@@ -74,23 +74,23 @@ def _brief(argument: Argument) -> Argument:
 def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pytestconfig: pytest.Config) -> None:
     claim, thorough = find_claim(id_), pytestconfig.getoption("--thorough")
     other = (lambda claim: claim) if thorough else briefly
-    found = judge_claim(other(claim))
-    on_the_page = stands_on_the_page(found)
+    judged = judge_claim(other(claim))
+    on_the_page = stands_on_the_page(judged)
     if not (on_the_page or thorough):  # a few are decided by a case that only a long search finds
-        found = judge_claim(claim)
-        on_the_page = stands_on_the_page(found)
+        judged = judge_claim(claim)
+        on_the_page = stands_on_the_page(judged)
     assert on_the_page, "regenerate it: cemverify claims --markdown docs/claims.md"
-    assert [f.summary for f in found.findings if f.side == "neither"] == []
-    assert bool(claim.condition) == (claim.within is not None) == (found.verdict == ClaimVerdict.CONDITIONAL)
+    assert [f.summary for f in judged.findings if f.side == "neither"] == []
+    assert bool(claim.condition) == (claim.within is not None) == (judged.verdict == ClaimVerdict.CONDITIONAL)
 
-    within = [f for f in found.findings if f.within]
+    within = [f for f in judged.findings if f.within]
     if any(f.side == "against" for f in within):  # then nothing speaks for all cases
         assert [f.summary for f in within if f.general and f.side == "for"] == []
 
     turned = judge_claim(other(turned_round(claim)))
-    assert turned.verdict not in (ClaimVerdict.UNDECIDED, found.verdict)
+    assert turned.verdict not in (ClaimVerdict.UNDECIDED, judged.verdict)
     if not claim.condition:
-        assert (turned.verdict in HELD) != (found.verdict in HELD)
+        assert (turned.verdict in HELD) != (judged.verdict in HELD)
     else:
         assert judge_claim(other(without_condition(claim))).verdict == ClaimVerdict.REFUTED
 
@@ -100,12 +100,12 @@ def test_what_needs_no_gathering_stands_on_the_page_as_it_is_now(id_: str) -> No
     assert stands_on_the_page(judge_claim(find_claim(id_))), "regenerate: cemverify claims --markdown docs/claims.md"
 
 
-def stands_on_the_page(found: JudgedClaim) -> bool:
+def stands_on_the_page(judged: JudgedClaim) -> bool:
     """Under its heading, word for word but for how many examples a property was asked."""
     text, section = (
-        re.sub(r": holds, \d+ examples", ": holds", words) for words in (PAGE.read_text(), pages.as_section(found))
+        re.sub(r": holds, \d+ examples", ": holds", words) for words in (PAGE.read_text(), pages.as_section(judged))
     )
-    heading = next(heading for heading, _, chosen in pages.SECTIONS if chosen(found))
+    heading = next(heading for heading, _, chosen in pages.SECTIONS if chosen(judged))
     before, found_there, _ = text.partition(section)
     return bool(found_there) and before.rpartition("\n## ")[2].startswith(f"{heading}\n")
 
@@ -122,10 +122,10 @@ def test_a_claim_is_complete(claim: object) -> None:
     assert claim.finding
     assert claim.advice
     assert not claim.advice.endswith(".")
-    assert claim.said.section
-    assert (claim.kind == "ours" or claim.id in OUR_CONTROLS) == (claim.said.version == "")
-    if claim.said.known in ("sentence", "words", "formula") and claim.said.version:
-        assert claim.said.quote
+    assert claim.source.section
+    assert (claim.kind == "ours" or claim.id in OUR_CONTROLS) == (claim.source.version == "")
+    if claim.source.wording in ("sentence", "words", "formula") and claim.source.version:
+        assert claim.source.quote
     if claim.id in DECIDABLE:
         assert claim.id in TURNED
     elif claim.kind != "training":  # then what stands with it only explains why
@@ -144,11 +144,11 @@ def test_the_ten_findings_rest_on_claims_there_are() -> None:
 
 
 def test_properties_that_claims_rest_on_exist() -> None:
-    known = {p.id for p in catalogue()}
+    ids = {p.id for p in catalogue()}
     for claim in mathematics():
         for argument in claim.arguments:
             if isinstance(argument, Properties):
-                assert set(argument.ids) <= known, claim.id
+                assert set(argument.ids) <= ids, claim.id
 
 
 def _below(limit: int) -> Statement:
@@ -187,9 +187,9 @@ def test_a_lemma_that_does_not_come_out_leaves_the_claim_undecided() -> None:
 
 def test_an_unknown_claim_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["claims", "6-nothing"]) == 2
-    told = capsys.readouterr().err
-    assert "no claim '6-nothing'; there are: 6-softplus-diagonal" in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "no claim '6-nothing'; there are: 6-softplus-diagonal" in message
+    assert message.count("\n") == 1
 
 
 def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again(capsys: pytest.CaptureFixture[str]) -> None:

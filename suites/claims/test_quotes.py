@@ -28,8 +28,8 @@ def not_verbatim(version: str, text: str) -> list[str]:
     return [
         claim.id
         for claim in ledger()
-        if claim.said.version == version and claim.said.known in ("sentence", "words")
-        if as_words(claim.said.quote) not in there
+        if claim.source.version == version and claim.source.wording in ("sentence", "words")
+        if as_words(claim.source.quote) not in there
     ]
 
 
@@ -43,8 +43,8 @@ def test_every_quote_stands_in_its_text(version: str) -> None:
 
 @pytest.mark.parametrize("version", TEXTS)
 def test_a_quote_that_is_changed_is_named(version: str) -> None:
-    quotes = {c.id: c.said.quote for c in ledger() if c.said.version == version}
+    quotes = {c.id: c.source.quote for c in ledger() if c.source.version == version}
     assert not_verbatim(version, "\n".join(quotes.values())) == []
-    changed = next(c.id for c in ledger() if c.said.version == version and c.said.known == "sentence")
-    others = [quote for id_, quote in quotes.items() if quote != quotes[changed]]
-    assert changed in not_verbatim(version, "\n".join([*others, " ".join(quotes[changed].split()[1:])]))
+    changed = next(c.id for c in ledger() if c.source.version == version and c.source.wording == "sentence")
+    rest = [quote for id_, quote in quotes.items() if quote != quotes[changed]]
+    assert changed in not_verbatim(version, "\n".join([*rest, " ".join(quotes[changed].split()[1:])]))

@@ -64,21 +64,21 @@ def test_a_study_of_one_model_alone_measures_no_claim(tmp_path: Path) -> None:
     edited(tmp_path, 0.9, 0.01)
     for file in tmp_path.glob("*.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "ratios": [], "best_rates": []}))
-    found = judge_claim(find_claim("18-depth-two-synthetic", tmp_path))
-    assert found.verdict == ClaimVerdict.NOT_MEASURED
+    judged = judge_claim(find_claim("18-depth-two-synthetic", tmp_path))
+    assert judged.verdict == ClaimVerdict.NOT_MEASURED
 
 
 def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
     edited(tmp_path, 1.1, 0.01)
     edited(tmp_path, 0.9, 0.01, parameters=86_000_000)
-    found = judge_claim(find_claim("18-depth-two-language", tmp_path))
-    assert found.verdict == ClaimVerdict.DEPENDS
-    assert re.search(r"\bdisagrees at 0\.118M parameters", found.told)
-    assert re.search(r"\bagrees at 86\.1M parameters", found.told)
+    judged = judge_claim(find_claim("18-depth-two-language", tmp_path))
+    assert judged.verdict == ClaimVerdict.DEPENDS
+    assert re.search(r"\bdisagrees at 0\.118M parameters", judged.conclusion)
+    assert re.search(r"\bagrees at 86\.1M parameters", judged.conclusion)
 
 
 def test_the_verdict_names_scale_and_seeds() -> None:
-    assert "0.133M parameters, 0.512M tokens, 3 seeds" in judge_claim(find_claim("18-attention-one-step")).told
+    assert "0.133M parameters, 0.512M tokens, 3 seeds" in judge_claim(find_claim("18-attention-one-step")).conclusion
 
 
 def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,18 +86,18 @@ def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     content["ratios"][0]["interval95"] = [1.1, 0.9]
     (tmp_path / "broken.json").write_text(json.dumps(content))
     assert main(["claims", "7-sign", "--results", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert "broken.json lacks what a result of kind 'readings' has" in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "broken.json lacks what a result of kind 'readings' has" in message
+    assert message.count("\n") == 1
 
 
 def test_a_folder_that_is_not_there_is_refused_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["claims", "7-sign", "--results", str(tmp_path / "none")]) == 2
-    told = capsys.readouterr().err
-    assert "is no folder; name the one in which studies wrote their readings" in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "is no folder; name the one in which studies wrote their readings" in message
+    assert message.count("\n") == 1
 
 
 def test_other_results_in_the_folder_are_left_alone(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def test_it_opens_without_an_error_or_a_request_and_fits(width: int, browser: An
     opened(browser, page, width)
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
     notes = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {n["params"]["request"]["url"] for n in notes if n["method"] == "Network.requestWillBeSent"}
-    assert {url for url in asked if not url.startswith("data:")} <= {page.as_uri()}
+    urls = {n["params"]["request"]["url"] for n in notes if n["method"] == "Network.requestWillBeSent"}
+    assert {url for url in urls if not url.startswith("data:")} <= {page.as_uri()}
     assert browser.title == "cemverify: report"
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     answer = browser.find_element("tag name", "h1")

@@ -48,8 +48,8 @@ class Compare:
         write(self.folder / "old.json", old)
         write(self.folder / "new.json", new)
         code = main(["compare", str(self.folder / "old.json"), str(self.folder / "new.json"), *words])
-        told = self.capsys.readouterr()
-        return code, told.out, told.err
+        printed = self.capsys.readouterr()
+        return code, printed.out, printed.err
 
 
 @pytest.fixture
@@ -253,6 +253,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_findings_are_written_as_json(compare: Compare, tmp_path: Path) -> None:
     old = a_check("mine", [a_property("a/b/c")])
     assert compare(old, a_check("mine", [violated("a/b/c")]), "--json", str(tmp_path / "f.json"))[0] == 1
-    found = json.loads((tmp_path / "f.json").read_text())
-    assert found["code"] == 1
-    assert found["findings"][0]["what"] == "a/b/c"
+    findings = json.loads((tmp_path / "f.json").read_text())
+    assert findings["code"] == 1
+    assert findings["findings"][0]["what"] == "a/b/c"

@@ -33,15 +33,15 @@ def made(content: Any) -> list[Listing]:
 
 
 def test_each_line_has_a_mark_and_says_what_reached_it() -> None:
-    (found,) = made({**a_check(), "reach": a_reach()})
-    assert [(line.mark, line.by) for line in found.lines] == [
+    (listing,) = made({**a_check(), "reach": a_reach()})
+    assert [(line.mark, line.by) for line in listing.lines] == [
         ("n", ""),
         ("i", "by all 4 properties; never to line 3"),
         ("v", "never reached"),
         ("h", "by gradient/a, gradient/b, sizes/a"),
     ]
-    assert found.title == "my\\u202elayer.py of mylayer:mine: 2 of 3 lines reached"
-    assert found.missed
+    assert listing.title == "my\\u202elayer.py of mylayer:mine: 2 of 3 lines reached"
+    assert listing.missed
 
 
 def test_results_without_it_have_none_and_a_full_page_leaves_the_rest_out(monkeypatch: pytest.MonkeyPatch) -> None:

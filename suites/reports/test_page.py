@@ -129,14 +129,14 @@ def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_el
     check["diagnosis"] = {"sentence": "", "again": "", "causes": [cause], "unexplained": ["training/mlp/other"]}
     whole = page(tmp_path, check)
     first, _, rest = whole.partition('<h2 id="violated-title">')
-    for said in (
+    for words in (
         "<strong>mask</strong>: token 0 sees [1]",
         "4 properties",
         "pkg/mine.py:6",
         "- triu(m, 0)",
         "torch ",
     ):
-        assert said in first
+        assert words in first
     assert first.index("</h1>") < first.index("<strong>mask") < first.index("<nav")
     assert "<h2" not in first
     assert rest.count("<article") == 2, "one block per cause"
@@ -228,12 +228,12 @@ def contrast(one: str, other: str) -> float:
 
 def checks(implementations: int, each: int) -> list[Any]:
     """Many implementations, one in ten of whose properties are violated."""
-    found = []
+    colours = []
     for i in range(implementations):
         ids = [f"family-{k % 10}/layer/property-{k}" for k in range(each)]
         listed = [violated(id_) if (i + k) % 40 == 0 else a_property(id_) for k, id_ in enumerate(ids)]
-        found.append(a_check(f"package_{i}:layer", listed))
-    return found
+        colours.append(a_check(f"package_{i}:layer", listed))
+    return colours
 
 
 def test_many_cells_fit_into_one_page(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ MAKERS = {
 @pytest.mark.parametrize("kind", MAKERS)
 def test_each_kind_has_its_pictures_which_say_what_they_show_and_carry_their_data(kind: str) -> None:
     make, names = MAKERS[kind]
-    found = pictures_of(make())  # type: ignore[operator]
-    assert [picture.name for picture in found] == names
-    for picture in found:
+    pictures = pictures_of(make())  # type: ignore[operator]
+    assert [picture.name for picture in pictures] == names
+    for picture in pictures:
         root = ElementTree.fromstring(picture.svg)  # noqa: S314
         text = " ".join("".join(root.itertext()).split())
         assert picture.title.split()[0] in text
@@ -99,8 +99,8 @@ def test_colours_are_told_apart_in_grey() -> None:
         parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return sum(weight * float(part**2.2) for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
-    found = [lightness(colour) for colour in COLOURS[:4]]
-    assert min(abs(a - b) for i, a in enumerate(found) for b in found[:i]) > 0.01
+    lightnesses = [lightness(colour) for colour in COLOURS[:4]]
+    assert min(abs(a - b) for i, a in enumerate(lightnesses) for b in lightnesses[:i]) > 0.01
 
 
 def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,14 +113,14 @@ def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.Cap
 
 def test_every_model_of_a_study_of_learning_rates_has_a_curve_with_each_rate() -> None:
     drawn = next(picture for picture in pictures_of(a_study()) if picture.name == "page-rates")
-    found = {(model, rate) for _, model, rate, *_ in drawn.data.rows}
-    assert {model for model, _ in found} == {
+    points = {(model, rate) for _, model, rate, *_ in drawn.data.rows}
+    assert {model for model, _ in points} == {
         "Llama, RoPE",
         "Llama, ALiBi",
         "full CEM, T = 2",
         "full CEM, T = 2, widened",
     }
-    assert sorted({float(str(rate)) for _, rate in found}) == [5.0, 10.0, 20.0, 40.0, 80.0]
+    assert sorted({float(str(rate)) for _, rate in points}) == [5.0, 10.0, 20.0, 40.0, 80.0]
 
 
 def test_no_line_leads_from_a_name_to_its_curve() -> None:

@@ -7,7 +7,7 @@ import io
 
 from cemverify.results.envelope import Table
 from cemverify.results.tables import Strong, latex, markdown, terminal
-from reports.kinds import shown
+from reports.kinds import printed_tables
 from reports.kinds.recursion import winner
 from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
 from suites.reports.examples import a_check, a_language, a_property, a_recursion, violated
@@ -48,7 +48,7 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
     assert winner({**clear, "b": [0.2, 0.1, 0.12]}) is None
     assert winner({"a": [0.1]}) is None
     assert winner({"a": [0.1], "b": [0.2]}) is None
-    table = shown(a_recursion((0.5, 0.51, 0.49)), fold=True)[0].table
+    table = printed_tables(a_recursion((0.5, 0.51, 0.49)), fold=True)[0].table
     bold = [cell for row in table.rows for cell in row if isinstance(cell, Strong)]
     assert len(bold) == 1
     assert f"**{bold[0]}**" in markdown([table])
@@ -56,7 +56,7 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
 
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
-    table = shown(a_recursion(), fold=True)[0].table
+    table = printed_tables(a_recursion(), fold=True)[0].table
     assert [row[0] for row in table.rows[1::4]] == ["ridge", "CEM, T = 2"]
     assert [row[0] for row in table.rows[-2:]] == ["CEM, T = 4", "exact GP (floor)"]
     assert table.rules == [5, 7]
@@ -66,16 +66,16 @@ def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
 
 def test_a_study_and_its_report_have_the_same_tables_and_csv_has_every_digit() -> None:
     content = a_recursion()
-    found = shown(content, fold=True)
-    assert [one.table.title for one in found] == [table["title"] for table in content["tables"]]
-    assert [[list(map(str, row)) for row in one.table.rows] for one in found[1:]] == [
+    tables = printed_tables(content, fold=True)
+    assert [one.table.title for one in tables] == [table["title"] for table in content["tables"]]
+    assert [[list(map(str, row)) for row in one.table.rows] for one in tables[1:]] == [
         [[str(cell) for cell in row] for row in table["rows"]] for table in content["tables"][1:]
     ]
-    assert str(content["rows"][5]["rmse"]["std"]) in found[0].csv
+    assert str(content["rows"][5]["rmse"]["std"]) in tables[0].csv
 
 
 def test_a_model_that_diverged_says_so_in_the_place_of_its_bits() -> None:
-    table = shown(a_language({"good": 2.0, "bad": None}), fold=True)[0].table
+    table = printed_tables(a_language({"good": 2.0, "bad": None}), fold=True)[0].table
     assert "diverged at step 3" in table.rows[1]
 
 
@@ -83,14 +83,14 @@ def test_families_are_folded_and_violations_are_not() -> None:
     held = [a_property(f"gradient/attention/case-{i}", margin=i / 10) for i in range(5)]
     absent = [a_property(f"gradient/attention/absent-{i}", "not offered", None) for i in range(3)]
     content = a_check(properties=[*held, violated("gradient/attention/plain"), *absent])
-    folded = shown(content, fold=True)[0].table
+    folded = printed_tables(content, fold=True)[0].table
     assert [row[0] for row in folded.rows] == [
         "gradient/attention/plain",
         "gradient: 5 hold",
         "gradient: 3 not offered",
     ]
     assert folded.rows[1][5] == "0.400"
-    assert len(shown(content, fold=False)[0].table.rows) == 9
+    assert len(printed_tables(content, fold=False)[0].table.rows) == 9
 
 
 def test_a_terminal_table_fits_its_width() -> None:

@@ -15,7 +15,9 @@ def shape(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: shape(inner) for name, inner in value.items() if name not in ("versions", "device", "commit")}
     if isinstance(value, list):
-        return [found for i, inner in enumerate(value) if (found := shape(inner)) not in map(shape, value[:i])]
+        return [
+            inner_shape for i, inner in enumerate(value) if (inner_shape := shape(inner)) not in map(shape, value[:i])
+        ]
     return "number" if isinstance(value, int | float) else value if value is None else "words"
 
 

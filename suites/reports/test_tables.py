@@ -140,10 +140,10 @@ def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
     elif content is not None:
         path.write_text(content)
     assert main(["tables", str(path), "--output", str(tmp_path / "report")]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    assert sentence in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
     assert not (tmp_path / "report").exists()
 
 
@@ -171,9 +171,9 @@ def test_arguments_that_make_no_sense_are_refused_with_one_sentence(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    told = capsys.readouterr().err
-    assert [line.partition(":")[0] for line in told.splitlines()] == ["usage", "error"]
-    assert sentence in told
+    message = capsys.readouterr().err
+    assert [line.partition(":")[0] for line in message.splitlines()] == ["usage", "error"]
+    assert sentence in message
 
 
 def test_the_same_figure_has_the_same_bytes_and_leaves_the_callers_backend_alone() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.energies.curvature import Curvature
-from cemverify.cem.growing import Room, append
+from cemverify.cem.growing import Spare, append
 from cemverify.cem.positions import Bias, Rotary
 
 
@@ -29,13 +29,13 @@ class InteractionMemory:
         keys: W_K h, rotated if positions are rotary, (B, K, S, R).
         states: h itself, (B, S, D), kept only if a diagonal needs it.
         ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
-        room: behind the keys and behind the states, for the tokens to come.
+        spare: behind the keys and behind the states, for the tokens to come.
     """
 
     keys: Tensor
     states: Tensor | None = None
     ahead: int = 0
-    room: tuple[Room | None, Room | None] = field(default=(None, None), repr=False, compare=False)
+    spare: tuple[Spare | None, Spare | None] = field(default=(None, None), repr=False, compare=False)
 
     @property
     def length(self) -> int:
@@ -83,9 +83,9 @@ class Interaction:
             return memory
         states, behind_states = None, None
         if past.states is not None and memory.states is not None:
-            states, behind_states = append(past.states, memory.states, 1, past.room[1])
-        keys, behind_keys = append(past.keys, keys, 2, past.room[0])
-        return InteractionMemory(keys, states, room=(behind_keys, behind_states))
+            states, behind_states = append(past.states, memory.states, 1, past.spare[1])
+        keys, behind_keys = append(past.keys, keys, 2, past.spare[0])
+        return InteractionMemory(keys, states, spare=(behind_keys, behind_states))
 
     def window(self, memory: InteractionMemory, tokens: int, _start: int, stop: int) -> InteractionMemory:
         """What the queries up to stop see of the memory, as views: all up to the last, or all there is.

@@ -51,10 +51,10 @@ class _Gated(torch.autograd.Function):
             if torch.is_grad_enabled():
                 # as views: through the tensors themselves, what x owes to V in earlier steps would be counted again
                 x, V, gate = (t.view_as(t) for t in (x, V, gate))
-                asked = [t for t, wanted in zip((x, V, gate), ctx.needs_input_grad, strict=False) if wanted]
+                sources = [t for t, wanted in zip((x, V, gate), ctx.needs_input_grad, strict=False) if wanted]
                 reached = -(gate * ctx.sigma(x @ V.mT)) @ V
-                found = iter(torch.autograd.grad(reached, asked, outputs, create_graph=True))
-                return *(next(found) if wanted else None for wanted in ctx.needs_input_grad[:3]), None
+                gradients = iter(torch.autograd.grad(reached, sources, outputs, create_graph=True))
+                return *(next(gradients) if wanted else None for wanted in ctx.needs_input_grad[:3]), None
             (d,) = outputs
             hidden = (x @ V.mT).requires_grad_()
             with torch.enable_grad():

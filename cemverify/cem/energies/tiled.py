@@ -33,22 +33,22 @@ class TiledInteraction(Interaction):
 
     Attributes:
         tile: rows in a tile.
-        kept: whether weights are kept for the backward pass, or computed again there.
+        saves_weights: whether weights are kept for the backward pass, or computed again there.
         note: told what each evaluation reads from the memory.
         recalled: what an earlier evaluation at the same states has read, which is not computed again; its derivative
             is.
     """
 
     tile: int = 64
-    kept: bool = False
+    saves_weights: bool = False
     note: Callable[[Reading], None] | None = field(default=None, repr=False)
     recalled: Reading | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, energy: Interaction, tile: int, *, kept: bool) -> TiledInteraction:
+    def of(cls, energy: Interaction, tile: int, *, saves_weights: bool) -> TiledInteraction:
         """The given interaction energy, evaluated in tiles."""
         e = energy
-        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, kept)
+        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, saves_weights)
 
     @property
     def formula(self) -> Interaction:
@@ -87,13 +87,13 @@ class TiledInteraction(Interaction):
 
     def _attend(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Tensor, Tensor]:
         """sum_j a_kij (W_K h_j), rotated if positions are, (B, K, J, R), and sum_j a_kij h_j as its kind says."""
-        found: Any = self.recalled
+        read: Any = self.recalled
         if self.recalled is None or torch.is_grad_enabled():
             apply: Any = _Attended.apply
-            found = apply(*self._operands(x, memory, kind), self.recalled)
+            read = apply(*self._operands(x, memory, kind), self.recalled)
         if self.note is not None:
-            self.note(found)
-        return found  # type: ignore[no-any-return]
+            self.note(read)
+        return read  # type: ignore[no-any-return]
 
     def _operands(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Any, ...]:
         """Queries, keys, weighted states, states and bias, and how they are cut."""
@@ -108,7 +108,7 @@ class TiledInteraction(Interaction):
             past=memory.length - memory.ahead - rows if self.causal else None,
             context=kind,
             heads=self.heads,
-            kept=self.kept,
+            saves_weights=self.saves_weights,
         )
         return self._queries(x, memory), memory.keys, weighted, memory.states, self._tile_bias(rows, memory), how
 
@@ -132,7 +132,7 @@ class _How:
     Attributes:
         scale: 1 / tau. tile: rows of a tile. past: what row 0 sees beside itself; None if every row sees all.
         context: what is read from the states: nothing, one sum for all heads, one for each. heads: K.
-        kept: whether weights are kept for the backward pass.
+        saves_weights: whether weights are kept for the backward pass.
     """
 
     scale: float
@@ -140,7 +140,7 @@ class _How:
     past: int | None
     context: Context
     heads: int
-    kept: bool
+    saves_weights: bool
 
     def tiles(self, rows: int, length: int) -> Iterator[tuple[int, int, int]]:
         """First row, row after the last, and columns of each tile."""
@@ -163,26 +163,26 @@ class _Attended(torch.autograd.Function):
         how: _How,
         recalled: Reading | None,
     ) -> Reading:
-        kept: list[Tensor] = []
+        saved: list[Tensor] = []
         if recalled is None:
             with torch.autocast(queries.device.type, enabled=False):
-                keep = kept.append if how.kept and any(ctx.needs_input_grad) else None
+                keep = saved.append if how.saves_weights and any(ctx.needs_input_grad) else None
                 attended, context = _read(queries, keys, weighted, states, bias, how, keep)
         else:
             attended, context = recalled[0].detach(), None if recalled[1] is None else recalled[1].detach()
         ctx.how = how
-        ctx.save_for_backward(queries, keys, weighted, states, bias, *kept)
+        ctx.save_for_backward(queries, keys, weighted, states, bias, *saved)
         return attended, context
 
     @staticmethod
     def backward(ctx: Any, d_attended: Tensor, d_context: Tensor | None) -> Any:
-        inputs, kept = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+        inputs, saved = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
         with torch.autocast(d_attended.device.type, enabled=False):
             if torch.is_grad_enabled():
-                found = _second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how)
+                gradients = _second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how)
             else:
-                found = _first(inputs, kept, ctx.needs_input_grad, d_attended, d_context, ctx.how)
-        return *found, None, None
+                gradients = _first(inputs, saved, ctx.needs_input_grad, d_attended, d_context, ctx.how)
+        return *gradients, None, None
 
 
 def _read(
@@ -217,7 +217,7 @@ def _read(
 
 def _first(
     inputs: Sequence[Tensor | None],
-    kept: Sequence[Tensor],
+    saved: Sequence[Tensor],
     wanted: Sequence[bool],
     d_attended: Tensor,
     d_context: Tensor | None,
@@ -240,7 +240,7 @@ def _first(
     d_bias = torch.zeros_like(bias) if bias is not None and wanted[4] else None
     added = _Added.of(bias, q, how)
     for i, (a, b, s) in enumerate(how.tiles(J, S)):
-        p = kept[i] if kept else _weights(q, k, w, h, added, a, b, s, how)
+        p = saved[i] if saved else _weights(q, k, w, h, added, a, b, s, how)
         d_p = torch.bmm(d_o[:, a:b], k[:, :s].mT).view(B, K, b - a, s)
         _add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o[:, a:b])
         if d_c is not None and h is not None and d_h is not None:
@@ -271,8 +271,8 @@ def _first(
                 of_heads = d_s.flatten(1, 2)  # (B, K r, s)
                 d_w[:, :, a:b] = (of_heads @ h[:, :s]).view(B, K, b - a, -1).mul_(how.scale)
                 _add_product(d_h[:, :s], of_heads.mT, w[:, :, a:b].flatten(1, 2), how.scale)
-    found = (d_q.view(B, K, J, R), d_k.view(B, K, S, R), d_w, d_h, d_bias)
-    return [None if g is None or t is None else g.to(t.dtype) for g, t in zip(found, inputs, strict=True)]
+    gradients = (d_q.view(B, K, J, R), d_k.view(B, K, S, R), d_w, d_h, d_bias)
+    return [None if g is None or t is None else g.to(t.dtype) for g, t in zip(gradients, inputs, strict=True)]
 
 
 def _second(
@@ -304,9 +304,9 @@ def _second(
     if d_context is not None and how.context != "none" and states is not None:
         outputs.append(p.sum(1) @ states if how.context == "summed" else p @ states[:, None])
         d_outputs.append(d_context)
-    asked = [t for t, w in zip(inputs, wanted, strict=False) if w and t is not None]
-    found = iter(torch.autograd.grad(outputs, asked, d_outputs, create_graph=True, allow_unused=True))
-    return [next(found) if w and t is not None else None for t, w in zip(inputs, wanted, strict=False)]
+    sources = [t for t, w in zip(inputs, wanted, strict=False) if w and t is not None]
+    gradients = iter(torch.autograd.grad(outputs, sources, d_outputs, create_graph=True, allow_unused=True))
+    return [next(gradients) if w and t is not None else None for t, w in zip(inputs, wanted, strict=False)]
 
 
 @dataclass(frozen=True)
@@ -403,8 +403,8 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> Non
         total.add_(torch.bmm(a, b), alpha=scale)
 
 
-def _stacks(q: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+def _stacks(q: Tensor, *operands: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """All of the queries' dtype; queries and keys as stacks of matrices, (B K, J, R) and (B K, S, R)."""
-    k, w, h = (None if t is None else t.to(q.dtype).contiguous() for t in others)
+    k, w, h = (None if t is None else t.to(q.dtype).contiguous() for t in operands)
     assert k is not None
     return q.reshape(-1, *q.shape[2:]), k.flatten(0, 1), w, h

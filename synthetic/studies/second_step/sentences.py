@@ -322,7 +322,7 @@ def how_steps_lie(found: State, name: str) -> Dots | None:
     groups = []
     for title, values in quantities:
         lines = [
-            DotRow(f"{layer.place}, {when}", values(layer), None, told=", ".join(f"{v:.2f}" for v in values(layer)))
+            DotRow(f"{layer.place}, {when}", values(layer), None, note=", ".join(f"{v:.2f}" for v in values(layer)))
             for when, of_layers in (("start", record.start), ("trained", record.end))
             for layer in of_layers
         ]
