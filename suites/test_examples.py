@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from suites.kit.examples import BLOCKS, README_MISTAKEN, TIED, defined
+from suites.kit.examples import BLOCKS, TIED
 from suites.kit.source import ROOT
 
 # the false-alarm tests judge each of them
@@ -69,12 +69,3 @@ def test_the_readme_counts_the_properties_of_its_run() -> None:
     readme = (ROOT / "README.md").read_text()
     assert summary in readme
     assert f"{len(properties) - len(run)} not offered.\n" in readme
-
-
-@pytest.mark.slow
-def test_the_violation_in_the_readme_is_what_the_verifier_prints() -> None:
-    from cemverify.conformance.judging.telling import violation
-    from suites.kit.judging import judged
-
-    printed = violation(judged(defined(README_MISTAKEN), "gradient/attention/plain"))
-    assert "".join(f"    {line}\n" for line in printed.splitlines()) in (ROOT / "README.md").read_text()

@@ -18,10 +18,10 @@ RESULTS = ROOT / "docs" / "results"
 STUDY = RESULTS / "recursion-step-sizes.json"
 
 
-def test_the_table_in_the_readme_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_on_the_page_of_reports_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tables", str(STUDY), "--format", "markdown"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert "\n".join(rows) in (ROOT / "README.md").read_text()
+    assert "\n".join(rows) in (ROOT / "docs" / "reports.md").read_text()
 
 
 def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path) -> None:
