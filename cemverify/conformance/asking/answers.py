@@ -54,15 +54,15 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
         NotAnArray: it is no such array. WrongShape: it has another shape.
     """
     try:
-        found = plain(returned)
-        if type(found) is Tensor:
-            if found.is_complex() or found.layout != torch.strided or found.is_quantized or found.is_meta:
-                raise NotAnArray(f"it returned a tensor of {found.dtype}, {found.layout}, on {found.device}")
-            check_shape(found.shape, shape)
-            return found.detach().to("cpu", torch.float64, copy=True)
-        if type(found) is not np.ndarray and not is_jax_array(found):
+        array = plain(returned)
+        if type(array) is Tensor:
+            if array.is_complex() or array.layout != torch.strided or array.is_quantized or array.is_meta:
+                raise NotAnArray(f"it returned a tensor of {array.dtype}, {array.layout}, on {array.device}")
+            check_shape(array.shape, shape)
+            return array.detach().to("cpu", torch.float64, copy=True)
+        if type(array) is not np.ndarray and not is_jax_array(array):
             raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
-        values = np.asarray(found)
+        values = np.asarray(array)
         if values.dtype.kind not in "fiub" and str(values.dtype) != "bfloat16":  # JAX's, which NumPy calls void
             raise NotAnArray(f"it returned an array of {values.dtype}")
         check_shape(values.shape, shape)
@@ -88,11 +88,11 @@ def unlocked(arrays: Mapping[str, Any]) -> list[str]:
     return [name for name, array in arrays.items() if array.flags.writeable]
 
 
-def check_shape(shape: Sequence[int], due: Sequence[int] | None) -> None:
+def check_shape(shape: Sequence[int], expected: Sequence[int] | None) -> None:
     """Refuses another shape than the one that is due.
 
     Raises:
         WrongShape: it is another one.
     """
-    if due is not None and tuple(shape) != tuple(due):
-        raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(due)}")
+    if expected is not None and tuple(shape) != tuple(expected):
+        raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(expected)}")

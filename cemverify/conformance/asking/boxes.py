@@ -113,24 +113,24 @@ class Box:
         if self.layer.domain is None:
             return dict(x)
         if isinstance(self.layer.domain, str):
-            found = {name: within(self.layer.domain, array, share) for name, array in x.items()}
+            states = {name: within(self.layer.domain, array, share) for name, array in x.items()}
         else:
-            found = self._within_a_function(x, share)
-        near = ((flat(found) - flat(x)).abs() <= _NEAR * self.eps * (1 + flat(x).abs())).all(1)
-        return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in found.items()}
+            states = self._within_a_function(x, share)
+        near = ((flat(states) - flat(x)).abs() <= _NEAR * self.eps * (1 + flat(x).abs())).all(1)
+        return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in states.items()}
 
-    @long_experiment(lambda asked: shapes(asked.x))
+    @long_experiment(lambda arguments: shapes(arguments.x))
     def _within_a_function(self, x: Named, share: float) -> Arrays:
         def project(at: Tensor) -> Tensor:  # (B, n)
-            own = self.given(shaped(at, x), "State")
+            own = self.pack(shaped(at, x), "State")
             return flat(self.read(self.layer.domain(own), shaped(at, x)))  # type: ignore[operator, misc]
 
         with self.caller.guarded():
             return shaped(within_a_function(project, flat(x), share), x)
 
-    @experiment(lambda asked: shapes(asked.x))
+    @experiment(lambda arguments: shapes(arguments.x))
     def _along_a_function(self, x: Named, v: Named) -> Arrays:
-        own, ways = self.given(x, "State"), self.given(v, "State")
+        own, ways = self.pack(x, "State"), self.pack(v, "State")
         with self.caller.guarded():
             return self.read(along(self.layer.domain, self.caller.kind, own, ways), x)
 
@@ -157,8 +157,8 @@ class Box:
             return self.answer_as_it_comes(q, mask)
         rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
         wide = q.rows(rows)
-        found = self._answered(wide, None if mask is None else mask[rows], compiled=True)
-        return {name: array[: q.batch] for name, array in found.items()}
+        answer = self._answered(wide, None if mask is None else mask[rows], compiled=True)
+        return {name: array[: q.batch] for name, array in answer.items()}
 
     def answer_of_rows(self, q: Question) -> Arrays:
         """What the update returns, as each row by itself would get it: alone it has all of a mean over the batch."""
@@ -183,7 +183,7 @@ class Box:
         """What the update returns from a plain call, with exactly these rows."""
         return self._answered(q, mask, compiled=False)
 
-    @experiment(lambda asked: shapes(asked.q.x))
+    @experiment(lambda arguments: shapes(arguments.q.x))
     def _answered(self, q: Question, mask: Tensor | None, *, compiled: bool) -> Arrays:
         own = self.compiled if compiled else self
         arguments, named = _arguments(*own.own(q, mask))
@@ -192,18 +192,18 @@ class Box:
 
     def own(self, q: Question, mask: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
         """State, memory, noise and mask in the layer's own kind of array; None for what it does not take."""
-        noise = self.given(q.noise, "Noise") if q.noise else None
+        noise = self.pack(q.noise, "Noise") if q.noise else None
         if self.layer.step.noise and noise is None:
-            noise = self.given({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
-        memory = self.given(q.memory, "Memory") if q.memory else None
+            noise = self.pack({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
+        memory = self.pack(q.memory, "Memory") if q.memory else None
         return (
-            self.given(self._within(q.x, APART), "State"),
+            self.pack(self._within(q.x, APART), "State"),
             memory,
             noise,
             None if mask is None else self.array(mask),
         )
 
-    def given(self, named: Named, kind: str) -> Any:
+    def pack(self, named: Named, kind: str) -> Any:
         """One array as such, several as a named tuple."""
         return packed({name: self.array(array) for name, array in named.items()}, kind)
 
@@ -229,18 +229,18 @@ class Box:
         The energy is asked at g = G(x). Of a step with a function for P, that function gets the state's numbers.
         """
         layer, of_state = self.layer, replace(q, memory={}, noise={})
-        asked = {"update": q}
+        questions = {"update": q}
         if layer.energy is not None:
-            asked["energy"] = replace(q, x=self.mapped(q.x), noise={})
+            questions["energy"] = replace(q, x=self.mapped(q.x), noise={})
         if layer.state_map is not None:
-            asked["state map"] = of_state
+            questions["state map"] = of_state
         if layer.lagrangian is not None:
-            asked["Lagrangian"] = of_state
+            questions["Lagrangian"] = of_state
         if callable(layer.step.preconditioner):
-            asked["preconditioner"] = of_state
+            questions["preconditioner"] = of_state
         if layer.step.kind == "proximal":
-            asked["proximal map"] = of_state
-        return asked
+            questions["proximal map"] = of_state
+        return questions
 
     def called_on(self, name: str, state: Any, memory: Any = None, noise: Any = None, mask: Any = None) -> Any:
         """A function of that name on arrays of its own kind, unread."""
@@ -272,10 +272,10 @@ class Box:
             return self.lagrangians_gradient(x)
         return self._within(x, APART)
 
-    @experiment(lambda asked: shapes(asked.x))
+    @experiment(lambda arguments: shapes(arguments.x))
     def _state_map(self, x: Named) -> Arrays:
         assert self.layer.state_map is not None
-        state = self.compiled.given(x, "State")
+        state = self.compiled.pack(x, "State")
         with self.caller.guarded():
             return self.read(self.caller.kind.called(self.layer.state_map, (state,)), x)
 
@@ -283,7 +283,7 @@ class Box:
         """dL/dx, by autograd or by differences."""
         return self._lagrangians_gradient(x)
 
-    @long_experiment(lambda asked: shapes(asked.x))
+    @long_experiment(lambda arguments: shapes(arguments.x))
     def _lagrangians_gradient(self, x: Named) -> Arrays:
         assert self.layer.lagrangian is not None
         return self._derivative(self.layer.lagrangian, x)
@@ -320,17 +320,19 @@ class Box:
         }[self.layer.stated.per]
         return shape
 
-    @experiment(lambda asked: asked.self.energy_shape(asked.g))
+    @experiment(lambda arguments: arguments.self.energy_shape(arguments.g))
     def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
         own = self.compiled if compiled else self
         own_mask = None if mask is None else own.array(mask)
-        arguments, named = _arguments(own.given(own.nearest(g), "State"), own._memory_for(g, memory), None, own_mask)
+        arguments, named = _arguments(own.pack(own.nearest(g), "State"), own._memory_for(g, memory), None, own_mask)
         assert self.layer.energy is not None
         with self.caller.guarded():
             values = as_tensor(self._called(self.layer.energy, arguments, named, compiled=compiled))
-        if values.shape != (due := self.energy_shape(g)):
+        if values.shape != (expected := self.energy_shape(g)):
             per = self.layer.stated.per
-            raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
+            raise WrongShape(
+                f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(expected)}"
+            )
         return values
 
     def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None, copies: int = 1) -> Tensor:
@@ -368,9 +370,9 @@ class Box:
         values = self._lagrangians(x)
         return values.reshape(len(values), -1).sum(1)
 
-    @experiment(lambda asked: Rows(len(next(iter(asked.x.values())))))
+    @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))))
     def _lagrangians(self, x: Named) -> Tensor:
-        state = self.compiled.given(x, "State")
+        state = self.compiled.pack(x, "State")
         assert self.layer.lagrangian is not None
         with self.caller.guarded():
             return as_tensor(self.caller.kind.called(self.layer.lagrangian, (state,)))
@@ -382,12 +384,12 @@ class Box:
         """
         if "autograd" not in self.layer.not_offered:
             g = self.nearest(g)
-            found = self._energys_gradient(g, memory, mask)
-            if found is not None:
-                return self.along(g, found), "autograd"
+            gradient = self._energys_gradient(g, memory, mask)
+            if gradient is not None:
+                return self.along(g, gradient), "autograd"
         return self.differences_of_energy(g, memory, mask)[0], "differences"
 
-    @long_experiment(lambda asked: shapes(asked.g))
+    @long_experiment(lambda arguments: shapes(arguments.g))
     def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
         if self.caller.kind is JAX and mask is None:
             return self._gradient_by_jax(g, memory)
@@ -419,8 +421,8 @@ class Box:
             own_mask = None if mask is None else mask.repeat(rows, 1)
             return self.energies(states, Fixed(held) if self.layer.reads_itself else held, own_mask).flatten()
 
-        found, bound = self.differences(own, {name: at.flatten(0, 1)})
-        return {name: found[name].reshape(at.shape)}, bound.reshape(batch).amax(1)
+        gradient, bound = self.differences(own, {name: at.flatten(0, 1)})
+        return {name: gradient[name].reshape(at.shape)}, bound.reshape(batch).amax(1)
 
     def differences(self, function: Callable[[Named, int], Tensor], x: Named) -> tuple[Arrays, Tensor]:
         """The gradient of a function of the state with one value per row, by extrapolated central differences.
@@ -451,13 +453,13 @@ class Box:
     def _derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
         """The gradient in the state of a function of own arrays: by autograd, or by differences."""
         if self.caller.kind.differentiable:
-            found = self._autograd(function, x, 1.0)
-            if found is not None:
-                return found
+            gradient = self._autograd(function, x, 1.0)
+            if gradient is not None:
+                return gradient
 
         def rows(states: Named, _: int) -> Tensor:
             with self.caller.guarded():
-                values = as_tensor(function(self.given(states, "State")))
+                values = as_tensor(function(self.pack(states, "State")))
             return values.reshape(next(iter(states.values())).shape[0], -1).sum(1)
 
         return self.differences(rows, x)[0]
@@ -466,8 +468,8 @@ class Box:
         """The gradient of factor times the sum of a function's values; None if it lets no gradient through."""
         if self.caller.kind is JAX:
             with self.caller.guarded():
-                found = self.read(JAX.gradient_at(function, (self.compiled.given(x, "State"),)), x)
-            return {name: factor * array for name, array in found.items()}
+                gradient = self.read(JAX.gradient_at(function, (self.compiled.pack(x, "State"),)), x)
+            return {name: factor * array for name, array in gradient.items()}
         with torch.enable_grad(), self.caller.guarded():
             leaves = {name: self.caller.array(a).detach().requires_grad_() for name, a in x.items()}
             values = plain(function(packed(leaves, "State")))
@@ -491,9 +493,9 @@ class Box:
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
 
-    @experiment(lambda asked: shapes(asked.gradient))
+    @experiment(lambda arguments: shapes(arguments.gradient))
     def _preconditioned(self, gradient: Named, x: Named) -> Arrays:
-        own, state = self.given(gradient, "State"), self.given(x, "State")
+        own, state = self.pack(gradient, "State"), self.pack(x, "State")
         with self.caller.guarded():
             return self.read(preconditioned_at(self.layer, own, state), gradient)
 
@@ -505,18 +507,18 @@ class Box:
             return dict.fromkeys(x, self.layer.step.sizes[t])
         return self._varying_sizes(x, memory)
 
-    @experiment(lambda asked: shapes(asked.x))
+    @experiment(lambda arguments: shapes(arguments.x))
     def _varying_sizes(self, x: Named, memory: Named) -> Arrays:
-        own = self.given(self._within(x, APART), "State")
-        held = self.given(memory, "Memory") if memory else None
+        own = self.pack(self._within(x, APART), "State")
+        held = self.pack(memory, "Memory") if memory else None
         with self.caller.guarded():
             size = as_tensor(plain(varying_size(self.layer, own, held)))
         return {name: like_the_state(size, array).expand_as(array) for name, array in x.items()}
 
-    @experiment(lambda asked: shapes(asked.v))
+    @experiment(lambda arguments: shapes(arguments.v))
     def proximal(self, v: Named, eta: float) -> Arrays:
         """prox(v, eta), the map that ends a proximal step."""
-        own = self.given(v, "State")
+        own = self.pack(v, "State")
         with self.caller.guarded():
             return self.read(_proximal(self.layer, own, eta), v)
 
@@ -525,9 +527,9 @@ class Box:
         values = self._penalties(x)
         return values.reshape(len(values), -1).sum(1)
 
-    @experiment(lambda asked: Rows(len(next(iter(asked.x.values())))))
+    @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))))
     def _penalties(self, x: Named) -> Tensor:
-        own = self.given(x, "State")
+        own = self.pack(x, "State")
         assert self.layer.step.penalty is not None
         with self.caller.guarded():
             return as_tensor(plain(self.layer.step.penalty(own))).clamp(max=FORBIDDEN)
@@ -539,12 +541,12 @@ class Box:
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
         own = self.compiled
         second = own._memory_for(wide, Fixed(held) if isinstance(memory, Fixed) else held)
-        arguments, _ = _arguments(own.given(wide, "State"), second, None, None)
+        arguments, _ = _arguments(own.pack(wide, "State"), second, None, None)
         assert self.layer.energy is not None
         with self.caller.guarded():
-            found = self.read(JAX.gradient_at(self.layer.energy, arguments), wide)
+            gradient = self.read(JAX.gradient_at(self.layer.energy, arguments), wide)
         factor = self.batch_factor(g)
-        return {name: factor * array[:B] for name, array in found.items()}
+        return {name: factor * array[:B] for name, array in gradient.items()}
 
     def _padded(self, batch: int) -> list[int]:
         """Rows to ask instead of so many: the last one is repeated."""
@@ -564,8 +566,8 @@ class Box:
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""
         if self.layer.reads_itself:
-            return self.given(memory.held if isinstance(memory, Fixed) else g, "Memory")
-        return self.given(memory, "Memory") if memory else None
+            return self.pack(memory.held if isinstance(memory, Fixed) else g, "Memory")
+        return self.pack(memory, "Memory") if memory else None
 
     def _mean_factor(self, g: Named) -> float:
         summed = "tokens" in self.layer.stated.mean_over and self.layer.stated.step_of == "sum"
@@ -606,8 +608,10 @@ def like_the_state(size: Any, state: Any) -> Any:
     Raises:
         WrongShape: they are not.
     """
-    due = tuple(state.shape)[: len(size.shape)]
-    if len(size.shape) > len(state.shape) or any(n not in (1, of) for n, of in zip(size.shape, due, strict=True)):
+    expected = tuple(state.shape)[: len(size.shape)]
+    if len(size.shape) > len(state.shape) or any(
+        n not in (1, of) for n, of in zip(size.shape, expected, strict=True)
+    ):
         raise WrongShape(f"the step size has shape {tuple(size.shape)}, with which that of the state does not begin")
     return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))
 
@@ -693,12 +697,12 @@ def flat(named: Named) -> Tensor:
 
 def shaped(coordinates: Tensor, like: Named) -> Arrays:
     """The arrays of a state from one vector for each row: (B, n) -> the state's shapes."""
-    found, at = {}, 0
+    arrays, at = {}, 0
     for name, array in like.items():
         n = array[0].numel()
-        found[name] = coordinates[:, at : at + n].reshape(-1, *array.shape[1:])
+        arrays[name] = coordinates[:, at : at + n].reshape(-1, *array.shape[1:])
         at += n
-    return found
+    return arrays
 
 
 def widened(q: Question, part: str) -> Question:

@@ -164,7 +164,7 @@ class Caller:
             before.restore()
 
 
-@experiment(lambda asked: asked.shape)
+@experiment(lambda arguments: arguments.shape)
 def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
     """What the function of that name answers, float64 on the CPU.
 
@@ -176,7 +176,9 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
         return as_tensor(call(), shape)  # reading the array may be what hangs
 
 
-@long_experiment(lambda asked: [asked.caller.shape(asked.name, asked.case.beginning(n)) for n in asked.lengths])
+@long_experiment(
+    lambda arguments: [arguments.caller.shape(arguments.name, arguments.case.beginning(n)) for n in arguments.lengths]
+)
 def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
     """What the function of that name answers to so many first tokens of each row, for one length after the other.
 

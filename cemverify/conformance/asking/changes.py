@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 def changes_of(
     caller: Caller,
     calls: Sequence[Callable[[], Any]],
-    others: Sequence[Callable[[], Any]] = (),
+    more: Sequence[Callable[[], Any]] = (),
     refused: Sequence[Callable[[], Any]] = (),
 ) -> tuple[list[str], list[str]]:
     """The settings that calls changed, and the libraries whose random generator they seeded.
@@ -33,7 +33,7 @@ def changes_of(
 
     Args:
         caller: of the calls, one that notices (`Caller.noticed`). calls: what is called as usual; each must answer.
-        others: calls in other circumstances. refused: calls with arguments that do not fit. What these and the call
+        more: calls in other circumstances. refused: calls with arguments that do not fit. What these and the call
             under autocast raise is not judged here.
     """
     noticed = caller.noticed
@@ -55,7 +55,7 @@ def changes_of(
     if caller.kind is JAX:
         with JAX.narrow(), warnings.catch_warnings(action="ignore"):
             _watched(lambda: _whatever(calls[0]), noticed)
-    for call in (*others, *refused):
+    for call in (*more, *refused):
         _watched(_tolerated(call), noticed)
     return noticed, seeded
 

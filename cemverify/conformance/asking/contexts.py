@@ -18,8 +18,8 @@ from cemverify.conformance.asking.differentiation import (
     Arrays,
     Products,
     arguments_of,
-    due_products,
     of_named_arrays,
+    product_shapes,
     products_at,
 )
 from cemverify.conformance.asking.experiments import compiling_experiment, long_experiment
@@ -36,7 +36,7 @@ def halved(case: Case) -> Case:
     return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
 
 
-@long_experiment(lambda asked: ([asked.shape] * (2 if asked.context.mode == "mapped" else 1), None))
+@long_experiment(lambda arguments: ([arguments.shape] * (2 if arguments.context.mode == "mapped" else 1), None))
 def answered_in(
     caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
 ) -> tuple[list[Tensor], list[str]]:
@@ -61,7 +61,7 @@ def answered_in(
         return [as_tensor(answer, shape)], changed
 
 
-@long_experiment(due_products)
+@long_experiment(product_shapes)
 def products_in(
     caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str], context: Context
 ) -> Products:
@@ -75,7 +75,7 @@ def products_in(
     return products_at(caller, case, cotangent, name, arrays, recorded, context.between)
 
 
-@compiling_experiment(lambda asked: [asked.cases[0].x.shape] * len(asked.cases))
+@compiling_experiment(lambda arguments: [arguments.cases[0].x.shape] * len(arguments.cases))
 def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
     """What the layer of the cases answers, compiled once for all of them: they have one configuration and one shape.
 
@@ -112,7 +112,7 @@ def _mapped(
     caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
 ) -> tuple[list[Tensor], list[str]]:
     axes = mapped_arguments(case, name)
-    one, other = (arguments_of(asked, name) for asked in mapped_cases(case, name))
+    one, other = (arguments_of(one_case, name) for one_case in mapped_cases(case, name))
     stacked = {key: torch.stack([one[key], other[key]]) if key in axes else one[key] for key in one}
     arrays = arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
     along, before = {key: 0 if key in axes else None for key in arrays}, numbers_of(arrays)

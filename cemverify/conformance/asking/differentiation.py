@@ -23,12 +23,12 @@ Arrays = dict[str, Any]
 Products = tuple[Tensor, dict[str, Tensor], list[str]]
 
 
-def due_products(asked: Any) -> Any:
+def product_shapes(arguments: Any) -> Any:
     """What an experiment that returns `Products` owes: its shapes, as `experiment` describes them."""
-    return asked.cotangent.shape, shapes(arguments_of(asked.case, asked.name, asked.recorded)), None
+    return arguments.cotangent.shape, shapes(arguments_of(arguments.case, arguments.name, arguments.recorded)), None
 
 
-@experiment(due_products)
+@experiment(product_shapes)
 def products(caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None) -> Products:
     """Calls a function with gradients recorded; returns its output and the products with the cotangent.
 
@@ -71,11 +71,11 @@ def products_at(
             training.take_a_step()
         answer, pulled = training.pull(_BETWEEN[between] if caller.kind is TORCH else None, twice=between == THE_SAME)
         result = as_tensor(answer, cotangent.shape)
-        found = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
-    for key, product in found.items():
+        products = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
+    for key, product in products.items():
         if not bool(product.isfinite().all()):
             raise NotFinite(f"the gradient with respect to {key} is NaN or infinite")
-    return result, found, changed_of(arrays, before)
+    return result, products, changed_of(arrays, before)
 
 
 def incoming_to(caller: Caller, case: Case) -> tuple[str, Callable[[Any], Any]]:
@@ -98,7 +98,7 @@ class _Training:
         """The answer, and the products, those of a second time through its graph; `between` comes another call."""
         function = of_named_arrays(self.caller, self.name, self.case)
         return self.caller.kind.pulled(
-            lambda given: function({**self.arrays, **given}),
+            lambda arrays: function({**self.arrays, **arrays}),
             self.leaves,
             self.vector,
             lambda: None if between is None else between(self),

@@ -51,16 +51,16 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
     drawn = torch.randn((_DRAWN, x.shape[1]), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
 
     def allowed(at: Tensor) -> Tensor:  # some states, such as the zero of a sphere, have no nearest one
-        found = project(at)
-        return torch.where(found.isfinite().all(1, keepdim=True), found, project(drawn[:1]))
+        nearest_state = project(at)
+        return torch.where(nearest_state.isfinite().all(1, keepdim=True), nearest_state, project(drawn[:1]))
 
     if share == 1:
         return allowed(x)
     middle = project(drawn).mean(0, keepdim=True)
     if bool(((project(middle) - middle).abs() <= 2.0**-6 * (1 - share)).all()):
         return middle + share * (allowed(middle + (x - middle) / share) - middle)
-    found = allowed(x)
-    return allowed(2 * found - x) if share == INSIDE else found
+    start = allowed(x)
+    return allowed(2 * start - x) if share == INSIDE else start
 
 
 def along(domain: Any, kind: ArrayKind, x: Any, v: Any) -> Any:

@@ -88,38 +88,42 @@ def shapes(named: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: array.shape for name, array in named.items()}
 
 
-Due = Callable[[Any], Any]
+Shapes = Callable[[Any], Any]
 
 
-def experiment(due: Due | None = None, *, finite: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def experiment(expected: Shapes | None = None, *, finite: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment that makes one call; its first argument is a caller, or a box around one.
 
     Args:
-        due: from the experiment's arguments, as attributes, to what its result looks like, in the result's own form:
-            a `torch.Size` or `Rows` in the place of an array, None in the place of a part that may hold anything of
-            its type. finite: whether NaN and infinity in it are a fault here, or compared by the check.
+        expected: from the experiment's arguments, as attributes, to what its result looks like, in the result's own
+            form: a `torch.Size` or `Rows` in the place of an array, None in the place of what may be anything of its
+            type. finite: whether NaN and infinity in it are a fault here, or compared by the check.
     """
-    return _performed(due, Allowance(), finite)
+    return _performed(expected, Allowance(), finite)
 
 
-def long_experiment(due: Due | None = None, *, finite: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def long_experiment(
+    expected: Shapes | None = None, *, finite: bool = True
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment that makes several calls. It may take twice as long."""
-    return _performed(due, Allowance(calls=2), finite)
+    return _performed(expected, Allowance(calls=2), finite)
 
 
-def compiling_experiment(due: Due | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def compiling_experiment(expected: Shapes | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment whose call also compiles, which unrolls loops."""
-    return _performed(due, Allowance(grace=_COMPILING), finite=True)
+    return _performed(expected, Allowance(grace=_COMPILING), finite=True)
 
 
-def _performed(due: Due | None, allowance: Allowance, finite: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def _performed(
+    expected: Shapes | None, allowance: Allowance, finite: bool
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorator(function: Callable[P, R]) -> Callable[P, R]:
         name = f"{function.__module__}:{function.__qualname__}"
 
         @cache
         def declared() -> Any:
             kind = get_type_hints(function)["return"]
-            if due is None and _holds_arrays(kind):
+            if expected is None and _holds_arrays(kind):
                 raise TypeError(f"the experiment {name} returns arrays, and does not say which shapes are due")
             return kind
 
@@ -134,9 +138,9 @@ def _performed(due: Due | None, allowance: Allowance, finite: bool) -> Callable[
                 result = elsewhere.perform(name, asker, arguments[1:], named, allowance)
                 if not conforms(result, kind):
                     raise Tampered("its process sent something that no call returns")
-            if due is not None and result is not None:
-                asked = signature(function).bind(*arguments, **named).arguments
-                check(result, due(SimpleNamespace(**asked)), finite=finite)
+            if expected is not None and result is not None:
+                bindings = signature(function).bind(*arguments, **named).arguments
+                check(result, expected(SimpleNamespace(**bindings)), finite=finite)
             return result
 
         return performed
@@ -148,39 +152,39 @@ def _holds_arrays(kind: Any) -> bool:
     return kind is Tensor or any(_holds_arrays(inside) for inside in get_args(kind))
 
 
-def check(value: Any, due: Any, *, finite: bool = True) -> None:
+def check(value: Any, expected: Any, *, finite: bool = True) -> None:
     """Refuses arrays of other names, shapes or numbers than those that are due.
 
     Args:
-        due: as `experiment` describes it. finite: whether numbers have to be finite.
+        expected: as `experiment` describes it. finite: whether numbers have to be finite.
 
     Raises:
         Tampered: it has other parts. WrongShape: an array has another shape. NotFinite: a number is NaN or infinite.
     """
-    match due:
+    match expected:
         case None:
             return
         case torch.Size() | Rows():
-            _check_array(value, due, finite)
+            _check_array(value, expected, finite)
         case dict():
-            if value.keys() != due.keys():
-                raise Tampered(f"its process sent arrays named {sorted(value)}, expected {sorted(due)}")
-            for key, part in due.items():
+            if value.keys() != expected.keys():
+                raise Tampered(f"its process sent arrays named {sorted(value)}, expected {sorted(expected)}")
+            for key, part in expected.items():
                 check(value[key], part, finite=finite)
         case _:
-            if len(value) != len(due):
-                raise Tampered(f"its process sent {len(value)} parts, expected {len(due)}")
-            for one, part in zip(value, due, strict=True):
+            if len(value) != len(expected):
+                raise Tampered(f"its process sent {len(value)} parts, expected {len(expected)}")
+            for one, part in zip(value, expected, strict=True):
                 check(one, part, finite=finite)
 
 
-def _check_array(array: Tensor, due: torch.Size | Rows, finite: bool) -> None:
+def _check_array(array: Tensor, expected: torch.Size | Rows, finite: bool) -> None:
     shape = tuple(array.shape)
-    if isinstance(due, Rows):
-        if not shape or shape[0] != due.batch:
-            raise WrongShape(f"it returned shape {shape}, where the first axis is the batch, {due.batch}")
-    elif shape != tuple(due):
-        raise WrongShape(f"it returned shape {shape}, expected {tuple(due)}")
+    if isinstance(expected, Rows):
+        if not shape or shape[0] != expected.batch:
+            raise WrongShape(f"it returned shape {shape}, where the first axis is the batch, {expected.batch}")
+    elif shape != tuple(expected):
+        raise WrongShape(f"it returned shape {shape}, expected {tuple(expected)}")
     if finite and not bool(array.isfinite().all()):
         raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")
 

@@ -30,7 +30,7 @@ _TURNS = 64
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 
-@long_experiment(lambda asked: ([asked.shape] * _PLACES, [asked.shape] * _PLACES, None))
+@long_experiment(lambda arguments: ([arguments.shape] * _PLACES, [arguments.shape] * _PLACES, None))
 def answered_while_another_runs(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[list[Tensor], list[Tensor], bool]:
@@ -41,7 +41,7 @@ def answered_while_another_runs(
     """
     interrupted, meanwhile, always = [], [], True
     with caller.guarded():
-        lines = [_count(caller.bound(name, asked)) for asked in (case, other)]
+        lines = [_count(caller.bound(name, one)) for one in (case, other)]
         turn = case.turn(_TURNS)
         for i in range(_PLACES):
             begins, stops = lines[0] * (i + turn / _TURNS) / _PLACES, lines[1] * (_GOLDEN * (i + turn) % 1)

@@ -228,18 +228,18 @@ def _imports() -> tuple[Any, ...]:
     return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
 
 
-def _put_imports(found: tuple[Any, ...]) -> None:
-    sys.path[:], sys.meta_path[:], sys.path_hooks[:] = found
+def _put_imports(paths: tuple[Any, ...]) -> None:
+    sys.path[:], sys.meta_path[:], sys.path_hooks[:] = paths
 
 
 @dataclass(frozen=True, eq=False)
 class _Named:
     """Objects by name. One that is added later changes nothing; one that is gone or is another one does."""
 
-    known: dict[str, Any]
+    objects: dict[str, Any]
 
     def __eq__(self, later: object) -> bool:
-        return isinstance(later, _Named) and all(later.known.get(name) is one for name, one in self.known.items())
+        return isinstance(later, _Named) and all(later.objects.get(name) is one for name, one in self.objects.items())
 
 
 def _collector() -> tuple[Any, ...]:
@@ -276,7 +276,7 @@ def _jax() -> _Named:
 def _put_jax(options: _Named) -> None:
     jax = sys.modules.get("jax")
     if jax is not None:
-        for name, value in options.known.items():
+        for name, value in options.objects.items():
             if jax.config.values.get(name) is not value:
                 jax.config.update(name, value)
 
@@ -342,9 +342,9 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "subnormal numbers",
         lambda: _LEAST * 1.0 > 0,
-        lambda kept: torch.set_flush_denormal(not kept),
+        lambda exact: torch.set_flush_denormal(not exact),
         decides=True,
-        other=lambda kept: not kept,
+        other=lambda exact: not exact,
     ),
     Setting("hooks on all modules", _hooks, _put_hooks, decides=True),
     Setting(
@@ -387,9 +387,9 @@ SETTINGS: Sequence[Setting] = (
         "import paths",
         _imports,
         _put_imports,
-        other=lambda found: ((*found[0], os.devnull), *found[1:]),
+        other=lambda paths: ((*paths[0], os.devnull), *paths[1:]),
     ),
-    Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.known)),
+    Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.objects)),
     Setting(
         "standard streams", _streams, _put_streams, other=lambda _: (io.StringIO(), io.StringIO(), io.StringIO())
     ),
@@ -485,14 +485,14 @@ class Originals:
 
     def __init__(self) -> None:
         ours = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "cemverify"]
-        self.known = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
+        self.objects = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
         self.modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
     def replaced(self) -> list[str]:
         """The names of replaced functions, and of modes that cannot be left."""
         names = [
             f"{place.__name__}.{name}"
-            for place, functions in self.known
+            for place, functions in self.objects
             for name, function in functions.items()
             if vars(place).get(name) is not function
         ]

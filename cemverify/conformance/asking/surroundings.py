@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 
 
-def seeded_by(call: Callable[[], Any], *others: Callable[[], Any]) -> list[str]:
+def seeded_by(call: Callable[[], Any], *between: Callable[[], Any]) -> list[str]:
     """The libraries whose random generator stands at the same place after two calls, wherever it stood before.
 
     Args:
-        call: made first and last. others: made between, so that a seed that is set once for each of them shows, too.
+        call: made first and last. between: made between, so that a seed that is set once for each of them shows, too.
     """
-    kept = {library: state() for library, (_, state, _) in GENERATORS.items()}
+    states = {library: state() for library, (_, state, _) in GENERATORS.items()}
     ends = []
     try:
-        for number, one in enumerate((call, *others, call), 1):
+        for number, one in enumerate((call, *between, call), 1):
             for seed, _, _ in GENERATORS.values():
                 seed(number)
             one()
             ends.append({library: state() for library, (_, state, _) in GENERATORS.items()})
     finally:
         for library, (_, _, put) in GENERATORS.items():
-            put(kept[library])
+            put(states[library])
     pairs = list(combinations(ends, 2))
     return [library for library in GENERATORS if any(_equal(one[library], other[library]) for one, other in pairs)]
 
@@ -68,14 +68,14 @@ def _float64_by_default() -> Iterator[None]:
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    kept = {name: state() for name, (_, state, _) in GENERATORS.items()}
+    states = {name: state() for name, (_, state, _) in GENERATORS.items()}
     for seed, _, _ in GENERATORS.values():
         seed(1234)
     try:
         yield
     finally:
         for name, (_, _, put) in GENERATORS.items():
-            put(kept[name])
+            put(states[name])
 
 
 @contextmanager

@@ -80,9 +80,9 @@ def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
         if len(names) > 1:
             row, n = _joined([arrays[name] for name in names], -1), shape[-1]
             windows |= {name: row[..., i * n : (i + 1) * n] for i, name in enumerate(names)}
-    others, start = [name for name in arrays if name not in windows], 0
-    flat: Any = _joined([arrays[name].reshape(-1) for name in others], 0) if others else None
-    for name in others:
+    apart, start = [name for name in arrays if name not in windows], 0
+    flat: Any = _joined([arrays[name].reshape(-1) for name in apart], 0) if apart else None
+    for name in apart:
         shape = tuple(arrays[name].shape)
         windows[name] = flat[start : start + math.prod(shape)].reshape(shape)
         start += math.prod(shape)

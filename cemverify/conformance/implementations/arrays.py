@@ -284,8 +284,8 @@ class _Jax(ArrayKind):
     def recorded(self, function: Function, which: Sequence[int]) -> Function:
         def recording(*arguments: Any) -> Any:
             def of_some(*some: Any) -> Any:
-                given = dict(enumerate(arguments)) | dict(zip(which, some, strict=True))
-                return function(*given.values())
+                values = dict(enumerate(arguments)) | dict(zip(which, some, strict=True))
+                return function(*values.values())
 
             return _jax().vjp(of_some, *(arguments[place] for place in which))[0]
 
@@ -309,7 +309,7 @@ class _Jax(ArrayKind):
 
     def gradient(self, function: Function) -> Function:
         """The gradient of the sum of a function's values in its first argument, as a function."""
-        gradient: Function = _jax().grad(lambda first, *others: function(first, *others).sum())
+        gradient: Function = _jax().grad(lambda first, *rest: function(first, *rest).sum())
         return gradient
 
     def gradient_at(self, function: Function, arguments: Sequence[Any]) -> Any:
@@ -323,10 +323,10 @@ TORCH, NUMPY, JAX = _Torch(), _NumPy(), _Jax()
 ARRAY_KINDS: Mapping[str, ArrayKind] = MappingProxyType({kind.name: kind for kind in (TORCH, NUMPY, JAX)})
 
 
-def is_jax_array(found: Any) -> bool:
+def is_jax_array(value: Any) -> bool:
     """Whether it is an array of JAX, or what stands for one in a trace. It need not tell the truth of itself."""
     jax = sys.modules.get("jax")
-    return jax is not None and (type(found) is _type_of_jax() or issubclass(type(found), jax.core.Tracer))
+    return jax is not None and (type(value) is _type_of_jax() or issubclass(type(value), jax.core.Tracer))
 
 
 def is_traced(array: Any) -> bool:

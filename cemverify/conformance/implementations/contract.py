@@ -38,14 +38,14 @@ def absences(names: Iterable[str]) -> frozenset[str]:
     Raises:
         ValueError: a name is unknown; the message lists the valid ones.
     """
-    found: set[str] = set()
+    features: set[str] = set()
     for name in names:
         members = {feature for feature in FEATURES if feature == name or feature.startswith(f"{name}:")}
         if not members:
             groups = sorted({feature.partition(":")[0] for feature in FEATURES})
             raise ValueError(f"unknown feature {name!r}; choose from {', '.join(groups)} and their members")
-        found |= members
-    return frozenset(found)
+        features |= members
+    return frozenset(features)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def implementation(
     Raises:
         ValueError: no function is given, or a feature or kind of array is unknown.
     """
-    given = {
+    functions_by_name = {
         "attention": attention,
         "mlp": mlp,
         "block": block,
@@ -112,7 +112,7 @@ def implementation(
         "attention_energy": attention_energy,
         "mlp_energy": mlp_energy,
     }
-    functions = {name: function for name, function in given.items() if function is not None}
+    functions = {name: function for name, function in functions_by_name.items() if function is not None}
     if strange := [name for name, function in functions.items() if not callable(function)]:
         raise ValueError(f"{', '.join(strange)} must be a function")
     if not functions:
@@ -127,9 +127,9 @@ def load(name: str) -> Subject:
     Raises:
         LoadError: it cannot be imported, has no such attribute, or is not an implementation.
     """
-    found = attribute(name)
+    target = attribute(name)
     try:
-        return as_subject(found, name)
+        return as_subject(target, name)
     except (LoadError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -144,17 +144,17 @@ def attribute(name: str) -> Any:
     """
     module_name, path = naming.parts(name)
     around = module(module_name, name)
-    found: Any = around
+    value: Any = around
     try:
         for part in path.split("."):
-            if not hasattr(found, part):
+            if not hasattr(value, part):
                 raise LoadError(naming.no_attribute(module_name, path, *_defined(around)))
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (LoadError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise LoadError(f"reading {path!r} of {module_name!r} failed: {words(error)}") from error
-    return found
+    return value
 
 
 def module(name: str, wanted: str | None = None) -> ModuleType:
@@ -191,44 +191,44 @@ def _defined(module: ModuleType) -> tuple[list[str], list[str]]:
     return declared, [name for name in own if name not in declared]
 
 
-def as_subject(found: Any, name: str = "the object") -> Subject:
+def as_subject(target: Any, name: str = "the object") -> Subject:
     """Returns an implementation unchanged, or makes one from an object (a module, an instance) with such attributes.
 
     Raises:
         LoadError: the object has none of the functions of either kind.
     """
-    if isinstance(found, Implementation | EnergyLayer):
-        return found
-    if isinstance(found, type):
+    if isinstance(target, Implementation | EnergyLayer):
+        return target
+    if isinstance(target, type):
         raise LoadError(f"{name} is a class: give an instance of it")
-    functions = {key: getattr(found, key) for key in FUNCTIONS if callable(getattr(found, key, None))}
+    functions = {key: getattr(target, key) for key in FUNCTIONS if callable(getattr(target, key, None))}
     common: dict[str, Any] = {
-        "arrays": getattr(found, "arrays", "torch"),
-        "not_offered": getattr(found, "not_offered", ()),
+        "arrays": getattr(target, "arrays", "torch"),
+        "not_offered": getattr(target, "not_offered", ()),
     }
     try:
         if functions:
             return implementation(**functions, **common)
-        if callable(getattr(found, "update", None)) and (hasattr(found, "dim") or hasattr(found, "state")):
+        if callable(getattr(target, "update", None)) and (hasattr(target, "dim") or hasattr(target, "state")):
             declared = inspect.signature(energy_layer).parameters.keys() - common.keys() - {"parameters"}
-            said = {key: getattr(found, key) for key in declared if hasattr(found, key)}
-            if isinstance(found, torch.nn.Module):
-                said["parameters"] = found
-            return energy_layer(**said, **common)
+            declaration = {key: getattr(target, key) for key in declared if hasattr(target, key)}
+            if isinstance(target, torch.nn.Module):
+                declaration["parameters"] = target
+            return energy_layer(**declaration, **common)
     except (TypeError, ValueError) as error:
         raise LoadError(f"{name} is not a valid implementation: {error}") from error
-    raise LoadError(f"{name} is {_what_it_is(found)}")
+    raise LoadError(f"{name} is {_what_it_is(target)}")
 
 
-def _what_it_is(found: Any) -> str:
+def _what_it_is(target: Any) -> str:
     """What something is that is not an implementation, and what makes one of it."""
-    if isinstance(found, torch.nn.Module):
+    if isinstance(target, torch.nn.Module):
         how = "cemverify.implementation_from_modules(...), or cemverify.energy_layer(update=..., parameters=module)"
-    elif inspect.isroutine(found):
+    elif inspect.isroutine(target):
         how = "cemverify.implementation(attention=...), or cemverify.energy_layer(update=...)"
     else:
         how = "cemverify.implementation(...) or cemverify.energy_layer(...)"
-    kind = type(found).__name__
+    kind = type(target).__name__
     article = "an" if kind[0].lower() in "aeiou" else "a"
     return f"{article} {kind}, not an implementation: make one with {how}"
 

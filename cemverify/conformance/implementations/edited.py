@@ -25,11 +25,11 @@ class EditedFiles(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The module as its file has it, but with this loader; None for a module whose file is not edited."""
-        found = PathFinder.find_spec(fullname, path, target)
-        if found is None or found.origin is None or os.path.abspath(found.origin) not in self.texts:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None or os.path.abspath(spec.origin) not in self.texts:
             return None
         return spec_from_file_location(
-            fullname, found.origin, loader=self, submodule_search_locations=found.submodule_search_locations
+            fullname, spec.origin, loader=self, submodule_search_locations=spec.submodule_search_locations
         )
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
@@ -52,8 +52,8 @@ def use(texts: Mapping[str, str]) -> None:
 
 def modules_of(files: Mapping[str, str]) -> list[str]:
     """The names under which these files, by absolute path, have been imported."""
-    found = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
-    return [name for name, file in found if isinstance(file, str) and os.path.abspath(file) in files]
+    pairs = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    return [name for name, file in pairs if isinstance(file, str) and os.path.abspath(file) in files]
 
 
 def forget(modules: Iterable[str]) -> None:

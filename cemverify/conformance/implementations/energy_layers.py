@@ -311,8 +311,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
             absent.setdefault(feature, reason)
 
     without("energy", "it states no energy", when=layer.energy is None)
-    known = step.kind in ("gradient", "proximal")
-    without("gradient-step", f"its step is declared {step.kind!r}", when=not known)
+    is_descent = step.kind in ("gradient", "proximal")
+    without("gradient-step", f"its step is declared {step.kind!r}", when=not is_descent)
     without("proximal", f"its step is declared {step.kind!r}", when=step.kind != "proximal")
     several = len(step.sizes) > 1
     without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
@@ -381,28 +381,28 @@ def _named_absences(names: Iterable[str]) -> dict[str, str]:
     if isinstance(names, str):
         raise ValueError(f"not_offered must be a collection of names: write ({names!r},)")
     allowed = (*LAYER_FEATURES, *SHARED_FEATURES)
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name in names:
         members = [feature for feature in allowed if feature == name or feature.startswith(f"{name}:")]
         if not members:
             raise ValueError(f"an energy layer cannot declare {name!r} absent; choose from {', '.join(allowed)}")
-        found |= dict.fromkeys(members, "declared")
-    return found
+        reasons |= dict.fromkeys(members, "declared")
+    return reasons
 
 
 # --- reading and checking the arguments -------------------------------------------------------------
 
 
-def _shapes(given: Any, name: str) -> Mapping[str, Shape] | str:
-    if isinstance(given, str):
-        if name == "memory" and given == PRESENT_STATE:
+def _shapes(declared: Any, name: str) -> Mapping[str, Shape] | str:
+    if isinstance(declared, str):
+        if name == "memory" and declared == PRESENT_STATE:
             return PRESENT_STATE
-        raise ValueError(f"{name} must be a shape such as ('J', 8), not {given!r}")
-    if given is None:
+        raise ValueError(f"{name} must be a shape such as ('J', 8), not {declared!r}")
+    if declared is None:
         if name == "memory":
             return {}
         raise ValueError("an energy layer needs a state")
-    shapes = dict(given) if isinstance(given, Mapping) else {name: given}
+    shapes = dict(declared) if isinstance(declared, Mapping) else {name: declared}
     for key, shape in shapes.items():
         if not isinstance(shape, tuple) or not all(
             (isinstance(n, str) and n) or (type(n) is int and n >= 1) for n in shape
@@ -421,16 +421,16 @@ def _sizes(
     """The sizes as numbers, and what gives them as tensors if they are learned, which only torch layers can be."""
     if type(steps) is not int or steps < 1:
         raise ValueError(f"the steps of an energy layer must be a whole number of at least 1, not {steps!r}")
-    given, learned = step_size, None
-    if callable(given):
+    declared, learned = step_size, None
+    if callable(declared):
         try:
-            step_size = given()
+            step_size = declared()
         except TypeError as error:
             raise ValueError(f"the function of the step size failed: {error}") from error
     if isinstance(step_size, torch.Tensor) and arrays == "torch":
 
         def learned() -> Sequence[torch.Tensor]:
-            now = torch.as_tensor(given() if callable(given) else given)
+            now = torch.as_tensor(declared() if callable(declared) else declared)
             return [now] * steps if now.dim() == 0 else list(now)
 
     if hasattr(step_size, "tolist"):
@@ -469,10 +469,10 @@ def _places(layer: EnergyLayer) -> set[Any]:
     return set(range(size)) if layer.step.kind == "coordinate" and isinstance(size, int) else set()
 
 
-def _parameters(given: Any) -> Mapping[str, Any]:
-    if given is None:
+def _parameters(declared: Any) -> Mapping[str, Any]:
+    if declared is None:
         return MappingProxyType({})
-    named = dict(given.named_parameters()) if isinstance(given, torch.nn.Module) else given
+    named = dict(declared.named_parameters()) if isinstance(declared, torch.nn.Module) else declared
     if not isinstance(named, Mapping) or not all(isinstance(value, torch.Tensor) for value in named.values()):
         raise ValueError("the parameters of an energy layer must be a module or a mapping of torch tensors")
     for name, value in named.items():
@@ -484,8 +484,8 @@ def _parameters(given: Any) -> Mapping[str, Any]:
             "expanded: several of its numbers are one": not value.is_meta and _overlaps(value),
             "an inference tensor": value.is_inference(),
         }
-        if found := [fault for fault, there in faults.items() if there]:
-            raise ValueError(f"a parameter of an energy layer can be set and trained, and {name} is {found[0]}")
+        if problems := [fault for fault, there in faults.items() if there]:
+            raise ValueError(f"a parameter of an energy layer can be set and trained, and {name} is {problems[0]}")
     return MappingProxyType(dict(named))
 
 

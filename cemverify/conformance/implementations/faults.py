@@ -74,18 +74,18 @@ _UPPER = re.compile(r"[A-Za-z]+(_[A-Za-z]+)?(\.weight)?$")  # what the name of a
 
 def advice(error: BaseException, dtype: object) -> str:
     """What to do about an exception that says which dtypes met, or that heads do not fit; empty for any other."""
-    said = words(error)
+    message = words(error)
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and _UPPER.match(error.args[0]):
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
-    if _OTHER_STRIDES in said:
+    if _OTHER_STRIDES in message:
         return ". An argument was not contiguous: use reshape, or contiguous() before view"
-    if any(phrase in said for phrase in _OTHER_HEADS):
+    if any(phrase in message for phrase in _OTHER_HEADS):
         return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' into not_offered"
-    if not any(phrase in said for phrase in _OTHER_DTYPES):
+    if not any(phrase in message for phrase in _OTHER_DTYPES):
         return ""
-    given = str(dtype).removeprefix("torch.")
+    width = str(dtype).removeprefix("torch.")
     return (
-        f". Its arguments came as {given}: convert the weights (weight.to(x.dtype)), "
+        f". Its arguments came as {width}: convert the weights (weight.to(x.dtype)), "
         "declare an energy layer's working_dtype='float32', or run in float32 throughout with --dtype float32"
     )
 
@@ -118,8 +118,8 @@ def ran_out(error: BaseException) -> bool:
     """Whether an exception says that memory ran out, either Python's own or one from an allocator below it."""
     if isinstance(error, MemoryError):
         return True
-    said = words(error).lower()
-    return isinstance(error, RuntimeError | OSError) and any(shortage in said for shortage in _SHORTAGES)
+    message = words(error).lower()
+    return isinstance(error, RuntimeError | OSError) and any(shortage in message for shortage in _SHORTAGES)
 
 
 class Fault(Exception):

@@ -93,8 +93,8 @@ def load_weights(
     idle = set(parameters) - free
     with torch.no_grad():
         for weight, value in weights.items():
-            given = names.get(weight, weight)
-            for name in (given,) if isinstance(given, str) else given:
+            targets = names.get(weight, weight)
+            for name in (targets,) if isinstance(targets, str) else targets:
                 path = name.removesuffix(".T")
                 if path not in parameters:
                     raise ValueError(
@@ -146,13 +146,15 @@ def in_eval_mode(functions: Iterable[Any], parameters: Mapping[str, Any]) -> Ite
     for module in held:
         evaluating(module)
     states = [_copied(module.state_dict()) for module in held]
-    given = _copied(parameters)
+    first_values = _copied(parameters)
     hooks = register_module_forward_pre_hook(entered), register_module_forward_hook(left, always_call=True)
 
     def names() -> list[str]:
-        found = [name for module, was in zip(held, states, strict=True) for name in _other(module.state_dict(), was)]
-        parts = [f"its module's {name}" for name in dict.fromkeys([*changed, *found])]
-        return [*parts, *(f"the parameter {name}" for name in _other(parameters, given))]
+        changed_states = [
+            name for module, was in zip(held, states, strict=True) for name in _other(module.state_dict(), was)
+        ]
+        parts = [f"its module's {name}" for name in dict.fromkeys([*changed, *changed_states])]
+        return [*parts, *(f"the parameter {name}" for name in _other(parameters, first_values))]
 
     try:
         yield names

@@ -47,22 +47,22 @@ def parts(name: str) -> tuple[str, str]:
     Raises:
         LoadError: it has neither form and is no entry point, or no module can be made of its file.
     """
-    given, colon, path = name.rpartition(":")
+    module_word, colon, path = name.rpartition(":")
     if not colon:
-        given, path = name, ""
-    if is_file(given):
-        module = _module_of(given)
+        module_word, path = name, ""
+    if is_file(module_word):
+        module = _module_of(module_word)
         if not path:
-            raise LoadError(_unnamed(given, "file", Path(given)))
+            raise LoadError(_unnamed(module_word, "file", Path(module_word)))
         return module, path
     if not path:
         points = installed()
         if name not in points:
             raise LoadError(_unknown(name, sorted(points)))
-        given, _, path = points[name].partition(":")
-    if not given:
+        module_word, _, path = points[name].partition(":")
+    if not module_word:
         raise LoadError(f"{name!r} has no module before the colon: give module:attribute")
-    return given, path
+    return module_word, path
 
 
 def module_name(name: str) -> str:
@@ -86,7 +86,7 @@ def settled(name: str) -> str:
         LoadError: there is certainly nothing of that name.
     """
     module, path = parts(name)
-    spec = _found(module, name)
+    spec = _find_module(module, name)
     if spec is not None and spec.origin is not None and spec.submodule_search_locations is None:
         refusal = _lacking(Path(spec.origin), module, path)
         if refusal is not None:
@@ -114,8 +114,8 @@ def module_files(name: str) -> list[Path]:
         LoadError: there is certainly no such module.
     """
     top = module_name(name).partition(".")[0]
-    found = sys.modules.get(top)
-    spec = getattr(found, "__spec__", None) if found is not None else _found(top, name)
+    loaded = sys.modules.get(top)
+    spec = getattr(loaded, "__spec__", None) if loaded is not None else _find_module(top, name)
     if spec is None:
         return []
     return [Path(place) for place in spec.submodule_search_locations or [spec.origin] if place is not None]
@@ -137,23 +137,23 @@ def no_module(module: str, name: str) -> str:
     return f"no module {module!r} (to load {name!r}){about}"
 
 
-def no_attribute(module: str, path: str, declared: Sequence[str], others: Iterable[str]) -> str:
+def no_attribute(module: str, path: str, declared: Sequence[str], rest: Iterable[str]) -> str:
     """What is said of an attribute that a module lacks.
 
     Args:
-        declared: the names of the implementations and energy layers in it. others: what else it defines, which is
+        declared: the names of the implementations and energy layers in it. rest: what else it defines, which is
             named if there are none.
     """
-    said = f"module {module!r} has no attribute {path!r}"
-    names = list(declared) or list(others)
+    message = f"module {module!r} has no attribute {path!r}"
+    names = list(declared) or list(rest)
     if near := get_close_matches(path, names, 1):
-        return f"{said}; did you mean {module}:{near[0]}?"
-    return f"{said}; it defines {_listed(names)}" if names else said
+        return f"{message}; did you mean {module}:{near[0]}?"
+    return f"{message}; it defines {_listed(names)}" if names else message
 
 
 def _unknown(name: str, points: Sequence[str]) -> str:
     with suppress(LoadError):
-        spec = _found(name, name)
+        spec = _find_module(name, name)
         if spec is not None and spec.origin is not None:
             return _unnamed(name, "module", Path(spec.origin))
     near = get_close_matches(name, points, 1)
@@ -173,45 +173,43 @@ def _listed(names: Sequence[str]) -> str:
 # --- files ----------------------------------------------------------------------------------------------
 
 
-def _module_of(given: str) -> str:
+def _module_of(file: str) -> str:
     """The dotted name under which a file is imported from here.
 
     Raises:
         LoadError: there is no such file, it has a name that cannot be imported, or it is not on the Python path.
     """
-    path = Path(os.path.abspath(given))
+    path = Path(os.path.abspath(file))
     path = path.parent if path.name == "__init__.py" else path
     if not os.path.isfile(path) and not os.path.isfile(path / "__init__.py"):  # of too long a name that is False, too
         near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], 1)
-        about = f"; did you mean {Path(given).with_name(near[0])}?" if near else ""
-        raise LoadError(f"there is no file {given!r}{about}")
+        about = f"; did you mean {Path(file).with_name(near[0])}?" if near else ""
+        raise LoadError(f"there is no file {file!r}{about}")
     whole = path.with_suffix("") if path.is_file() else path
     folders = [folder for folder in map(Path, (os.getcwd(), *sys.path)) if folder in whole.parents]
     if not folders:
         raise LoadError(
-            f"{given!r} is neither below this folder nor on the Python path; go to its folder, or add that one to "
+            f"{file!r} is neither below this folder nor on the Python path; go to its folder, or add that one to "
             "PYTHONPATH"
         )
     # the deepest, as it is the source folder of a package; but no folder inside a package
     best = max(folders, key=lambda folder: (not (folder / "__init__.py").exists(), len(folder.parts)))
     words = whole.relative_to(best).parts
     if strange := [word for word in words if not word.isidentifier() or iskeyword(word)]:
-        raise LoadError(f"{given!r} cannot be imported, as {strange[0]!r} is no Python name; rename it")
+        raise LoadError(f"{file!r} cannot be imported, as {strange[0]!r} is no Python name; rename it")
     return ".".join(words)
 
 
-def _unnamed(given: str, kind: str, file: Path) -> str:
+def _unnamed(name: str, kind: str, file: Path) -> str:
     declared = _declared(_tree(file))
     about = f"; it defines {_listed(declared)}" if len(declared) > 1 else ""
-    return (
-        f"{given!r} is a {kind}: name what is in it, {given}:{declared[0] if len(declared) == 1 else 'NAME'}{about}"
-    )
+    return f"{name!r} is a {kind}: name what is in it, {name}:{declared[0] if len(declared) == 1 else 'NAME'}{about}"
 
 
 # --- what is certain without importing --------------------------------------------------------------------
 
 
-def _found(module: str, name: str) -> ModuleSpec | None:
+def _find_module(module: str, name: str) -> ModuleSpec | None:
     """Where a module lies; None if only importing its packages would tell.
 
     Raises:

@@ -63,7 +63,7 @@ def origin_of(subject: Subject) -> Origin:
     try:
         codes = {name: code for name, function in functions_of(subject) if (code := code_of(function)) is not None}
         places = {
-            name: Place(shown(code.co_filename), code.co_firstlineno, printable(code.co_name))
+            name: Place(display(code.co_filename), code.co_firstlineno, printable(code.co_name))
             for name, code in codes.items()
             if not code.co_filename.startswith("<")
         }
@@ -73,7 +73,7 @@ def origin_of(subject: Subject) -> Origin:
         return Origin()
 
 
-def shown(path: str) -> str:
+def display(path: str) -> str:
     """A path as a reader names it: from the current folder, where it lies below that."""
     here = os.path.join(os.getcwd(), "")
     return printable(os.path.abspath(path).removeprefix(here))
@@ -152,11 +152,11 @@ def _imported() -> Iterator[tuple[str, str, ModuleType]]:
 
 def _of_parameters(subject: Subject) -> str | None:
     held = subject.parameters if isinstance(subject, EnergyLayer) else {}
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(held.items()):
         values = torch.as_tensor(value).detach().cpu().double().contiguous()
-        found.update(f"{name}{tuple(values.shape)}\0".encode() + values.numpy().tobytes())
-    return found.hexdigest() if held else None
+        digest.update(f"{name}{tuple(values.shape)}\0".encode() + values.numpy().tobytes())
+    return digest.hexdigest() if held else None
 
 
 def _digest(files: set[str]) -> str | None:
@@ -164,8 +164,8 @@ def _digest(files: set[str]) -> str | None:
     named |= {file: name for file, (name, _) in own_modules(folders_of(files)).items() if os.path.isfile(file)}
     if not named:
         return None
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, file in sorted((name, file) for file, name in named.items()):
         with open(file, "rb") as stream:
-            found.update(f"{name}\0".encode() + hashlib.sha256(stream.read()).digest())
-    return found.hexdigest()
+            digest.update(f"{name}\0".encode() + hashlib.sha256(stream.read()).digest())
+    return digest.hexdigest()

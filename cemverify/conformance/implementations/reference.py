@@ -161,10 +161,10 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
             f"not {tuple(x.shape)} and {tuple(h.shape)}"
         )
     parameters = dict(_module(config).named_parameters())
-    given = _parameters(config, weights)
-    if missing := parameters.keys() - given.keys():
+    declared = _parameters(config, weights)
+    if missing := parameters.keys() - declared.keys():
         raise ValueError(f"this configuration needs the weights {', '.join(sorted(missing))}")
-    for name, value in given.items():
+    for name, value in declared.items():
         if name not in parameters:
             raise ValueError(f"this configuration has no weight {name}; its weights: {', '.join(sorted(parameters))}")
         if value.shape != parameters[name].shape:

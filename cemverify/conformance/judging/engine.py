@@ -17,7 +17,7 @@ from cemverify.conformance.implementations.contract import Kind, Subject, kind_o
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.conformance.implementations.origin import Origin, Place, origin_of, shown
+from cemverify.conformance.implementations.origin import Origin, Place, display, origin_of
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort, Explaining
@@ -351,7 +351,7 @@ def _line(search: PropertySearch, found: Violation, ran: Callable[[], Trail]) ->
         right = {line for trail in trails[False] for line in trail.lines.get(path, ())}
         wrong = lines.intersection(*(trail.lines.get(path, ()) for trail in trails[True]))
         if wrong & right and wrong - right:
-            return Place(shown(path), min(wrong - right))
+            return Place(display(path), min(wrong - right))
     return None
 
 

@@ -174,31 +174,31 @@ class _Arrays:
 # --- a layer in bounded numbers -----------------------------------------------------------------
 
 
-def _output(asked: _Arrays, u: float) -> Bounded:
-    start, memory = _exactly(asked.x, u), _exactly(asked.h, u)
-    if asked.case.layer == "block":
-        attention, mlp = (_Arrays.of(asked.case.part(part)) for part in ("attention", "mlp"))
+def _output(arrays: _Arrays, u: float) -> Bounded:
+    start, memory = _exactly(arrays.x, u), _exactly(arrays.h, u)
+    if arrays.case.layer == "block":
+        attention, mlp = (_Arrays.of(arrays.case.part(part)) for part in ("attention", "mlp"))
         middle = _descend(attention, start, _norm_into(attention, memory))
         return _descend(mlp, middle, _norm_into(mlp, middle))
-    return _descend(asked, start, memory)
+    return _descend(arrays, start, memory)
 
 
-def _descend(asked: _Arrays, x: Bounded, h: Bounded) -> Bounded:
-    config = asked.case.layer_config
+def _descend(arrays: _Arrays, x: Bounded, h: Bounded) -> Bounded:
+    config = arrays.case.layer_config
     for _ in range(config.steps):
-        n = _norm_into(asked, x)
+        n = _norm_into(arrays, x)
         # one direction per head or hidden unit: (B, K or M, J, D)
-        directions = _attended(asked, n, h) if asked.case.layer == "attention" else _gated(asked, n, h)
+        directions = _attended(arrays, n, h) if arrays.case.layer == "attention" else _gated(arrays, n, h)
         if config.norm == "folded":
-            directions = directions * n.of(asked.w["gain"])
-        x = x.plus_terms(_precondition(asked, directions).scaled(config.step_size), 1)
+            directions = directions * n.of(arrays.w["gain"])
+        x = x.plus_terms(_precondition(arrays, directions).scaled(config.step_size), 1)
     return x
 
 
-def _attended(asked: _Arrays, n: Bounded, h: Bounded) -> Bounded:
+def _attended(arrays: _Arrays, n: Bounded, h: Bounded) -> Bounded:
     """-grad of each head's energy: (B, K, J, D)."""
-    config, w = asked.case.attention, asked.w
-    keys, scores = _scores(asked, n, h)
+    config, w = arrays.case.attention, arrays.w
+    keys, scores = _scores(arrays, n, h)
     weights = _softmax(scores)
     attended = _average(weights, keys)
     first = h.value.shape[1] - n.value.shape[1]  # the queries are the last of those remembered
@@ -214,9 +214,9 @@ def _of_each_head(diagonal: Array, heads: int) -> Array:
     return np.broadcast_to(diagonal, (heads, diagonal.shape[-1]))[:, None]
 
 
-def _scores(asked: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
+def _scores(arrays: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     """Keys (B, K, S, R) and scores (B, K, J, S), -inf where masked."""
-    config, w = asked.case.attention, asked.w
+    config, w = arrays.case.attention, arrays.w
     J, S = n.value.shape[1], h.value.shape[1]
     keys = _rotated(config, h[:, None] @ n.of(w["W_K"]).mT, 0)
     queries = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J)
@@ -230,8 +230,8 @@ def _scores(asked: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
         slopes = np.array(alibi_slopes(config.heads))[:, None, None]
         scores = scores + n.of(-slopes * np.abs(rows - columns)).rounded(4)
     elif config.position == "self-cross":
-        own, others = (w[name][:, None, None] for name in ("to_self", "to_others"))
-        scores = scores + n.of(np.where(rows == columns, own, others))
+        own, rest = (w[name][:, None, None] for name in ("to_self", "to_others"))
+        scores = scores + n.of(np.where(rows == columns, own, rest))
     if config.causal:
         future = columns > rows
         scores = n.of(np.where(future, -math.inf, scores.value), np.where(future, 0.0, scores.error))
@@ -316,9 +316,9 @@ def _own_rounding(weights: Array, values: Bounded) -> Array:
     return np.minimum(lost, of_those + 2 * small @ values.most)
 
 
-def _gated(asked: _Arrays, n: Bounded, h: Bounded) -> Bounded:
+def _gated(arrays: _Arrays, n: Bounded, h: Bounded) -> Bounded:
     """V_m (W h)_m sigma((V n)_m) of each hidden unit, or their sum where P mixes features: (B, M or 1, J, D)."""
-    w, config = asked.w, asked.case.mlp
+    w, config = arrays.w, arrays.case.mlp
     gate = h @ n.of(w["W"].T)
     units = gate * _sigma(activation(config.activation), n @ n.of(w["V"].T))
     units = units.mT[..., None] * n.of(w["V"][:, None])  # (B, M, J, 1) times (M, 1, D)
@@ -340,9 +340,9 @@ def _sigma(sigma: Activation, z: Bounded) -> Bounded:
     return z.of(value, steepness * z.error + own)
 
 
-def _precondition(asked: _Arrays, heads: Bounded) -> Bounded:
+def _precondition(arrays: _Arrays, heads: Bounded) -> Bounded:
     """P g per head or hidden unit: (B, K or M, J, D), the same."""
-    config, w = asked.case.layer_config, asked.w
+    config, w = arrays.case.layer_config, arrays.w
     if config.preconditioner.kind == "identity":
         return heads
     # one matrix per head, or one for all: the leading axis is K or 1
@@ -373,9 +373,9 @@ def _cross(g: Bounded, U: Bounded, V: Bounded) -> Bounded:
     return (g @ V) @ U.mT + (g @ U) @ V.mT
 
 
-def _norm_into(asked: _Arrays, x: Bounded) -> Bounded:
+def _norm_into(arrays: _Arrays, x: Bounded) -> Bounded:
     """G x / sqrt(|x|^2 / D + eps)."""
-    config = asked.case.layer_config
+    config = arrays.case.layer_config
     if config.norm == "none":
         return x
     D = config.dim
@@ -385,27 +385,27 @@ def _norm_into(asked: _Arrays, x: Bounded) -> Bounded:
     root = 1 / np.sqrt(mean_square)
     # |1/sqrt(1 + m) - 1| <= 1/sqrt(1 - m) - 1 for |m| < 1
     relative = np.where(moved < 1, 1 / np.sqrt(np.maximum(1 - moved, 0)) - 1, math.inf) + x.summed(D) + x.gamma(4)
-    return (x * x.of(root, relative * root)) * x.of(asked.w["gain"])
+    return (x * x.of(root, relative * root)) * x.of(arrays.w["gain"])
 
 
 # --- energies in bounded numbers --------------------------------------------------------------------
 
 
-def _interaction_energy(asked: _Arrays, x: Bounded) -> Bounded:
-    _, scores = _scores(asked, x, x.of(asked.h))
+def _interaction_energy(arrays: _Arrays, x: Bounded) -> Bounded:
+    _, scores = _scores(arrays, x, x.of(arrays.h))
     S = scores.value.shape[-1]
     value = np.logaddexp.reduce(scores.value, -1)  # (B, K, J)
     weights = _softmax(scores).value
     delta = np.expm1(scores.error + scores.u * np.abs(np.where(weights == 0, 0.0, scores.value)))
     # log sum exp is 1-Lipschitz in the weighted sense, and rounds its top score and its logarithm
     error = np.log1p((weights * delta).sum(-1)) + x.gamma(S + 10) * (1 + np.abs(value))
-    return x.of(value, error).sum(1).scaled(-asked.case.attention.tau)
+    return x.of(value, error).sum(1).scaled(-arrays.case.attention.tau)
 
 
-def _elementwise_energy(asked: _Arrays, x: Bounded) -> Bounded:
-    w, config = asked.w, asked.case.mlp
+def _elementwise_energy(arrays: _Arrays, x: Bounded) -> Bounded:
+    w, config = arrays.w, arrays.case.mlp
     sigma = activation(config.activation)
-    gate = x.of(asked.h) @ x.of(w["W"].T)
+    gate = x.of(arrays.h) @ x.of(w["W"].T)
     z = x @ x.of(w["V"].T)
     at = torch.from_numpy(z.value)
     steep = 2 * z.most if config.activation == "relu2" else 2

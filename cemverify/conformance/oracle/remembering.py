@@ -22,20 +22,20 @@ from cemverify.conformance.questions.cases import Case
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_known: list[dict[Any, Any]] = []  # one, where something is remembered
+_caches: list[dict[Any, Any]] = []  # one, where something is remembered
 
 
 @contextmanager
 def remembering() -> Iterator[None]:
     """What is asked meanwhile is computed once for each case; within another such block, that one remembers."""
-    if _known:
+    if _caches:
         yield
         return
-    _known.append({})
+    _caches.append({})
     try:
         yield
     finally:
-        _known.pop()
+        _caches.pop()
 
 
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,17 +45,17 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @wraps(function)
-    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+    def recall(*args: P.args, **kwargs: P.kwargs) -> R:
         arguments = (*args, *kwargs.values())
-        if not _known or _is_watched(arguments):
+        if not _caches or _is_watched(arguments):
             return function(*args, **kwargs)
         key = (function, *map(_key, arguments), *kwargs)
-        if key not in _known[-1]:
-            _known[-1][key] = function(*args, **kwargs)
-        found: R = _known[-1][key]
-        return found
+        if key not in _caches[-1]:
+            _caches[-1][key] = function(*args, **kwargs)
+        answer: R = _caches[-1][key]
+        return answer
 
-    return asked
+    return recall
 
 
 def _is_watched(arguments: tuple[Any, ...]) -> bool:

@@ -38,9 +38,9 @@ def aimed_case(space: Space, aim: Aim, seed: int) -> Case | None:
     plain = replace(space, textures=("plain",))
     for i in range(_TRIES):
         case = scattered_case(plain, seed + i)
-        found = _having(case, space, aim) if aim.quantity in OPTIONS else _scaled(case, aim, seed)
-        if found is not None:
-            return found
+        aimed = _having(case, space, aim) if aim.quantity in OPTIONS else _scaled(case, aim, seed)
+        if aimed is not None:
+            return aimed
     return None
 
 

@@ -63,11 +63,11 @@ class Aim:
         return int(self.value)
 
 
-def aims(numbers: Sequence[Number], axes: Sequence[str], others: Sequence[str]) -> Iterator[Aim]:
+def aims(numbers: Sequence[Number], axes: Sequence[str], quantities: Sequence[str]) -> Iterator[Aim]:
     """Everything that these numbers may be.
 
     Args:
-        axes: the sizes that questions have. others: their options and magnitudes.
+        axes: the sizes that questions have. quantities: their options and magnitudes.
     """
     for number in numbers:
         value = number.value
@@ -76,7 +76,7 @@ def aims(numbers: Sequence[Number], axes: Sequence[str], others: Sequence[str]) 
             yield from (
                 Aim(axis, size, number) for axis in axes for size in near if size <= MOST.get(axis, MOST["J"])
             )
-        for quantity in others:
+        for quantity in quantities:
             if value in _USUAL and quantity not in _compared_with(number):
                 continue
             least, most = OPTIONS.get(quantity, (_LEAST_MAGNITUDE, MAGNITUDES.get(quantity, MAGNITUDES["x"])))
@@ -89,7 +89,7 @@ def _compared_with(number: Number) -> set[str]:
     return {_QUANTITIES[word] for word in number.words if word in _QUANTITIES}
 
 
-def in_order(found: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, int]]) -> list[Aim]:
+def in_order(aims: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, int]]) -> list[Aim]:
     """Aims in the order in which they are tried.
 
     Every other one is of a number that guards a branch which was not taken, as long as there are any: some branches
@@ -98,17 +98,17 @@ def in_order(found: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, in
     Args:
         unreached: tests of which not every branch was taken.
     """
-    drawn = np.random.default_rng(seed).random(len(found))
+    drawn = np.random.default_rng(seed).random(len(aims))
     turns: Counter[float] = Counter()
     ranked = []
-    for i in sorted(range(len(found)), key=lambda i: (_afield(found[i], unreached), drawn[i])):
-        number = found[i].number
-        ranked.append((turns[number.value] * (1 + number.telling / 2) + drawn[i], found[i]))
+    for i in sorted(range(len(aims)), key=lambda i: (_afield(aims[i], unreached), drawn[i])):
+        number = aims[i].number
+        ranked.append((turns[number.value] * (1 + number.telling / 2) + drawn[i], aims[i]))
         turns[number.value] += 1
     ranked.sort(key=lambda pair: pair[0])
     guards = [aim for _, aim in ranked if aim.number.guards & unreached]
-    others = [aim for _, aim in ranked if not aim.number.guards & unreached]
-    return [aim for pair in zip_longest(guards, others) for aim in pair if aim is not None]
+    rest = [aim for _, aim in ranked if not aim.number.guards & unreached]
+    return [aim for pair in zip_longest(guards, rest) for aim in pair if aim is not None]
 
 
 def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:

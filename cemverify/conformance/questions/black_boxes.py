@@ -59,8 +59,8 @@ class Form:
 
     def letters(self) -> list[str]:
         """The axes that vary, tokens first."""
-        found = {n for shape in (*self.state.values(), *self.memory.values()) for n in shape if isinstance(n, str)}
-        return sorted(found, key=lambda n: (n != "J", n))
+        letters = {n for shape in (*self.state.values(), *self.memory.values()) for n in shape if isinstance(n, str)}
+        return sorted(letters, key=lambda n: (n != "J", n))
 
     def least(self, letter: str) -> int:
         """The smallest size of an axis."""
@@ -90,9 +90,9 @@ class Question:
     def sizes(self) -> dict[str, int]:
         """How large it is: tokens J, rows B, the most patterns of a memory M, features D, as far as it has them."""
         tokens, patterns = ([a.shape[1] for a in part.values() if a.dim() > 2] for part in (self.x, self.memory))
-        found = {"J": max(tokens, default=0), "B": self.batch, "M": max(patterns, default=0)}
-        found["D"] = max(array.shape[-1] for array in self.x.values())
-        return {letter: size for letter, size in found.items() if size}
+        sizes = {"J": max(tokens, default=0), "B": self.batch, "M": max(patterns, default=0)}
+        sizes["D"] = max(array.shape[-1] for array in self.x.values())
+        return {letter: size for letter, size in sizes.items() if size}
 
     def rows(self, rows: Sequence[int]) -> Question:
         """The question of some rows of the batch alone, in this order."""
@@ -272,11 +272,11 @@ def _normal(shapes: Mapping[str, tuple[int, ...]], seed: int, prefix: str = "") 
 
 
 def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    found = {}
+    arrays = {}
     for name, shape in shapes.items():
         values = draw(hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing()))
-        found[name] = torch.from_numpy(values.astype(np.float64))
-    return found
+        arrays[name] = torch.from_numpy(values.astype(np.float64))
+    return arrays
 
 
 # --- textures: degenerate forms ----------------------------------------------------------------------

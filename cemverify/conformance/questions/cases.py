@@ -66,10 +66,10 @@ class Case:
         """How large it is: steps T, tokens J, rows B, hidden units M, heads K, features D, as far as it has them."""
         parts = [self.part("attention"), self.part("mlp")] if isinstance(self.config, BlockConfig) else [self]
         steps = max(part.layer_config.steps for part in parts)
-        found = {"T": steps, "J": self.h.shape[1], "B": self.h.shape[0], "D": self.h.shape[2]}
+        sizes = {"T": steps, "J": self.h.shape[1], "B": self.h.shape[0], "D": self.h.shape[2]}
         for part in parts:
-            found |= {"K": part.attention.heads} if part.layer == "attention" else {"M": part.mlp.hidden}
-        return found
+            sizes |= {"K": part.attention.heads} if part.layer == "attention" else {"M": part.mlp.hidden}
+        return sizes
 
     def to(self, dtype: torch.dtype) -> Case:
         """The case with every array rounded to that dtype. If x and h are one array, they stay one."""
@@ -120,13 +120,13 @@ class Case:
 
 def non_defaults(config: Any) -> dict[str, Any]:
     """The options of a config that differ from their defaults or have no default."""
-    shown = {}
+    options = {}
     for f in sorted(fields(config), key=lambda f: bool(f.kw_only)):  # as the constructor has them
         value = getattr(config, f.name)
         default = f.default_factory() if callable(f.default_factory) else f.default
         if value != default:
-            shown[f.name] = non_defaults(value) if is_dataclass(value) else value
-    return shown
+            options[f.name] = non_defaults(value) if is_dataclass(value) else value
+    return options
 
 
 def unchecked(config: Config, **options: Any) -> Config:

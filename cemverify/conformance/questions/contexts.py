@@ -263,8 +263,8 @@ def _weights(case: Case, names: tuple[str, ...], change: Callable[[Tensor], Tens
 def _sparse(case: Case, rng: np.random.Generator) -> Case:
     """All tokens are zero but one, or but every third or so."""
     tokens, alone = case.h.shape[1], rng.integers(2) == 0
-    kept = np.arange(tokens) == rng.integers(tokens) if alone else rng.integers(3, size=tokens) == 0
-    return _states(case, lambda states: states * torch.from_numpy(kept)[:, None])
+    positions = np.arange(tokens) == rng.integers(tokens) if alone else rng.integers(3, size=tokens) == 0
+    return _states(case, lambda states: states * torch.from_numpy(positions)[:, None])
 
 
 def _tiny(case: Case, _: np.random.Generator) -> Case:

@@ -185,8 +185,8 @@ def dtype_of(word: str) -> torch.dtype:
     """
     if word not in _DTYPES:
         raise ValueError(f"{word!r} is none of the dtypes {', '.join(_DTYPES)}")
-    found: torch.dtype = getattr(torch, word)
-    return found
+    dtype: torch.dtype = getattr(torch, word)
+    return dtype
 
 
 def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
@@ -209,14 +209,14 @@ def _dataclass(kind: str) -> Any:
     if module.split(".")[0] != "cemverify":
         raise ValueError(f"{kind} does not belong to cemverify")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError):
         raise ValueError(f"this version of cemverify has no {kind}") from None
-    if not (is_dataclass(found) and isinstance(found, type)):
+    if not (is_dataclass(target) and isinstance(target, type)):
         raise ValueError(f"{kind} is no dataclass")
-    return found
+    return target
 
 
 def _word(dtype: torch.dtype) -> str:

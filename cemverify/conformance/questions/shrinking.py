@@ -125,8 +125,8 @@ def _drop(array: Tensor, axes: str, axis: str, index: range) -> Tensor:
     if axis not in axes:
         return array
     dim = axes.index(axis)
-    kept = [i for i in range(array.shape[dim]) if i not in index]
-    return array.index_select(dim, torch.tensor(kept, dtype=torch.int64))
+    indices = [i for i in range(array.shape[dim]) if i not in index]
+    return array.index_select(dim, torch.tensor(indices, dtype=torch.int64))
 
 
 def _fewer_steps(case: Case, space: Space) -> Iterator[Case]:

@@ -137,11 +137,11 @@ class Space:
     def reach(self) -> dict[str, int]:
         """The largest sizes of its cases, by letter: T, J, B, M, K, D, as far as the layer has them."""
         near = vars(_BESIDE) if self.sizes else {**vars(SCATTERED), **LONGER}
-        found = {"T": max(self.steps)} | {axis: max(self.sizes.get(axis, (near[axis],))) for axis in "JBMKD"}
+        sizes = {"T": max(self.steps)} | {axis: max(self.sizes.get(axis, (near[axis],))) for axis in "JBMKD"}
         if self.square and not self.sizes:
-            found |= {"K": 3, "D": 3 * max(LONGER["R"], SCATTERED.R)}
+            sizes |= {"K": 3, "D": 3 * max(LONGER["R"], SCATTERED.R)}
         lacking = {"attention": "M", "mlp": "K"}.get(self.layer, "")
-        return {axis: size for axis, size in found.items() if axis != lacking}
+        return {axis: size for axis, size in sizes.items() if axis != lacking}
 
     def features(self) -> frozenset[str]:
         """The features that every case of this space uses."""
@@ -435,10 +435,10 @@ def _gentle(arrays: Arrays) -> Arrays:
 def _sparse(arrays: Arrays) -> Arrays:
     """Most tokens are zero. Of every 37 only the last two are not, so a layer that skips zeros must find those."""
 
-    def kept(states: Tensor) -> Tensor:
+    def mask_states(states: Tensor) -> Tensor:
         return states * (torch.arange(states.shape[1]).flip(0) % 37 < 2)[:, None]
 
-    return _map(_gentle(arrays), ("x", "h"), kept)
+    return _map(_gentle(arrays), ("x", "h"), mask_states)
 
 
 def _loud_end(arrays: Arrays) -> Arrays:
@@ -486,7 +486,7 @@ def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
     No weight vanishes as a whole: an axis of one entry keeps it.
     """
 
-    def kept(weight: Tensor) -> Tensor:
+    def prune(weight: Tensor) -> Tensor:
         weight = weight.clone()
         if weight.shape[-1] > 1:
             weight[..., 0] = 0.0
@@ -494,7 +494,7 @@ def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
             weight[-1] = 0.0
         return weight
 
-    return {name: kept(weight) for name, weight in weights.items()}
+    return {name: prune(weight) for name, weight in weights.items()}
 
 
 def _closed(states: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.faults import is_library, printable, words
-from cemverify.conformance.implementations.origin import code_of, folders_of, functions_of, own_modules, shown
+from cemverify.conformance.implementations.origin import code_of, display, folders_of, functions_of, own_modules
 
 _MOST_FILES = 100
 _MOST_LINES = 20_000  # of all files together
@@ -81,7 +81,7 @@ def _read(name: str, subject: Subject) -> OwnFiles:
         try:
             one = _file(file, module)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            problems.append(f"{shown(file)} could not be read: {words(error)}")
+            problems.append(f"{display(file)} could not be read: {words(error)}")
             continue
         lines += one.text.count("\n")
         if len(files) == _MOST_FILES or lines > _MOST_LINES:
@@ -100,7 +100,7 @@ def _why_none(path: str) -> str:
 def _file(path: str, module: Any) -> SourceFile:
     text = text_of(path)
     names = {key: value for key, value in list(vars(module).items()) if type(value) in (int, float)}
-    return SourceFile(path, shown(path), text, ast.parse(text), names)
+    return SourceFile(path, display(path), text, ast.parse(text), names)
 
 
 def text_of(path: str) -> str:

@@ -352,7 +352,7 @@ _SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
     around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
-    state, memory = box.given(around.x, "State"), box.given(around.memory, "Memory") if q.memory else None
+    state, memory = box.pack(around.x, "State"), box.pack(around.memory, "Memory") if q.memory else None
     _, _, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
         returned = box.called_on(
