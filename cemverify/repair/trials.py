@@ -32,7 +32,7 @@ from cemverify.conformance.implementations.features import WEIGHTS
 from cemverify.conformance.implementations.naming import LoadError, parts
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.remembering import remembering
-from cemverify.conformance.properties import Asked, Property, by_id
+from cemverify.conformance.properties import Offer, Property, by_id
 from cemverify.conformance.workers.limits import die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import requested
 from cemverify.repair.edits import Edit, Vocabulary, edits
@@ -225,7 +225,7 @@ class _Bench:
         """The saved cases, and a few more of the same properties and of some that hold."""
         found: list[tuple[float, Property, Any, bool]] = []
         telling = 0
-        asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+        asked = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         for id_ in (*task.violated, *task.held):
             property_ = by_id(id_, task.stated_in.get(id_))
             saved = [requested(task.violated[id_])] if id_ in task.violated else []

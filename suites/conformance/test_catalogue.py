@@ -96,4 +96,4 @@ def test_a_product_that_jax_pulls_back_is_judged_too() -> None:
     (property_,) = select(["training/mlp/silu"])
     case = dense_case(MLPConfig(3, 4, steps=2), 1, 2, seed=0)
     assert property_.check(Caller(sound), case).worst.margin <= 1
-    assert property_.check(Caller(stopped), case).worst.what == "vector-Jacobian product with respect to x"
+    assert property_.check(Caller(stopped), case).worst.claim == "vector-Jacobian product with respect to x"

@@ -18,7 +18,7 @@ from cemverify.conformance.implementations.arrays import JAX, is_traced
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.properties import by_id
-from cemverify.conformance.properties.base import Asked
+from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.questions.cases import dense_case
 from cemverify.conformance.questions.contexts import (
     ARRAYS,
@@ -38,7 +38,7 @@ from cemverify.power.mutants import mutants
 from cemverify.power.mutants.base import around
 from cemverify.processes.time_limits import CoreBudget
 
-ASKED = Asked(frozenset())
+ASKED = Offer(frozenset())
 PROPERTY = by_id("contexts/attention/any-options")
 
 
@@ -69,9 +69,9 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
 def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
     table = PROPERTY.questions
     assert isinstance(table, Table)
-    found = [table.scattered(Asked(kind=JAX), seed) for seed in range(66)]
+    found = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
     assert len({str(question.case.config) for question in found}) == 1
-    offered = factors(table.space, Asked(kind=JAX))
+    offered = factors(table.space, Offer(kind=JAX))
     assert {(q.context.mode, q.context.before) for q in found} == set(product(offered["mode"], offered["before"]))
     assert "in inference mode" not in offered["mode"]  # which is torch's
 

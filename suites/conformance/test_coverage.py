@@ -16,7 +16,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties import catalogue, select
-from cemverify.conformance.properties.base import Asked, Over, Property
+from cemverify.conformance.properties.base import Offer, Over, Property
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.contexts import InContext
 from cemverify.conformance.questions.coverage import covering, meetings
@@ -47,7 +47,7 @@ def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
 
 def asked_of_jax(property_: Property, count: int) -> list[Case]:
     """Cases as they are asked of an implementation that is compiled for each of them."""
-    asked: list[Any] = [property_.questions.scattered(Asked(kind=JAX), seed) for seed in range(count)]
+    asked: list[Any] = [property_.questions.scattered(Offer(kind=JAX), seed) for seed in range(count)]
     asked = [question.case if isinstance(question, InContext) else question for question in asked]
     return [case for case in asked if isinstance(case, Case)]
 

@@ -124,7 +124,7 @@ def test_one_difference_is_proof_enough_against_determinism() -> None:
 def test_a_number_that_is_none_is_worse_than_any_other() -> None:
     good = Comparison("good", torch.zeros(1), torch.zeros(1), torch.zeros(1))
     bad = Comparison("bad", torch.full((1,), torch.nan), torch.zeros(1), torch.ones(1))
-    assert Evidence([good, bad]).worst.what == "bad"
+    assert Evidence([good, bad]).worst.claim == "bad"
 
 
 def test_properties_for_the_other_kind_only_are_refused() -> None:

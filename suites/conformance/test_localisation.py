@@ -14,7 +14,7 @@ from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.faults import Discard, Fault, advice
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.localise import localise
-from cemverify.conformance.properties import Asked, catalogue
+from cemverify.conformance.properties import Offer, catalogue
 from cemverify.conformance.questions.cases import Case
 from cemverify.power.mutants import Mutant, mutants
 
@@ -103,7 +103,7 @@ def located(mutant: Mutant) -> WrongPart | None:
     subject = mutant.subject()
     caller = Caller(subject, property_.dtype or torch.float64)
     for seed in range(200):
-        question = property_.questions.scattered(Asked(frozenset(subject.not_offered)), seed)
+        question = property_.questions.scattered(Offer(frozenset(subject.not_offered)), seed)
         assert isinstance(question, Case)
         try:
             evidence = property_.check(caller, question)
@@ -155,7 +155,7 @@ def test_nothing_is_named_in_a_correct_implementation() -> None:
     for property_ in catalogue():
         if property_.id in ("gradient/attention/any-options", "gradient/mlp/any-options"):
             for seed in range(5):
-                case = property_.questions.scattered(Asked(), seed)
+                case = property_.questions.scattered(Offer(), seed)
                 assert isinstance(case, Case)
                 assert localise(caller, case) is None
 

@@ -26,7 +26,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Property, by_id, catalogue
-from cemverify.conformance.properties.base import Asked, Over
+from cemverify.conformance.properties.base import Offer, Over
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
@@ -43,7 +43,7 @@ pulled: EnergyLayer = energy_layer(
     memory=("J", 3),
     lagrangian=lambda x: (x**2).sum(-1) / 2,
 )
-ASKED = {"CEM implementation": Asked(), "energy layer": Asked(layer=pulled)}
+ASKED = {"CEM implementation": Offer(), "energy layer": Offer(layer=pulled)}
 SUBJECTS: dict[str, Subject] = {"CEM implementation": reference, "energy layer": pulled}
 
 
@@ -65,7 +65,7 @@ def asked_of(property_: Property, question: Any) -> Any:
         evidence = property_.check(Caller(SUBJECTS[property_.kind], property_.dtype or torch.float64), question)
     except Discard:
         return None
-    return question if evidence.asked is None else evidence.asked
+    return question if evidence.case is None else evidence.case
 
 
 def _logit(case: Case) -> float:

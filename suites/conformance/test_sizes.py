@@ -24,7 +24,7 @@ from cemverify.conformance.listeners.terminal import how_far
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties import catalogue, select
-from cemverify.conformance.properties.base import Asked
+from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.sizes import windows
 from cemverify.conformance.questions.cases import Case, Config, dense_case
 from cemverify.conformance.questions.shrinking import smaller
@@ -87,7 +87,7 @@ def test_rows_that_users_have_are_asked() -> None:
 def test_every_size_that_a_property_lists_is_asked_once() -> None:
     (property_,) = select(["sizes/mlp/hidden-units"])
     record = judge_property(reference, property_, Effort(shrink=False))
-    asked = {property_.questions.scattered(Asked(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
+    asked = {property_.questions.scattered(Offer(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
     assert record.verdict == Verdict.HOLDS
     assert record.asked_up_to == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
     assert {1023, 1024, 1025, 2304, 2305} <= asked

@@ -16,7 +16,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import by_id, catalogue
-from cemverify.conformance.properties.base import Asked
+from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
@@ -111,7 +111,7 @@ def test_energy_layers_are_asked_around_numbers_too() -> None:
     record, aiming = judged("gradient/layer/energy", NUMBERS, coupled)
     assert (record.verdict, aiming.around) == (Verdict.HOLDS, {20.0, 64.0, 1e-6})
     questions = by_id("gradient/layer/energy").questions
-    asked = Asked(frozenset(), coupled)
+    asked = Offer(frozenset(), coupled)
     question = questions.aimed(asked, Aim("J", 21, NUMBERS[0]), 5)
     assert question is not None
     assert next(iter(question.x.values())).shape[1] == 21

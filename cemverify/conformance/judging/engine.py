@@ -32,7 +32,7 @@ from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.remembering import remembering
-from cemverify.conformance.properties import Asked, Property, by_id
+from cemverify.conformance.properties import Offer, Property, by_id
 from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
@@ -338,7 +338,7 @@ def _line(search: PropertySearch, found: Violation, ran: Callable[[], Trail]) ->
     Those that hold must run others of the same file: without them nothing is known of its lines.
     """
     subject = search.caller.subject
-    asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+    asked = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
     drawn = (search.property.questions.scattered(asked, seed) for seed in range(_DRAWN))
     trails: dict[bool, list[Trail]] = {True: [], False: []}
     ran()
@@ -409,7 +409,7 @@ def _untied(caller: Caller, _: Question, found: Violation) -> WrongPart | None:
     """Of a layer whose update is right: the parameter on which it depends in another way than its energy does."""
     if found.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
         return None
-    name = found.evidence.worst.what.removeprefix("gradient with respect to ")
+    name = found.evidence.worst.claim.removeprefix("gradient with respect to ")
     because = (
         f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
         "weight that is stored twice instead of tied, or one that the energy has not (a learned step size a: declare "

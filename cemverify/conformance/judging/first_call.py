@@ -101,7 +101,7 @@ def _said(name: str, call: Callable[[], Evidence]) -> str | None:
         return None
     except Fault as fault:
         return f"{name}: {fault}"
-    other = next((c.what for c in evidence.comparisons if not c.margin <= 1), None)
+    other = next((c.claim for c in evidence.comparisons if not c.margin <= 1), None)
     return None if other is None else f"{name}: this does not hold: {other.partition(' (1 = yes)')[0]}. {_DTYPE}"
 
 

@@ -272,7 +272,7 @@ def _linear(
     budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])
     # the sum is taken in another order than the check takes it, and its weights are differences
     budget += 1e-9 * sum(float((w * a).abs().sum()) for w, a in zip(weights, answers, strict=True))
-    what = comparison.what
+    what = comparison.claim
     return {"what": what, "weights": names, "constant": constant, "budget": budget, "relation": comparison.relation}
 
 

@@ -28,7 +28,7 @@ from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import leaves_range
-from cemverify.conformance.properties import Asked, Property
+from cemverify.conformance.properties import Offer, Property
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
@@ -76,7 +76,7 @@ class Violation:
     @property
     def asked(self) -> Any:
         """The case as the implementation was asked it."""
-        return self.question if self.evidence is None or self.evidence.asked is None else self.evidence.asked
+        return self.question if self.evidence is None or self.evidence.case is None else self.evidence.case
 
 
 @dataclass
@@ -161,7 +161,7 @@ class PropertySearch:
         """
         subject = self.caller.subject
         layer = subject if isinstance(subject, EnergyLayer) else None
-        asked = Asked(frozenset(subject.not_offered), layer, self.caller.kind)
+        asked = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
         each = max(2, round(effort.examples * self.property.share / _SEARCHES))
         number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
         searched = {source: self.property.questions.search(source, asked) for source in self.property.sources}
@@ -227,10 +227,10 @@ class PropertySearch:
             whose = "the suite itself" if own is None else f"the property in {own}"
             raise SuiteBroke(f"{whose} failed: {at}") from error
         if not margin <= 1:
-            self._refuse_overflow(evidence.asked or question)
+            self._refuse_overflow(evidence.case or question)
             tally.violated(Violation(question, evidence, None))
             raise _Violated
-        tally.held(question, margin, telling=evidence.telling, asked=evidence.asked)
+        tally.held(question, margin, telling=evidence.telling, asked=evidence.case)
         return margin
 
     def _refuse_overflow(self, question: Any) -> None:
@@ -281,7 +281,7 @@ class PropertySearch:
             else:
                 self.tally.flaky = True
 
-    def _scatter(self, asked: Asked, effort: Effort) -> None:
+    def _scatter(self, asked: Offer, effort: Effort) -> None:
         """Asks questions from a plain random generator until one finds a violation."""
         for i in range(effort.examples):
             question = self.property.questions.scattered(asked, effort.seed + i)
@@ -297,7 +297,7 @@ class PropertySearch:
                 break
         self._settle()
 
-    def _look_around(self, aiming: Aiming, asked: Asked, effort: Effort, most: int) -> None:
+    def _look_around(self, aiming: Aiming, asked: Offer, effort: Effort, most: int) -> None:
         """Asks questions around the numbers in the code, as many as one search does."""
         questions = self.property.questions
         found = list(questions.aims(asked, aiming.numbers))
@@ -329,7 +329,7 @@ class PropertySearch:
             # one that cannot be judged again, as it would take too long now, has not passed
             self.tally.flaky = self._still_fails(found.question, found, self._judge) is False
 
-    def _reduce(self, asked: Asked) -> None:
+    def _reduce(self, asked: Offer) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
         while tries > 0 and (found := self.tally.found) and self.may_explain() and not self.budget.passed():

@@ -83,7 +83,7 @@ def _violated(record: Record, found: Violation, largest: Violation | None) -> Re
         comparison = found.evidence.worst
         counterexample["case"] |= {name: array.tolist() for name, array in found.evidence.drawn.items()}
         counterexample["comparison"] = comparison.describe()
-        cause, reason, margin = comparison.what, sentence(found.evidence), comparison.margin
+        cause, reason, margin = comparison.claim, sentence(found.evidence), comparison.margin
     return replace(
         record,
         verdict=Verdict.VIOLATED,
@@ -104,7 +104,7 @@ def sentence(evidence: Evidence) -> str:
         beyond = "where the roundoff budget is 0"
     got, expected = _told_apart(there["got_there"], there["expected_there"])
     relation = "expected" if comparison.relation == "equal" else "expected at most"
-    return f"{comparison.what}: got {got}, {relation} {expected} at {tuple(there['worst_index'])}, {beyond}"
+    return f"{comparison.claim}: got {got}, {relation} {expected} at {tuple(there['worst_index'])}, {beyond}"
 
 
 def _told_apart(got: float, expected: float) -> tuple[str, str]:

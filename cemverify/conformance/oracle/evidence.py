@@ -20,7 +20,7 @@ class Comparison:
     """The two sides of a claim, and how far apart they may be. There is none of nothing, nor of unlike shapes.
 
     Attributes:
-        what: the claim about the two sides, in words.
+        claim: the claim about the two sides, in words.
         got: the implementation's side. expected: the other. Same shape, at least one number.
         budget: what roundoff may explain; broadcasts to that shape, at least 0, finite.
         relation: "equal", or "at most" for got <= expected.
@@ -30,7 +30,7 @@ class Comparison:
         Discard: there is nothing to compare, or a budget is infinite or NaN: too ill-conditioned a case to judge.
     """
 
-    what: str
+    claim: str
     got: Tensor
     expected: Tensor
     budget: Tensor
@@ -38,15 +38,17 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if self.got.shape != self.expected.shape:
-            raise WrongShape(f"{self.what}: shape {tuple(self.got.shape)}, expected {tuple(self.expected.shape)}")
+            raise WrongShape(f"{self.claim}: shape {tuple(self.got.shape)}, expected {tuple(self.expected.shape)}")
         if not self.got.numel():
             raise Discard("there is nothing to compare")
         if not bool(self.budget.isfinite().all()):
             raise Discard("ill-conditioned: no finite error bound")
         if np.broadcast_shapes(self.budget.shape, self.got.shape) != tuple(self.got.shape):
-            raise ValueError(f"a budget of shape {tuple(self.budget.shape)} for {tuple(self.got.shape)}: {self.what}")
+            raise ValueError(
+                f"a budget of shape {tuple(self.budget.shape)} for {tuple(self.got.shape)}: {self.claim}"
+            )
         if bool((self.budget < 0).any()):
-            raise ValueError(f"a budget below zero: {self.what}")
+            raise ValueError(f"a budget below zero: {self.claim}")
 
     def margins(self) -> Tensor:
         """|residual| / budget, element-wise; above 1 is a violation."""
@@ -65,7 +67,7 @@ class Comparison:
         margins = self.margins()
         worst = tuple(int(i) for i in np.unravel_index(int(margins.argmax()), margins.shape))
         return {
-            "claim": self.what,
+            "claim": self.claim,
             "relation": self.relation,
             "got": self.got.tolist(),
             "expected": self.expected.tolist(),
@@ -84,7 +86,7 @@ class Evidence:
     Attributes:
         comparisons: all of them must hold; at least one.
         telling: whether the example could have exposed a wrong layer, because something moved beyond the budget.
-        asked: the case as it was asked, if the check changed it (a safe step size, x = h).
+        case: the case as it was asked, if the check changed it (a safe step size, x = h).
         drawn: arrays that the check drew besides, which the layer was given too: a mask.
 
     Raises:
@@ -93,7 +95,7 @@ class Evidence:
 
     comparisons: Sequence[Comparison]
     telling: bool = True
-    asked: Any = None
+    case: Any = None
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from cemverify.conformance.properties import (
     training,
     tying,
 )
-from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.properties.base import Offer, Property
 from cemverify.conformance.properties.own import own_properties, properties_of
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
@@ -87,4 +87,4 @@ def select(patterns: Sequence[str], own: Sequence[Property] = ()) -> tuple[Prope
     return tuple(p for p in every if p.id in wanted)
 
 
-__all__ = ["Asked", "Property", "by_id", "catalogue", "own_properties", "select"]
+__all__ = ["Offer", "Property", "by_id", "catalogue", "own_properties", "select"]

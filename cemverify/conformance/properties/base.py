@@ -56,7 +56,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Offer:
     """What is known about the implementation under test.
 
     Attributes:
@@ -83,7 +83,7 @@ class Asked:
 class Questions(Protocol):
     """Where a property's questions come from."""
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
+    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
         """A strategy for Hypothesis, or None if it has nothing to search."""
         ...
 
@@ -91,19 +91,19 @@ class Questions(Protocol):
         """A group of features of which every question needs one, if none of them is offered."""
         ...
 
-    def scattered(self, asked: Asked, seed: int) -> Any | None:
+    def scattered(self, offer: Offer, seed: int) -> Any | None:
         """One question from a plain random generator, or None if there are no such questions."""
         ...
 
-    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
+    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:
         """Questions that are slightly smaller than one that found a violation."""
         ...
 
-    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
         """What these numbers, which stand in the code under test, may be of such a question."""
         ...
 
-    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:
         """One question with what an aim says, or None if there is none."""
         ...
 
@@ -118,25 +118,25 @@ class Over:
 
     space: Space
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
+    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
         if self.space.sizes:
             return None  # each size has its turn among the scattered cases, and nobody reads long rows of integers
-        return cases(asked.within(self.space), source)
+        return cases(offer.within(self.space), source)
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return self.space.emptied(absent)
 
-    def scattered(self, asked: Asked, seed: int) -> Any | None:
-        return scattered_case(asked.within(self.space), seed)
+    def scattered(self, offer: Offer, seed: int) -> Any | None:
+        return scattered_case(offer.within(self.space), seed)
 
-    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
-        return smaller(question, asked.within(self.space))
+    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:
+        return smaller(question, offer.within(self.space))
 
-    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
-        return aims(numbers, *quantities(asked.within(self.space)))
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
+        return aims(numbers, *quantities(offer.within(self.space)))
 
-    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
-        return aimed_case(asked.within(self.space), aim, seed)
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:
+        return aimed_case(offer.within(self.space), aim, seed)
 
     def reach(self) -> Mapping[str, int]:
         return self.space.reach()
@@ -146,25 +146,25 @@ class Over:
 class By:
     """Questions from a strategy that the property provides, of sizes that it states where it knows them."""
 
-    strategy: Callable[[Source, Asked], SearchStrategy[Any]]
+    strategy: Callable[[Source, Offer], SearchStrategy[Any]]
     largest: Mapping[str, int] = field(default_factory=dict)
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
-        return self.strategy(source, asked)
+    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any]:
+        return self.strategy(source, offer)
 
     def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
         return None
 
-    def scattered(self, asked: Asked, seed: int) -> Any | None:  # noqa: ARG002
+    def scattered(self, offer: Offer, seed: int) -> Any | None:  # noqa: ARG002
         return None
 
-    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:  # noqa: ARG002
+    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:  # noqa: ARG002
         return iter(())
 
-    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
         return iter(())
 
-    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
         return None
 
     def reach(self) -> Mapping[str, int]:

@@ -39,8 +39,8 @@ def holds_in_context(function: Function) -> Callable[[Caller, InContext], Eviden
     def check(caller: Caller, question: InContext) -> Evidence:
         case, context = function.question(question.case, caller.dtype), question.context
 
-        def room(case: Case) -> Tensor:
-            return function.room(case, caller.dtype) + underflow(case)
+        def tolerance(case: Case) -> Tensor:
+            return function.tolerance(case, caller.dtype) + underflow(case)
 
         recorded = _recorded(context.mode, case, function.name)
         if recorded:
@@ -50,17 +50,17 @@ def holds_in_context(function: Function) -> Callable[[Caller, InContext], Eviden
             ) -> Products:
                 return products_in(caller, case, cotangent, name, recorded or (), context)
 
-            found = products_are_right(caller, case, function.name, function.due, room, recorded, ask)
-            surrounded = [replace(c, what=f"{c.what}: {context}") for c in found.comparisons]
-            return replace(found, comparisons=surrounded, asked=case)
-        asked = mapped_cases(case, function.name) if context.mode == "mapped" else [case]
+            evidence = products_are_right(caller, case, function.name, function.expected, tolerance, recorded, ask)
+            surrounded = [replace(c, claim=f"{c.claim}: {context}") for c in evidence.comparisons]
+            return replace(evidence, comparisons=surrounded, case=case)
+        cases = mapped_cases(case, function.name) if context.mode == "mapped" else [case]
         answers, changed = answered_in(caller, function.name, case, context, function.shape(case))
         compared, telling = [unchanged_but(changed, f"its arguments stay as they are: {context}")], False
-        for one, answer in zip(asked, answers, strict=True):
-            due, allowed = function.due(one), room(one)
-            compared.append(Comparison(f"output = golden output: {context}", answer, due, allowed))
-            telling |= function.moved(due, one, allowed)
-        return replace(judge(*compared, telling=telling), asked=case)
+        for one, answer in zip(cases, answers, strict=True):
+            expected, allowed = function.expected(one), tolerance(one)
+            compared.append(Comparison(f"output = golden output: {context}", answer, expected, allowed))
+            telling |= function.moved(expected, one, allowed)
+        return replace(judge(*compared, telling=telling), case=case)
 
     return check
 

@@ -28,21 +28,24 @@ _CACHED = 65  # tokens: beyond a block of 64, and token by token no more than th
 def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     """Decoding token by token from a cache equals the whole row at once, at every position."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
-    what, whole, room = _whole(caller, case)
+    claim, whole, tolerance = _whole(caller, case)
     several = case.x.shape[1] > 1
-    return judge(Comparison(what, caller.decoded(case), whole, room), telling=several and moved(whole - case.x, room))
+    return judge(
+        Comparison(claim, caller.decoded(case), whole, tolerance),
+        telling=several and moved(whole - case.x, tolerance),
+    )
 
 
 def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
     """Decoding the first 1, 2 ... J tokens gives the beginning of the output of the whole row."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
-    _, whole, room = _whole(caller, case)
+    _, whole, tolerance = _whole(caller, case)
     J = case.h.shape[1]
     rows = [caller.decoded(replace(case, x=case.h[:, :n], h=case.h[:, :n])) for n in range(1, J + 1)]
     got = torch.cat(rows, 1)  # (B, 1 + 2 + ... + J, D)
-    expected, rooms = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, room))
-    comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, rooms)
-    return judge(comparison, telling=J > 1 and moved(whole - case.x, room))
+    expected, tolerances = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, tolerance))
+    comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, tolerances)
+    return judge(comparison, telling=J > 1 and moved(whole - case.x, tolerance))
 
 
 def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:

@@ -78,7 +78,7 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     case = case.having(step_size=share * safe)
     factor = 1 - case.mlp.step_size * curvature.upper * largest / 2  # (B, J), in [1 - share, 1]
     evidence = _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64), factor)
-    return replace(evidence, asked=case)
+    return replace(evidence, case=case)
 
 
 def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
@@ -92,10 +92,10 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     for t, (x, y) in enumerate(pairwise(states), 1):
         budget = 2 * output_budget(case.having(steps=t), torch.float64)
         before, after = energies_at(case, x), energies_at(case, y)
-        room = _energy_room(case, x, y, budget)
-        comparisons.append(Comparison(f"energy after step {t} <= before", after, before, room, "at most"))
+        tolerance = _energy_tolerance(case, x, y, budget)
+        comparisons.append(Comparison(f"energy after step {t} <= before", after, before, tolerance, "at most"))
     fell = comparisons[0].expected - comparisons[0].got
-    return replace(judge(*comparisons, telling=moved(fell, comparisons[0].budget)), asked=case)
+    return replace(judge(*comparisons, telling=moved(fell, comparisons[0].budget)), case=case)
 
 
 def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
@@ -114,20 +114,20 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     r = ((y**2).mean(-1, keepdim=True) + case.attention.norm_eps).sqrt()
     moved_by = case.weights["gain"].abs() * (jitter + jitter.norm(dim=-1, keepdim=True)) / r
     unit = torch.finfo(torch.float64).eps
-    room = (g.abs() * (moved_by + 16 * unit * (before.abs() + after.abs()))).sum(-1)
+    tolerance = (g.abs() * (moved_by + 16 * unit * (before.abs() + after.abs()))).sum(-1)
     unit_energy = energy_budget(case, before, torch.float64) + energy_budget(case, after, torch.float64)
     evidence = judge(
-        Comparison("g.(N(x') - N(x)) <= 0", slope, torch.zeros_like(slope), room, "at most"),
+        Comparison("g.(N(x') - N(x)) <= 0", slope, torch.zeros_like(slope), tolerance, "at most"),
         Comparison(
             "energy at N(x') <= energy at N(x)",
             energies_at(case, after),
             energies_at(case, before),
-            unit_energy + room,
+            unit_energy + tolerance,
             "at most",
         ),
-        telling=moved(slope, room),
+        telling=moved(slope, tolerance),
     )
-    return replace(evidence, asked=case)
+    return replace(evidence, case=case)
 
 
 def properties() -> Iterator[Property]:
@@ -241,13 +241,15 @@ def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor
     g = gradient(case, x)
     drop = -(g * step).sum(-1)  # eta g.Pg
     bound = energies_at(case, x) - factor * drop
-    room = _energy_room(case, x, y, y_budget) + 32 * torch.finfo(torch.float64).eps * (g * step).abs().sum(-1)
-    what = "energy(x - eta P g) <= energy(x) - eta g.Pg"
-    comparison = Comparison(what, energies_at(case, y), bound, room, "at most")
-    return judge(comparison, telling=moved(factor * drop, room))
+    tolerance = _energy_tolerance(case, x, y, y_budget) + 32 * torch.finfo(torch.float64).eps * (g * step).abs().sum(
+        -1
+    )
+    claim = "energy(x - eta P g) <= energy(x) - eta g.Pg"
+    comparison = Comparison(claim, energies_at(case, y), bound, tolerance, "at most")
+    return judge(comparison, telling=moved(factor * drop, tolerance))
 
 
-def _energy_room(case: Case, x: Tensor, y: Tensor, y_budget: Tensor) -> Tensor:
+def _energy_tolerance(case: Case, x: Tensor, y: Tensor, y_budget: Tensor) -> Tensor:
     """What roundoff may explain in energy(y) - energy(x): that of y, through the gradient, and of both values."""
     through_y = (gradient(case, y).abs() * y_budget).sum(-1)
     if case.layer == "mlp":

@@ -42,7 +42,7 @@ Telling = Callable[[Case, Tensor, Tensor], bool]
 
 
 def holds_at(
-    what: str, prepare: Prepare, telling: Telling, within: Premise | None = None
+    claim: str, prepare: Prepare, telling: Telling, within: Premise | None = None
 ) -> Callable[[Caller, Case], Evidence]:
     """A check of the update for a case made extreme, with an absolute tolerance for underflow.
 
@@ -54,8 +54,8 @@ def holds_at(
         case = _only(within, prepare(case.to(torch.float64)))
         expected = golden(case)
         budget = output_budget(case, torch.float64) + underflow(case)
-        comparison = Comparison(what, caller.output(case) - case.x, expected - case.x, budget)
-        return replace(judge(comparison, telling=telling(case, expected, budget)), asked=case)
+        comparison = Comparison(claim, caller.output(case) - case.x, expected - case.x, budget)
+        return replace(judge(comparison, telling=telling(case, expected, budget)), case=case)
 
     return check
 
@@ -65,25 +65,25 @@ def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
     case = _only(_has_large_logits, _with_large_logits(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     comparison = Comparison("stated energy at logits of 1e4 = energy", caller.energy(case), expected, budget)
-    return replace(judge(comparison), asked=case)
+    return replace(judge(comparison), case=case)
 
 
 def energy_along_magnitudes(caller: Caller, case: Case) -> Evidence:
     """The stated energy where pre-activations take every magnitude."""
     case = _only(_has_every_magnitude, with_every_magnitude(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
-    what = "stated energy at pre-activations of every magnitude = energy"
+    claim = "stated energy at pre-activations of every magnitude = energy"
     telling = moved(expected, budget)
-    return replace(judge(Comparison(what, caller.energy(case), expected, budget), telling=telling), asked=case)
+    return replace(judge(Comparison(claim, caller.energy(case), expected, budget), telling=telling), case=case)
 
 
 def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
     """The stated energy where exp of a pre-activation overflows."""
     case = _only(_has_large_preactivations, _with_large_preactivations(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
-    what = "stated energy at pre-activations of 1e4 = energy"
+    claim = "stated energy at pre-activations of 1e4 = energy"
     telling = moved(expected, budget)
-    return replace(judge(Comparison(what, caller.energy(case), expected, budget), telling=telling), asked=case)
+    return replace(judge(Comparison(claim, caller.energy(case), expected, budget), telling=telling), case=case)
 
 
 _AT_EVERY_MAGNITUDE = Explanation(
@@ -225,10 +225,10 @@ def properties() -> Iterator[Property]:
     )
     for name, claim, source, explanation, check, space, premise, controls in rows:
         needs = space.features() | {"start"}
-        found = _property(name, claim, source, explanation, check, space, premise, controls, needs)
+        property_ = _property(name, claim, source, explanation, check, space, premise, controls, needs)
         # `sizes` asks longer rows; each activation has its own magnitudes at which it may go wrong
-        share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, found.share)
-        yield replace(found, share=share)
+        share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, property_.share)
+        yield replace(property_, share=share)
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))

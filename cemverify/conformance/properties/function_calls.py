@@ -3,7 +3,7 @@
 Either kind of implementation is a set of functions of named arrays. A `Call` is one of these functions, asked one
 question. It can be made as usual and in other circumstances, and it says how far apart two right answers may be. The
 checks below hold for both kinds: `contract` and `modes` ask them of CEM's functions, `layers.contract` and
-`layers.modes` of what a layer declares. They differ in what is due and how exactly, which the calls know.
+`layers.modes` of what a layer declares. They differ in what is expected and how exactly, which the calls know.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Call(ABC):
         """The settings of `SURROUNDINGS` in which it may be made."""
         return tuple(SURROUNDINGS)
 
-    def said(self, what: str) -> str:
+    def phrase(self, claim: str) -> str:
         """A claim about its answers, with the function's name where that is not plain."""
-        return what
+        return claim
 
     @abstractmethod
     def answer(self) -> Answer:
@@ -50,16 +50,18 @@ class Call(ABC):
         """What the same function returns for another question."""
 
     @abstractmethod
-    def room(self, usual: Answer) -> Tensor:
+    def tolerance(self, usual: Answer) -> Tensor:
         """How far roundoff may lead from the right answer."""
 
     @abstractmethod
-    def compared(self, what: str, got: Answer, due: Answer, room: Tensor | None = None) -> list[Comparison]:
-        """The comparisons of two answers; bit for bit where there is no room."""
+    def compared(
+        self, claim: str, got: Answer, expected: Answer, tolerance: Tensor | None = None
+    ) -> list[Comparison]:
+        """The comparisons of two answers; bit for bit without a tolerance."""
 
     @abstractmethod
-    def moved(self, usual: Answer, room: Tensor) -> bool:
-        """Whether the answer is another one than that of a function that does nothing, by more than the room."""
+    def moved(self, usual: Answer, tolerance: Tensor) -> bool:
+        """Whether the answer is another one than that of a function that does nothing, by more than the tolerance."""
 
     @abstractmethod
     def changes(self) -> tuple[list[str], list[str]]:
@@ -94,15 +96,15 @@ Calls = Sequence[Call]
 Kind = TypeVar("Kind", bound=Call)
 
 
-def yes(what: str, *, holds: bool) -> Comparison:
+def yes(claim: str, *, holds: bool) -> Comparison:
     """A statement that is true or not, as a comparison."""
     one = torch.ones(1)
-    return Comparison(f"{what} (1 = yes)", one * holds, one, torch.zeros(1))
+    return Comparison(f"{claim} (1 = yes)", one * holds, one, torch.zeros(1))
 
 
-def unchanged_but(changed: Sequence[str], what: str) -> Comparison:
+def unchanged_but(changed: Sequence[str], claim: str) -> Comparison:
     """The statement that a call changes nothing of some kind; what it changed all the same is told."""
-    return yes(f"{what}{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed)
+    return yes(f"{claim}{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed)
 
 
 def twice_gives_the_same(calls: Calls) -> Evidence:
@@ -122,9 +124,11 @@ def settings_are_left_alone(calls: Calls) -> Evidence:
     comparisons = []
     for call in calls:
         changed, seeded = call.changes()
-        kept = {setting.name: setting.name not in changed for setting in SETTINGS}
-        kept |= {f"random state of {library}": library not in seeded for library in GENERATORS}
-        comparisons += [yes(call.said(f"the process keeps its {what}"), holds=holds) for what, holds in kept.items()]
+        is_kept = {setting.name: setting.name not in changed for setting in SETTINGS}
+        is_kept |= {f"random state of {library}": library not in seeded for library in GENERATORS}
+        comparisons += [
+            yes(call.phrase(f"the process keeps its {claim}"), holds=holds) for claim, holds in is_kept.items()
+        ]
     return judge(*comparisons)
 
 
@@ -142,12 +146,14 @@ def mapped_is_looped(calls: Sequence[Kind]) -> Evidence:
     """Mapped over a further axis of its arrays, the function gives what a loop gives."""
     comparisons, telling = [], False
     for call in calls:
-        for what, (several, answers) in call.mapped([call.scaled(1 - i / 4) for i in range(_MAPPED)]).items():
+        for claim, (several, answers) in call.mapped([call.scaled(1 - i / 4) for i in range(_MAPPED)]).items():
             for i, one in enumerate(several):
-                due = one.answer()
-                room = 2 * one.room(due)
-                comparisons += one.compared(what, {name: array[i] for name, array in answers.items()}, due, room)
-                telling |= one.moved(due, room)
+                expected = one.answer()
+                tolerance = 2 * one.tolerance(expected)
+                comparisons += one.compared(
+                    claim, {name: array[i] for name, array in answers.items()}, expected, tolerance
+                )
+                telling |= one.moved(expected, tolerance)
     return judge(*comparisons, telling=telling)
 
 
@@ -158,19 +164,20 @@ def cuda_is_cpu(calls: Calls) -> Evidence:
 
 def unchanged(
     calls: Sequence[Kind],
-    others: Callable[[Kind], Mapping[str, Answer]],
+    answers_to: Callable[[Kind], Mapping[str, Answer]],
     usual: Callable[[Kind], Answer] = lambda call: call.answer(),
 ) -> Evidence:
     """Answers in other circumstances are the usual one, up to the roundoff of both.
 
     Args:
-        others: the answers to a call, each by the claim that it makes true. usual: the answer that they must equal.
+        answers_to: the answers to a call, each by the claim that it makes true. usual: the answer that they
+            must equal.
     """
     comparisons, telling = [], False
     for call in calls:
         expected = usual(call)
-        room = 2 * call.room(expected)
-        for what, got in others(call).items():
-            comparisons += call.compared(what, got, expected, room)
-        telling |= call.leads and call.moved(expected, room)
+        tolerance = 2 * call.tolerance(expected)
+        for claim, got in answers_to(call).items():
+            comparisons += call.compared(claim, got, expected, tolerance)
+        telling |= call.leads and call.moved(expected, tolerance)
     return judge(*comparisons, telling=telling)

@@ -52,8 +52,8 @@ def update_is_gradient(rival: Rival) -> Callable[[Caller, Case], Evidence]:
         case = case.to(caller.dtype).to(torch.float64)
         expected, budget = golden(case), output_budget(case, caller.dtype)
         got = caller.output(case)
-        what = "update = -eta P grad energy, T times"
-        comparison = Comparison(what, got - case.x, expected - case.x, budget)
+        claim = "update = -eta P grad energy, T times"
+        comparison = Comparison(claim, got - case.x, expected - case.x, budget)
         return judge(comparison, telling=rival.shows(case, expected, budget))
 
     return check
@@ -92,19 +92,19 @@ def and_at_other_lengths(check: Check, function: Function) -> Check:
     """
 
     def checked(caller: Caller, case: Case) -> Evidence:
-        found = check(caller, case)
+        evidence = check(caller, case)
         if caller.kind.compiles:  # for each length
-            return found
+            return evidence
         case = function.question(case, caller.dtype)
         lengths = list(range(1 + case.turn(_TURNS), min(case.h.shape[1], _SHORT + 1), _TURNS))
-        due, room = function.due(case), function.room(case, caller.dtype)
-        start = torch.zeros_like(due) if function.is_energy else case.x
-        what = f"{found.comparisons[0].what}, of the first"
+        expected, tolerance = function.expected(case), function.tolerance(case, caller.dtype)
+        start = torch.zeros_like(expected) if function.is_energy else case.x
+        claim = f"{evidence.comparisons[0].claim}, of the first"
         beginnings = [
-            Comparison(f"{what} {n} tokens alone", got - start[:, :n], (due - start)[:, :n], room[:, :n])
+            Comparison(f"{claim} {n} tokens alone", got - start[:, :n], (expected - start)[:, :n], tolerance[:, :n])
             for n, got in zip(lengths, answered_for_beginnings(caller, function.name, case, lengths), strict=True)
         ]
-        return replace(found, comparisons=[*found.comparisons, *beginnings])
+        return replace(evidence, comparisons=[*evidence.comparisons, *beginnings])
 
     return checked
 

@@ -28,7 +28,7 @@ Change = Callable[[Case], Case]
 Effect = Callable[[Tensor], Tensor]
 
 
-def _kept(values: Tensor) -> Tensor:
+def _unchanged(values: Tensor) -> Tensor:
     return values
 
 
@@ -37,14 +37,14 @@ class Relation:
     """A change to a case, and its effect on the update.
 
     Attributes:
-        what: the relation, in words. change: of the case, to be exact in its dtype.
+        claim: the relation, in words. change: of the case, to be exact in its dtype.
         effect: linear, on the update x^(T) - x^(0); on its budget too, through magnitudes.
         half: the change done by half, as a mistake would do it, which must show for the example to tell.
     """
 
-    what: str
+    claim: str
     change: Change = field(repr=False)
-    effect: Effect = field(default=_kept, repr=False)
+    effect: Effect = field(default=_unchanged, repr=False)
     half: Change | None = field(default=None, repr=False)
 
     def check(self, caller: Caller, case: Case) -> Evidence:
@@ -54,34 +54,36 @@ class Relation:
         first, second = caller.output(case), caller.output(other)
         before, after = first - case.x, second - other.x
         budget = relation_budget(case, first, caller.dtype)
-        room = relation_budget(other, second, caller.dtype) + _through(self.effect, budget)
+        tolerance = relation_budget(other, second, caller.dtype) + _through(self.effect, budget)
         telling = moved(before, budget) and not _same(case, other)
         if self.half is not None:
             halfway = self.half(case)
-            telling = telling and moved(self.effect(golden(case) - case.x) - (golden(halfway) - halfway.x), room)
-        return judge(Comparison(self.what, after, self.effect(before), room), telling=telling)
+            telling = telling and moved(self.effect(golden(case) - case.x) - (golden(halfway) - halfway.x), tolerance)
+        return judge(Comparison(self.claim, after, self.effect(before), tolerance), telling=telling)
 
 
 def temperature_scales_the_energy(caller: Caller, case: Case) -> Evidence:
     """eps(2A, 2 tau) = 2 eps(A, tau)."""
     case = case.to(caller.dtype).to(torch.float64)
     other = _hotter(case, 1)
-    room = 2 * energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
+    tolerance = 2 * energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
     doubled = 2 * caller.energy(case)
-    comparison = Comparison("energy with A and tau doubled = twice the energy", caller.energy(other), doubled, room)
-    return judge(comparison, telling=moved(energies_at(case, case.x), room))
+    comparison = Comparison(
+        "energy with A and tau doubled = twice the energy", caller.energy(other), doubled, tolerance
+    )
+    return judge(comparison, telling=moved(energies_at(case, case.x), tolerance))
 
 
 def a_shift_of_the_logits_shifts_the_energy(caller: Caller, case: Case) -> Evidence:
     """With every bias increased by one, eps falls by tau K."""
     case = _few_bits(case.to(caller.dtype).to(torch.float64))
     other = _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1)
-    room = energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
+    tolerance = energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
     shifted = caller.energy(case) - case.attention.tau * case.attention.heads
     comparison = Comparison(
-        "energy with every bias increased by one = energy - tau K", caller.energy(other), shifted, room
+        "energy with every bias increased by one = energy - tau K", caller.energy(other), shifted, tolerance
     )
-    return judge(comparison, telling=moved(shifted, room))
+    return judge(comparison, telling=moved(shifted, tolerance))
 
 
 def gate_is_additive(caller: Caller, case: Case) -> Evidence:
@@ -92,10 +94,13 @@ def gate_is_additive(caller: Caller, case: Case) -> Evidence:
     parts = [replace(case, weights={**case.weights, "W": gate}) for gate in gates]
     answers = [caller.output(part) for part in parts]
     first, second, both = (answer - part.x for answer, part in zip(answers, parts, strict=True))
-    rooms = [relation_budget(part, answer, caller.dtype) for answer, part in zip(answers, parts, strict=True)]
-    room = rooms[0] + rooms[1] + rooms[2]
-    what = "update of the sum of two gates = sum of their updates"
-    return judge(Comparison(what, both, first + second, room), telling=moved(first, room) and moved(second, room))
+    tolerances = [relation_budget(part, answer, caller.dtype) for answer, part in zip(answers, parts, strict=True)]
+    tolerance = tolerances[0] + tolerances[1] + tolerances[2]
+    claim = "update of the sum of two gates = sum of their updates"
+    return judge(
+        Comparison(claim, both, first + second, tolerance),
+        telling=moved(first, tolerance) and moved(second, tolerance),
+    )
 
 
 def reflection_leaves_the_identity(caller: Caller, case: Case) -> Evidence:
@@ -104,10 +109,10 @@ def reflection_leaves_the_identity(caller: Caller, case: Case) -> Evidence:
     other = _with(case, V=lambda V: -V)
     total = caller.output(case) - case.x + caller.output(other) - other.x
     linear = golden(case.having(activation="identity")) - case.x
-    room = output_budget(case, caller.dtype) + output_budget(other, caller.dtype)
-    room = room + output_budget(case.having(activation="identity"), caller.dtype)
-    comparison = Comparison("update(V) + update(-V) = update of the identity", total, linear, room)
-    return judge(comparison, telling=moved(linear, room))
+    tolerance = output_budget(case, caller.dtype) + output_budget(other, caller.dtype)
+    tolerance = tolerance + output_budget(case.having(activation="identity"), caller.dtype)
+    comparison = Comparison("update(V) + update(-V) = update of the identity", total, linear, tolerance)
+    return judge(comparison, telling=moved(linear, tolerance))
 
 
 def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
@@ -115,12 +120,12 @@ def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
     case = replace(case, x=_repeated(case.x), h=_repeated(case.h)).to(caller.dtype).to(torch.float64)
     got = caller.output(case)
     budget = relation_budget(case, got, caller.dtype)
-    room = budget + budget[:, :1]
+    tolerance = budget + budget[:, :1]
     telling = case.x.shape[1] > 1 and moved(got - case.x, budget)
     evidence = judge(
-        Comparison("output at each of equal tokens = at the first", got, got[:, :1].expand_as(got), room)
+        Comparison("output at each of equal tokens = at the first", got, got[:, :1].expand_as(got), tolerance)
     )
-    return replace(evidence, telling=telling, asked=case)
+    return replace(evidence, telling=telling, case=case)
 
 
 _REORDERED = Explanation(
@@ -323,7 +328,7 @@ def _property(
 
 
 def _with(case: Case, **changes: Callable[[Tensor], Tensor]) -> Case:
-    return replace(case, weights={name: changes.get(name, _kept)(w) for name, w in case.weights.items()})
+    return replace(case, weights={name: changes.get(name, _unchanged)(w) for name, w in case.weights.items()})
 
 
 def _by_head(w: Tensor) -> Tensor:

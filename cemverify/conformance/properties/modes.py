@@ -14,7 +14,7 @@ from cemverify.conformance.asking.contexts import answered_compiled
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
 from cemverify.conformance.properties.contract.functions import Function, FunctionCall
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import (
@@ -32,13 +32,13 @@ from cemverify.conformance.questions.spaces import Space, scattered_case
 class OfEveryDtype(Over):
     """Cases of a space, each for a dtype: as many seeds in a row as there are dtypes ask in every one."""
 
-    def scattered(self, asked: Asked, seed: int) -> InContext:
-        offered = [name for name in _DTYPES if f"dtype:{name}" not in asked.absent]
+    def scattered(self, offer: Offer, seed: int) -> InContext:
+        offered = [name for name in _DTYPES if f"dtype:{name}" not in offer.absent]
         context = Context(f"in {offered[seed % len(offered)]}")
-        return InContext(scattered_case(asked.within(self.space), seed), context)
+        return InContext(scattered_case(offer.within(self.space), seed), context)
 
-    def smaller(self, asked: Asked, question: InContext) -> Iterator[InContext]:
-        return (replace(question, case=case) for case in super().smaller(asked, question.case))
+    def smaller(self, offer: Offer, question: InContext) -> Iterator[InContext]:
+        return (replace(question, case=case) for case in super().smaller(offer, question.case))
 
 
 _DRAWS = 2  # of numbers of each kind
@@ -58,20 +58,20 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     """
     where = question.context.mode
     caller = caller.at(_DTYPES[where.removeprefix("in ")])
-    asked = [
+    cases = [
         (numbers, dressed(question.case, np.random.default_rng(draw)).to(caller.dtype).to(torch.float64))
         for numbers, dressed in _NUMBERS.items()
         for draw in range(_DRAWS)
     ]
     compared, telling = [], False
-    eager = [caller.output(case) for _, case in asked]  # first, as whoever compiles a layer has called it before
-    compiled = answered_compiled(caller, [case for _, case in asked])
-    for (numbers, case), due, got in zip(asked, eager, compiled, strict=True):
-        room = 2 * (output_budget(case, caller.dtype) + underflow(case))
+    eager = [caller.output(case) for _, case in cases]  # first, as whoever compiles a layer has called it before
+    compiled = answered_compiled(caller, [case for _, case in cases])
+    for (numbers, case), expected, got in zip(cases, eager, compiled, strict=True):
+        tolerance = 2 * (output_budget(case, caller.dtype) + underflow(case))
         with suppress(Discard):  # the other numbers are better conditioned
-            compared.append(Comparison(f"compiled = eager {where}, numbers {numbers}", got, due, room))
-            telling |= moved(due - case.x, room)
-    return replace(judge(*compared, telling=telling), asked=question.case)
+            compared.append(Comparison(f"compiled = eager {where}, numbers {numbers}", got, expected, tolerance))
+            telling |= moved(expected - case.x, tolerance)
+    return replace(judge(*compared, telling=telling), case=question.case)
 
 
 def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Callable[[Caller, Case], Evidence]:

@@ -49,7 +49,7 @@ from cemverify.conformance.questions.spaces import Space
 OWN = "own"  # the family of their ids
 
 Of = Literal["energy layer", "attention", "mlp", "block"]
-Said = Any  # what a property's function returns: (got, due, allowed), (got, due, allowed, telling) or None
+Statement = Any  # what a property's function returns: (got, due, allowed), (got, due, allowed, telling) or None
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -83,15 +83,15 @@ class LayerUnderTest:
         Its arithmetic is not known. Sums of as many terms as there are numbers are granted, and what a small change
         of the question's numbers does to the layer's own answer, enlarged.
         """
-        return solved(self.box) + self._room(question, self.update)
+        return solved(self.box) + self._tolerance(question, self.update)
 
     def roundoff_of_energy(self, question: Question) -> Tensor:
         """How far roundoff may lead the stated energy of each batch row: (B,)."""
-        return self._room(question, lambda asked: {"E": self.energy(asked)[:, None]})
+        return self._tolerance(question, lambda near: {"E": self.energy(near)[:, None]})
 
-    def _room(self, question: Question, ask: Callable[[Question], Arrays]) -> Tensor:
-        found = ask(question)
-        return beyond_nudges(self.box, question, rounding(self.box, question, found), found, ask)
+    def _tolerance(self, question: Question, ask: Callable[[Question], Arrays]) -> Tensor:
+        answer = ask(question)
+        return beyond_nudges(self.box, question, rounding(self.box, question, answer), answer, ask)
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class ImplementationUnderTest:
 class OwnProperty:
     """A function that states a property, and may still be called; `layer_property` makes it."""
 
-    function: Callable[[Any, Any], Said]
+    function: Callable[[Any, Any], Statement]
     property: Property
 
-    def __call__(self, layer: Any, question: Any) -> Said:
+    def __call__(self, layer: Any, question: Any) -> Statement:
         """What the function returns: (got, due, allowed), with whether that tells, or None."""
         return self.function(layer, question)
 
@@ -144,7 +144,7 @@ class OwnProperty:
 class OwnCheck:
     """The function of a property of one's own as a check of a caller."""
 
-    function: Callable[[Any, Any], Said]
+    function: Callable[[Any, Any], Statement]
     claim: str
     at_most: bool
 
@@ -155,13 +155,15 @@ class OwnCheck:
         else:
             box = Box.of(caller)
             layer, question = LayerUnderTest(box), box.rounded(question)
-        said = self.function(layer, question)
-        if said is None:
+        statement = self.function(layer, question)
+        if statement is None:
             raise Discard("the property says nothing of it")
-        if not isinstance(said, tuple) or len(said) not in (3, 4):
-            raise TypeError(f"a property returns (got, due, allowed), not {type(said).__name__}")
-        comparisons = list(_compared(self.claim, *said[:3], at_most=self.at_most))
-        telling = bool(said[3]) if len(said) == 4 else any(self._tells(comparison) for comparison in comparisons)
+        if not isinstance(statement, tuple) or len(statement) not in (3, 4):
+            raise TypeError(f"a property returns (got, due, allowed), not {type(statement).__name__}")
+        comparisons = list(_compared(self.claim, *statement[:3], at_most=self.at_most))
+        telling = (
+            bool(statement[3]) if len(statement) == 4 else any(self._tells(comparison) for comparison in comparisons)
+        )
         return judge(*comparisons, telling=telling)
 
     def _tells(self, c: Comparison) -> bool:
@@ -184,7 +186,7 @@ def layer_property(
     floor: float = 0.1,
     controls: Iterable[str] = (),
     mutants: Mapping[str, Any] | None = None,
-) -> Callable[[Callable[[Any, Any], Said]], OwnProperty]:
+) -> Callable[[Callable[[Any, Any], Statement]], OwnProperty]:
     """States a property of one's own: put it above a function of (layer, question) in a file of such functions.
 
     The function asks the layer (`LayerUnderTest`, `ImplementationUnderTest`), and returns what it got, what is due,
@@ -212,7 +214,7 @@ def layer_property(
         ValueError: a declaration that cannot be used, in a sentence.
     """
 
-    def stated(function: Callable[[Any, Any], Said]) -> OwnProperty:
+    def stated(function: Callable[[Any, Any], Statement]) -> OwnProperty:
         last = getattr(function, "__name__", "").replace("_", "-").strip("-") if name is None else name
         about = f"layer_property {last!r}"
         _check(about, function, last, claim, source, of, options)
@@ -244,7 +246,7 @@ def layer_property(
                 premise=premise or f"{sides} by more than twice what is allowed",
                 floor=floor,
                 controls=frozenset(tried),
-                mutants={word: _mutant(about, word, found, of) for word, found in (mutants or {}).items()},
+                mutants={word: _mutant(about, word, mutant, of) for word, mutant in (mutants or {}).items()},
             ),
         )
 
@@ -267,21 +269,21 @@ def _check(about: str, function: Any, name: str, claim: Any, source: Any, of: An
         ) from None
     if not isinstance(name, str) or not _ID.fullmatch(name):
         raise ValueError(f"{about}: an id has small letters, digits and hyphens, and {OWN}/ is put before it")
-    for word, given in (("claim", claim), ("source", source)):
-        if not isinstance(given, str) or not given.strip():
-            raise ValueError(f"{about}: {word} is a sentence for the report, not {given!r}")
+    for word, words in (("claim", claim), ("source", source)):
+        if not isinstance(words, str) or not words.strip():
+            raise ValueError(f"{about}: {word} is a sentence for the report, not {words!r}")
     if of not in ("energy layer", "attention", "mlp", "block"):
         raise ValueError(f"{about}: of is 'energy layer', 'attention', 'mlp' or 'block', not {of!r}")
     if of == "energy layer" and options is not None:
         raise ValueError(f"{about}: an energy layer has no options; leave them out, or say of which CEM layer it is")
 
 
-def _all_words(about: str, what: str, given: Iterable[str], known: Iterable[str]) -> Sequence[str]:
-    if isinstance(given, str):
-        raise ValueError(f"{about}: {what} is a collection of names: write ({given!r},)")
-    words = list(given)
-    if strange := [word for word in words if word not in set(known)]:
-        raise ValueError(f"{about}: {what} has {strange[0]!r}, which is none of {', '.join(known)}")
+def _all_words(about: str, field_name: str, names: Iterable[str], allowed: Iterable[str]) -> Sequence[str]:
+    if isinstance(names, str):
+        raise ValueError(f"{about}: {field_name} is a collection of names: write ({names!r},)")
+    words = list(names)
+    if strange := [word for word in words if word not in set(allowed)]:
+        raise ValueError(f"{about}: {field_name} has {strange[0]!r}, which is none of {', '.join(allowed)}")
     return words
 
 
@@ -294,9 +296,9 @@ def _space(
     return mixed(of, steps=(1, 2), **sizes) if options is None else Space(of, dict(options), **sizes)
 
 
-def _mutant(about: str, word: str, found: Any, of: Of) -> Subject:
+def _mutant(about: str, word: str, target: Any, of: Of) -> Subject:
     try:
-        subject = as_subject(found, f"the mutant {word!r}")
+        subject = as_subject(target, f"the mutant {word!r}")
     except LoadError as error:
         raise ValueError(f"{about}: {error}") from None
     if isinstance(subject, EnergyLayer) != (of == "energy layer"):
@@ -304,27 +306,27 @@ def _mutant(about: str, word: str, found: Any, of: Of) -> Subject:
     return subject
 
 
-def _compared(claim: str, got: Any, due: Any, allowed: Any, *, at_most: bool) -> Iterable[Comparison]:
+def _compared(claim: str, got: Any, expected: Any, allowed: Any, *, at_most: bool) -> Iterable[Comparison]:
     """One comparison per array, by the names of what was got."""
     if not isinstance(got, Mapping):
-        got, due, allowed = ({"": part} for part in (got, due, allowed))
+        got, expected, allowed = ({"": part} for part in (got, expected, allowed))
     for name, values in got.items():
-        left, right, room = (
-            _tensor(part[name] if isinstance(part, Mapping) else part) for part in (values, due, allowed)
+        left, right, tolerance = (
+            _tensor(part[name] if isinstance(part, Mapping) else part) for part in (values, expected, allowed)
         )
-        if room.dim() == 1 < left.dim():
-            room = room.reshape(-1, *[1] * (left.dim() - 1))  # a number per batch row
+        if tolerance.dim() == 1 < left.dim():
+            tolerance = tolerance.reshape(-1, *[1] * (left.dim() - 1))  # a number per batch row
         try:
-            right, room = right.expand_as(left), room.expand_as(left)
+            right, tolerance = right.expand_as(left), tolerance.expand_as(left)
         except RuntimeError:
             raise ValueError(
-                f"got has the shape {tuple(left.shape)}, due {tuple(right.shape)} and allowed {tuple(room.shape)}: "
-                "they do not fit"
+                f"got has the shape {tuple(left.shape)}, due {tuple(right.shape)} and allowed "
+                f"{tuple(tolerance.shape)}: they do not fit"
             ) from None
-        if bool((room < 0).any()):
+        if bool((tolerance < 0).any()):
             raise ValueError("what is allowed is a distance, at least 0")
-        what = f"{claim.rstrip('.')} ({name})" if name and len(got) > 1 else claim.rstrip(".")
-        yield Comparison(what, left, right, room, "at most" if at_most else "equal")
+        full_claim = f"{claim.rstrip('.')} ({name})" if name and len(got) > 1 else claim.rstrip(".")
+        yield Comparison(full_claim, left, right, tolerance, "at most" if at_most else "equal")
 
 
 def _tensor(values: Any) -> Tensor:
@@ -341,14 +343,14 @@ def properties_of(name: str) -> Mapping[str, Property]:
     Raises:
         LoadError: it cannot be imported, states none, or two of one id.
     """
-    found = [value for value in vars(module(name)).values() if isinstance(value, OwnProperty)]
-    if not found:
+    stated = [value for value in vars(module(name)).values() if isinstance(value, OwnProperty)]
+    if not stated:
         raise LoadError(
             f"{name!r} states no property: put @layer_property(claim=..., source=...) above a function of "
             "(layer, question)"
         )
     properties: dict[str, Property] = {}
-    for own in dict.fromkeys(found):
+    for own in dict.fromkeys(stated):
         if own.property.id in properties:
             raise LoadError(f"{name!r} states {own.property.id} twice; give one of them an id of its own")
         properties[own.property.id] = replace(own.property, stated_in=name)
@@ -369,12 +371,12 @@ def own_properties(names: Sequence[str | Path]) -> tuple[Property, ...]:
     """
     if isinstance(names, str):
         raise LoadError(f"files of properties are a list: write [{names!r}]")
-    found: dict[str, Property] = {}
+    properties: dict[str, Property] = {}
     for name in dict.fromkeys(module_name(str(name)) for name in names):
         for id_, property_ in properties_of(name).items():
-            if id_ in found:
+            if id_ in properties:
                 raise LoadError(
-                    f"{found[id_].stated_in!r} and {name!r} both state {id_}; give one of them another id"
+                    f"{properties[id_].stated_in!r} and {name!r} both state {id_}; give one of them another id"
                 )
-            found[id_] = property_
-    return tuple(found.values())
+            properties[id_] = property_
+    return tuple(properties.values())

@@ -27,7 +27,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import Asked, By, Explanation, Over, Property
+from cemverify.conformance.properties.base import By, Explanation, Offer, Over, Property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated, update_is_gradient
 from cemverify.conformance.properties.mixed import mixed
@@ -188,33 +188,33 @@ def _float32(
 
 
 @st.composite
-def _draw_attention(draw: st.DrawFn, source: Source, asked: Asked) -> Case:
+def _draw_attention(draw: st.DrawFn, source: Source, offer: Offer) -> Case:
     dims, tokens = ((16,), (8,)) if source == "small" else ((64, 128), (32, 64))
     D, J, K = draw(st.sampled_from(dims)), draw(st.sampled_from(tokens)), draw(st.sampled_from((2, 4)))
     config = AttentionConfig(D, K, temperature=math.sqrt(D / K))
-    return _start(dense_case(config, 2, J, draw(st.integers(0, 2**32 - 1))), asked)
+    return _start(dense_case(config, 2, J, draw(st.integers(0, 2**32 - 1))), offer)
 
 
 @st.composite
-def _draw_mlp(draw: st.DrawFn, source: Source, asked: Asked, hidden: int | None) -> Case:
+def _draw_mlp(draw: st.DrawFn, source: Source, offer: Offer, hidden: int | None) -> Case:
     D = draw(st.sampled_from((16,) if source == "small" else (64, 128)))
-    return _start(dense_case(MLPConfig(D, hidden or 3 * D), 2, 8, draw(st.integers(0, 2**32 - 1))), asked)
+    return _start(dense_case(MLPConfig(D, hidden or 3 * D), 2, 8, draw(st.integers(0, 2**32 - 1))), offer)
 
 
-def _attention_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
-    return _draw_attention(source, asked)
+def _attention_cases(source: Source, offer: Offer) -> SearchStrategy[Case]:
+    return _draw_attention(source, offer)
 
 
-def _mlp_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
-    return _draw_mlp(source, asked, None)
+def _mlp_cases(source: Source, offer: Offer) -> SearchStrategy[Case]:
+    return _draw_mlp(source, offer, None)
 
 
-def _mlp_cases_of_few_units(source: Source, asked: Asked) -> SearchStrategy[Case]:
-    return _draw_mlp(source, asked, _FEW_UNITS)
+def _mlp_cases_of_few_units(source: Source, offer: Offer) -> SearchStrategy[Case]:
+    return _draw_mlp(source, offer, _FEW_UNITS)
 
 
-def _start(case: Case, asked: Asked) -> Case:
-    return replace(case, x=case.h) if "start" in asked.absent else case
+def _start(case: Case, offer: Offer) -> Case:
+    return replace(case, x=case.h) if "start" in offer.absent else case
 
 
 def _law(caller: Caller, case: Case, whole: float, row: float) -> Evidence:

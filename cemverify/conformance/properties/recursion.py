@@ -54,11 +54,11 @@ def memory_stays(caller: Caller, case: Case) -> Evidence:
     got = caller.output(case)
     to_recursion = (got - expected).abs().amax((1, 2))
     to_reuse = (got - reused).abs().amax((1, 2))
-    room = 2 * budget.amax((1, 2))
+    tolerance = 2 * budget.amax((1, 2))
     telling = moved(expected - reused, budget)
-    what = "distance to the recursion <= distance to layer reuse"
-    evidence = judge(Comparison(what, to_recursion, to_reuse, room, "at most"), telling=telling)
-    return replace(evidence, asked=case)
+    claim = "distance to the recursion <= distance to layer reuse"
+    evidence = judge(Comparison(claim, to_recursion, to_reuse, tolerance, "at most"), telling=telling)
+    return replace(evidence, case=case)
 
 
 _DESCENT = Explanation(

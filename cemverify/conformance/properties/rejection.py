@@ -48,8 +48,8 @@ def rejects(spoil: Spoil) -> Check:
         for way, spoiled in spoil(case):
             outcome = _outcome(caller, case.layer, spoiled)
             if outcome != "refused":
-                what = f"bad input is refused (1 = yes): {way}: it {outcome}"
-                return judge(Comparison(what, torch.zeros(1), torch.ones(1), torch.zeros(1)))
+                claim = f"bad input is refused (1 = yes): {way}: it {outcome}"
+                return judge(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
         return judge(Comparison("bad input is refused (1 = yes)", torch.ones(1), torch.ones(1), torch.zeros(1)))
 
     return check
@@ -67,13 +67,13 @@ def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     taken = []
     for name, zeros, large in _with_large_numbers(case, torch.finfo(caller.dtype).max):
-        what = f"output with two finite numbers in {name} whose sum is infinite"
-        others = (..., slice(1, -1))
-        got, due, room = (
-            a[others] for a in (caller.output(large), golden(zeros), output_budget(zeros, caller.dtype))
+        claim = f"output with two finite numbers in {name} whose sum is infinite"
+        inner = (..., slice(1, -1))
+        got, expected, tolerance = (
+            a[inner] for a in (caller.output(large), golden(zeros), output_budget(zeros, caller.dtype))
         )
-        if room.isfinite().all():
-            taken.append(Comparison(what, got, due, room))
+        if tolerance.isfinite().all():
+            taken.append(Comparison(claim, got, expected, tolerance))
     return judge(*refused.comparisons, *taken)
 
 
@@ -86,8 +86,8 @@ def _outcome(caller: Caller, name: str, case: Case) -> str:
             if array.is_floating_point():
                 array.requires_grad_()
     config, changed = copy.deepcopy(case.config), []
-    given = {"x": x, "h": h, **weights}
-    before_it = {key: (as_tensor(array), form_of(array)) for key, array in given.items()}
+    arrays = {"x": x, "h": h, **weights}
+    before_it = {key: (as_tensor(array), form_of(array)) for key, array in arrays.items()}
     try:
         with caller.guarded():
             before = ProcessState.now()
@@ -96,8 +96,8 @@ def _outcome(caller: Caller, name: str, case: Case) -> str:
             finally:
                 changed = [f"the process's {setting}" for setting in before.changed()]
                 before.restore()
-                changed += [key for key, array in given.items() if not _is_as_it_was(array, *before_it[key])]
-                if ["x", "h", *weights] != [*given] or any(w is not given[key] for key, w in weights.items()):
+                changed += [key for key, array in arrays.items() if not _is_as_it_was(array, *before_it[key])]
+                if ["x", "h", *weights] != [*arrays] or any(w is not arrays[key] for key, w in weights.items()):
                     changed.append("the mapping of weights")
                 if held(config) != held(case.config):
                     changed.append("the configuration")
@@ -133,13 +133,13 @@ def properties() -> Iterator[Property]:
             ),
             ("integer-input", "x, h, a weight or all of them with any integer dtype or bool", _integers),
         ]
-        for name, what, spoil in weights:
-            yield _of_each(layer, name, what, rejects(spoil), _with_each_weight(layer))
-        what = "NaN or infinity anywhere in x, h or a weight, however large the array, and for no finite number"
+        for name, fault, spoil in weights:
+            yield _of_each(layer, name, fault, rejects(spoil), _with_each_weight(layer))
+        fault = "NaN or infinity anywhere in x, h or a weight, however large the array, and for no finite number"
         spaces = [*_with_each_weight(layer), *_of_many_numbers(layer)]
-        yield _of_each(layer, "not-finite", what, rejects_only_what_is_not_finite, spaces)
-        for name, what, spoil in arrays:
-            yield _property(layer, name, what, rejects(spoil), Over(mixed(layer, textures=("plain",))))
+        yield _of_each(layer, "not-finite", fault, rejects_only_what_is_not_finite, spaces)
+        for name, fault, spoil in arrays:
+            yield _property(layer, name, fault, rejects(spoil), Over(mixed(layer, textures=("plain",))))
         spoiled: list[tuple[str, str, Spoil]] = [
             ("zero-steps", "T = 0", _config("steps", 0)),
             ("negative-step-size", "a negative step size", _config("step_size", *_NEGATIVE)),
@@ -149,8 +149,8 @@ def properties() -> Iterator[Property]:
                 ("negative-temperature", "a negative temperature", _config("temperature", *_NEGATIVE)),
                 ("zero-temperature", "a temperature of zero", _config("temperature", 0.0)),
             ]
-        for name, what, spoil in spoiled:
-            yield _property(layer, name, what, rejects(spoil), Over(Space(layer, textures=("plain",))))
+        for name, fault, spoil in spoiled:
+            yield _property(layer, name, fault, rejects(spoil), Over(Space(layer, textures=("plain",))))
 
 
 _NEGATIVE = (-1.0, -1e-4, -(2.0**-40))  # a check that rounds loses the small ones
@@ -201,16 +201,16 @@ _NEEDS = {
 }
 
 
-def _of_each(layer: Layer, name: str, what: str, check: Check, spaces: Sequence[Space]) -> Property:
+def _of_each(layer: Layer, name: str, fault: str, check: Check, spaces: Sequence[Space]) -> Property:
     """A property of one case of each space, where 60 examples are asked for."""
-    found = _property(layer, name, what, check, OneAfterTheOther(tuple(spaces)))
-    return replace(found, scattered=len(spaces) / 3)
+    property_ = _property(layer, name, fault, check, OneAfterTheOther(tuple(spaces)))
+    return replace(property_, scattered=len(spaces) / 3)
 
 
-def _property(layer: Layer, name: str, what: str, check: Check, questions: Questions) -> Property:
+def _property(layer: Layer, name: str, fault: str, check: Check, questions: Questions) -> Property:
     return Property(
         f"rejection/{layer}/{name}",
-        f"A ValueError or TypeError with a message is raised for {what}.",
+        f"A ValueError or TypeError with a message is raised for {fault}.",
         "contract",
         Explanation(
             "F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does not",
@@ -261,11 +261,11 @@ _INTEGERS = (
 def _integers(case: Case) -> Iterator[tuple[str, Case]]:
     """Each dtype in a third of the arrays, and a third of them in all: which ones, cases decide."""
     for turn, dtype in enumerate(_INTEGERS, case.turn(3)):
-        said = str(dtype).removeprefix("torch.")
+        word = str(dtype).removeprefix("torch.")
         whole = {name: array.abs().to(dtype) for name, array in _arrays(case).items()}
-        yield from ((f"{name} of {said}", _having(case, {name: whole[name]})) for name in list(whole)[turn % 3 :: 3])
+        yield from ((f"{name} of {word}", _having(case, {name: whole[name]})) for name in list(whole)[turn % 3 :: 3])
         if turn % 3 == 0:
-            yield f"all arrays of {said}", _having(case, whole)
+            yield f"all arrays of {word}", _having(case, whole)
 
 
 def _nan_x(case: Case) -> Iterator[tuple[str, Case]]:

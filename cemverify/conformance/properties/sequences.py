@@ -20,7 +20,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden, gradient
-from cemverify.conformance.properties.base import Asked, By, Explanation, Property
+from cemverify.conformance.properties.base import By, Explanation, Offer, Property
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Source, Space, cases
 
@@ -80,17 +80,17 @@ class Journey:
 def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
     """Each call equals the golden step from the state that the previous call returned."""
     journey = replace(journey, case=journey.case.to(caller.dtype).to(torch.float64))
-    x, got, expected, room = journey.case.x, [], [], []
+    x, got, expected, tolerances = journey.case.x, [], [], []
     comparisons = []
     for move in journey.moves:
         case = journey.step(x, move).to(caller.dtype).to(torch.float64)
         after = caller.output(case)
-        due = golden(case)
+        step_end = golden(case)
         got.append(after - case.x)
-        expected.append(due - case.x)
-        room.append(output_budget(case, caller.dtype))
+        expected.append(step_end - case.x)
+        tolerances.append(output_budget(case, caller.dtype))
         if case.layer == "attention":  # the energy is concave: it falls at every step size
-            through = (gradient(case, after).abs() * room[-1]).sum(-1)
+            through = (gradient(case, after).abs() * tolerances[-1]).sum(-1)
             slack = energy_budget(case, case.x, caller.dtype) + energy_budget(case, after, caller.dtype) + through
             before = energies_at(case, case.x)
             comparisons.append(
@@ -99,8 +99,8 @@ def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
                 )
             )
         x = after
-    what = "each step of a sequence = its golden step"
-    steps = Comparison(what, torch.stack(got), torch.stack(expected), torch.stack(room))
+    claim = "each step of a sequence = its golden step"
+    steps = Comparison(claim, torch.stack(got), torch.stack(expected), torch.stack(tolerances))
     changes = len(set(journey.moves)) > 1
     return judge(steps, *comparisons, telling=changes and moved(steps.expected, steps.budget))
 
@@ -135,8 +135,8 @@ def _space(layer: Layer) -> Space:
 
 
 def _journeys(layer: Layer) -> Any:
-    def search(source: Source, asked: Asked) -> SearchStrategy[Journey]:
-        space = asked.within(_space(layer))
+    def search(source: Source, offer: Offer) -> SearchStrategy[Journey]:
+        space = offer.within(_space(layer))
         moves = st.builds(
             Move, st.sampled_from(_STEP_SIZES), st.sampled_from(_SAFE), st.sampled_from(_TEMPERATURES), st.booleans()
         )

@@ -30,7 +30,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Asked, Explanation, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.aims import Aim
@@ -81,31 +81,31 @@ class OneAfterTheOther:
             if not (s.features() - {s.layer}) & missing and s.emptied(missing) is None
         ]
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:  # noqa: ARG002
+    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:  # noqa: ARG002
         return None
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return None if self.offered(absent) else "sizes"
 
-    def scattered(self, asked: Asked, seed: int) -> Case:
-        spaces = [asked.within(space) for space in self.offered(asked.absent)]
+    def scattered(self, offer: Offer, seed: int) -> Case:
+        spaces = [offer.within(space) for space in self.offered(offer.absent)]
         return scattered_case(spaces[seed % len(spaces)], seed)
 
-    def smaller(self, asked: Asked, question: Case) -> Iterator[Case]:
-        spaces = self.offered(asked.absent)
+    def smaller(self, offer: Offer, question: Case) -> Iterator[Case]:
+        spaces = self.offered(offer.absent)
         return smaller(question, replace(spaces[0], sizes={}))
 
-    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
         """Sizes alone, beyond those that other properties are asked at."""
-        axes = sorted({axis for space in self.offered(asked.absent) for axis in _LONG if _is_long(space, axis)})
+        axes = sorted({axis for space in self.offered(offer.absent) for axis in _LONG if _is_long(space, axis)})
         for number in numbers:
             size = int(number.value)
             if size == number.value and size >= _SHORT:
                 near = dict.fromkeys((size + 1, size, size - 1))
                 yield from (Aim(axis, one, number) for axis in axes for one in near if one <= _LONG[axis])
 
-    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Case | None:
-        spaces = [space for space in self.offered(asked.absent) if _is_long(space, aim.quantity)]
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Case | None:
+        spaces = [space for space in self.offered(offer.absent) if _is_long(space, aim.quantity)]
         if not spaces:
             return None
         space = spaces[seed % len(spaces)]
@@ -151,12 +151,12 @@ def update_is_gradient_where_asked(rival: Rival, answer: Answer | None = None) -
         parts = windows(case)
         expected = [golden(part) for part in parts]
         budgets = [output_budget(part, caller.dtype) for part in parts]
-        got = _there(_asked(answer or Caller.output, caller, case) - case.x, case)
-        due = [value - part.x for value, part in zip(expected, parts, strict=True)]
-        what = "update = -eta P grad energy in a large case"
-        comparison = Comparison(what, got, torch.cat(due, 1), torch.cat(budgets, 1))
-        shown = (rival.shows(*three) for three in zip(parts, expected, budgets, strict=True))
-        return judge(comparison, telling=any(shown))
+        got = _there(_answer(answer or Caller.output, caller, case) - case.x, case)
+        steps = [value - part.x for value, part in zip(expected, parts, strict=True)]
+        claim = "update = -eta P grad energy in a large case"
+        comparison = Comparison(claim, got, torch.cat(steps, 1), torch.cat(budgets, 1))
+        tells = (rival.shows(*three) for three in zip(parts, expected, budgets, strict=True))
+        return judge(comparison, telling=any(tells))
 
     return check
 
@@ -169,15 +169,15 @@ def energy_is_stated_where_asked(rival: Rival) -> Callable[[Caller, Case], Evide
         parts = windows(case)
         expected = [energies_at(part, part.x) for part in parts]
         budgets = [energy_budget(part, part.x, caller.dtype) for part in parts]
-        got = _there(_asked(Caller.energy, caller, case), case)
+        got = _there(_answer(Caller.energy, caller, case), case)
         comparison = Comparison("stated energy of a large case", got, torch.cat(expected, 1), torch.cat(budgets, 1))
-        shown = (rival.shows_in_energy(*three) for three in zip(parts, expected, budgets, strict=True))
-        return judge(comparison, telling=any(shown))
+        tells = (rival.shows_in_energy(*three) for three in zip(parts, expected, budgets, strict=True))
+        return judge(comparison, telling=any(tells))
 
     return check
 
 
-def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
+def _answer(answer: Answer, caller: Caller, case: Case) -> Tensor:
     refuse_slow(answer, caller, case)
     return answer(caller, case)
 

@@ -172,20 +172,20 @@ def _property(
     return Property(id_, claim, source, explanation, check, Over(space), needs, share=0.6, **vacuity)
 
 
-def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
+def _prefix(caller: Caller, case: Case, claim: str) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     J = case.x.shape[1]
     before = caller.output(case)
     budget = relation_budget(case, before, caller.dtype)
-    got, expected, room = [], [], []
+    got, expected, tolerances = [], [], []
     for i in range(1, J):
         changed = replace(case, x=_changed_from(case.x, i), h=_changed_from(case.h, i))
         got.append(caller.output(changed)[:, :i])
         expected.append(before[:, :i])
-        room.append(budget[:, :i])
+        tolerances.append(budget[:, :i])
     if not got:
         raise Discard("a single token has no future")
-    comparison = Comparison(what, torch.cat(got, 1), torch.cat(expected, 1), 2 * torch.cat(room, 1))
+    comparison = Comparison(claim, torch.cat(got, 1), torch.cat(expected, 1), 2 * torch.cat(tolerances, 1))
     return judge(comparison, telling=NO_MASK.shows(case, golden(case), budget))
 
 
@@ -200,9 +200,11 @@ def _but_first(tokens: Tensor) -> Tensor:
     return _changed_from(tokens, 1)
 
 
-def _unchanged(what: str, got: Tensor, expected: Tensor, start: Tensor, budget: Tensor, *, differs: bool) -> Evidence:
+def _unchanged(
+    claim: str, got: Tensor, expected: Tensor, start: Tensor, budget: Tensor, *, differs: bool
+) -> Evidence:
     """Two runs of the implementation, each within its budget of the truth.
 
     They tell if what was asked differs in what may not matter, and the update is not zero.
     """
-    return judge(Comparison(what, got, expected, 2 * budget), telling=differs and moved(expected - start, budget))
+    return judge(Comparison(claim, got, expected, 2 * budget), telling=differs and moved(expected - start, budget))

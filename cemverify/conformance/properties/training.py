@@ -23,7 +23,7 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget, u
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import Asked, Check, Explanation, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
@@ -45,10 +45,10 @@ class _SometimesMany(Over):
 
     tokens: int = _MANY
 
-    def scattered(self, asked: Asked, seed: int) -> Any | None:
-        if seed % _ONE_IN or asked.kind.compiles:
-            return super().scattered(asked, seed)
-        space = asked.within(self.space)
+    def scattered(self, offer: Offer, seed: int) -> Any | None:
+        if seed % _ONE_IN or offer.kind.compiles:
+            return super().scattered(offer, seed)
+        space = offer.within(self.space)
         long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if seed // _ONE_IN % 2 else {"B": (2 * _MANY,), "J": (2,)}
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
 
@@ -88,7 +88,7 @@ def gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
 def energy_gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
     """The same of the stated energy."""
     case = with_every_magnitude(case.to(torch.float64))
-    return replace(energy_gradients_are_right(caller, case), asked=case)
+    return replace(energy_gradients_are_right(caller, case), case=case)
 
 
 def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
@@ -97,8 +97,8 @@ def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
 
 
 def _right_at_extremes(caller: Caller, case: Case) -> Evidence:
-    room = lambda case: output_budget(case, caller.dtype) + underflow(case)  # noqa: E731
-    return replace(products_are_right(caller, case, case.layer, golden.golden, room), asked=case)
+    tolerance = lambda case: output_budget(case, caller.dtype) + underflow(case)  # noqa: E731
+    return replace(products_are_right(caller, case, case.layer, golden.golden, tolerance), case=case)
 
 
 Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
@@ -108,49 +108,49 @@ def products_are_right(
     caller: Caller,
     case: Case,
     name: str,
-    due: Callable[[Case], Tensor],
-    room: Callable[[Case], Tensor],
+    right_answer: Callable[[Case], Tensor],
+    tolerance: Callable[[Case], Tensor],
     recorded: tuple[str, ...] | None = None,
     ask: Asking = products,
 ) -> Evidence:
     """Outputs and products beside the golden ones.
 
     Args:
-        name: of the function. due, room: its right answer and what roundoff may explain; due is the same function
-            in each call, as its products are remembered by it. recorded: the arrays that alone record gradients, by
-            name; None for all. ask: the experiment that calls it.
+        name: of the function. right_answer: the same function in each call, as its products are remembered by it.
+        tolerance: what roundoff may explain. recorded: the arrays that alone record gradients, by name; None for all.
+        ask: the experiment that calls it.
     """
     case = case.to(caller.dtype).to(torch.float64)
     _refuse_kinks(case)
-    refuse_slow(lambda caller, case: ask(caller, case, due(case), name, recorded)[0], caller, case)
-    exact, allowed = due(case), room(case)
+    refuse_slow(lambda caller, case: ask(caller, case, right_answer(case), name, recorded)[0], caller, case)
+    exact, allowed = right_answer(case), tolerance(case)
     lies, laid_out = incoming_to(caller, case)
     cotangent = laid_out(_cotangent(exact).to(caller.dtype).double()).contiguous()
-    expected, rooms = _due_products(case, cotangent, due, caller.dtype)
+    expected, tolerances = _expected_products(case, cotangent, right_answer, caller.dtype)
     answer, got, changed = ask(caller, case, cotangent, name, recorded)
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
     at = alone if lies == "contiguous" else f"{alone}, from an incoming gradient that is {lies}"
     compared = [
-        Comparison(f"vector-Jacobian product with respect to {key}{at}", product, expected[key], rooms[key])
+        Comparison(f"vector-Jacobian product with respect to {key}{at}", product, expected[key], tolerances[key])
         for key, product in got.items()
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
-    kept = unchanged_but(changed, f"its arguments stay as they are{alone}")
-    return judge(output, *compared, kept, telling=all(moved(expected[key], rooms[key]) for key in got))
+    left_alone = unchanged_but(changed, f"its arguments stay as they are{alone}")
+    return judge(output, *compared, left_alone, telling=all(moved(expected[key], tolerances[key]) for key in got))
 
 
 @remembered
-def _due_products(
-    case: Case, cotangent: Tensor, due: Callable[[Case], Tensor], dtype: torch.dtype
+def _expected_products(
+    case: Case, cotangent: Tensor, right_answer: Callable[[Case], Tensor], dtype: torch.dtype
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The golden products, and by how much others may differ from them."""
     unit = unit_roundoff(dtype)
     terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
-    expected = golden.products(case, cotangent, due)
+    expected = golden.products(case, cotangent, right_answer)
     # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
     least = torch.finfo(dtype).tiny / unit
-    moves = movement(lambda: golden.products(case, cotangent, due), expected, terms, unit)
-    return expected, {name: room + least for name, room in moves.items()}
+    moves = movement(lambda: golden.products(case, cotangent, right_answer), expected, terms, unit)
+    return expected, {name: tolerance + least for name, tolerance in moves.items()}
 
 
 _TRAINS = Explanation(
@@ -198,13 +198,13 @@ def properties() -> Iterator[Property]:
     bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
     bends = Space("mlp", choices={"activation": SMOOTH}, textures=_TEXTURES)
     row = mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)
-    others: tuple[tuple[str, Explanation, Check, Space], ...] = (
+    further: tuple[tuple[str, Explanation, Check, Space], ...] = (
         ("attention_energy", _ENERGY_TRAINS, energy_gradients_are_right,
          Space("attention", choices=bare, textures=_TEXTURES)),
         ("mlp_energy", _ENERGY_TRAINS, energy_gradients_are_right, bends),
         ("decode", _TRAINS, decoded_gradients_are_right, row),
     )  # fmt: skip
-    for function, explanation, check, space in others:
+    for function, explanation, check, space in further:
         claim = (
             f"Vector-Jacobian products of {function} with respect to states and weights are those of the reference."
         )
@@ -219,22 +219,24 @@ def _at_every_magnitude() -> Iterator[Property]:
     claim = "Vector-Jacobian products are those of the reference descent"
     layers: tuple[Layer, ...] = ("attention", "mlp")
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    what = f"{claim} at pre-activations of any size from 0.01 to 1460, for every activation."
+    full_claim = f"{claim} at pre-activations of any size from 0.01 to 1460, for every activation."
     needs = {"mlp", "start"}
     check = gradients_at_every_magnitude
-    yield _products("mlp/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.3, needs=needs)
-    what = "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 1460."
+    yield _products("mlp/every-magnitude", full_claim, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.3, needs=needs)
+    full_claim = "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 1460."
     check, needs = energy_gradients_at_every_magnitude, {"mlp_energy", "start"}
-    yield _products("mlp-energy/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.15, needs=needs)
+    yield _products(
+        "mlp-energy/every-magnitude", full_claim, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.15, needs=needs
+    )
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
     for layer in layers:
         # other activations are 0 at x = 0
         choices = {"activation": ("sigmoid", "softplus")} if layer == "mlp" else {}
         space = Space(layer, choices=choices, preconditioners=kinds, textures=("plain",))
-        what = f"{claim} of {layer} where entries of d have any size from 0.01 to 1460 and either sign."
+        full_claim = f"{claim} of {layer} where entries of d have any size from 0.01 to 1460 and either sign."
         name = f"{layer}/preconditioner-every-magnitude"
         needs = {layer, "start", *(f"preconditioner:{kind.kind}" for kind in kinds)}
-        yield _products(name, what, _TRAINS_AT_EVERY_MAGNITUDE, gradients_at_every_d, space, 0.3, needs=needs)
+        yield _products(name, full_claim, _TRAINS_AT_EVERY_MAGNITUDE, gradients_at_every_d, space, 0.3, needs=needs)
 
 
 def _products(

@@ -74,10 +74,10 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     M = untied(J.shape[-1])
     asymmetry = (M @ J - (M @ J).mT).abs().amax((-2, -1))
     golden_J, golden_error = golden_jacobian(case)
-    due = (M @ golden_J - (M @ golden_J).mT).abs().amax((-2, -1))
-    room = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
-    what = "least asymmetry due to untying <= asymmetry found"
-    return judge(Comparison(what, due, asymmetry, room, "at most"), telling=moved(due, room))
+    expected = (M @ golden_J - (M @ golden_J).mT).abs().amax((-2, -1))
+    tolerance = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
+    claim = "least asymmetry due to untying <= asymmetry found"
+    return judge(Comparison(claim, expected, asymmetry, tolerance, "at most"), telling=moved(expected, tolerance))
 
 
 def properties() -> Iterator[Property]:
@@ -182,8 +182,8 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
     return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)
 
 
-def _equals(caller: Caller, case: Case, what: str, layer: Tensor) -> Evidence:
+def _equals(caller: Caller, case: Case, claim: str, layer: Tensor) -> Evidence:
     case = case.to(torch.float64)
     expected, budget = case.layer_config.step_size * layer, output_budget(case, torch.float64)
     got = caller.output(case) - case.x
-    return judge(Comparison(f"update = eta {what}", got, expected, budget), telling=moved(expected, budget))
+    return judge(Comparison(f"update = eta {claim}", got, expected, budget), telling=moved(expected, budget))

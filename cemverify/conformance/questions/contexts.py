@@ -125,7 +125,7 @@ class Table:
     space: Space
     long: bool = True
 
-    def search(self, source: Any, asked: Any) -> None:  # noqa: ARG002
+    def search(self, source: Any, offer: Any) -> None:  # noqa: ARG002
         """Nothing: the rows of the table take their turns."""
         return
 
@@ -133,33 +133,33 @@ class Table:
         """The name of a choice of which no value is offered, if there is one."""
         return self.space.emptied(absent)
 
-    def scattered(self, asked: Any, seed: int) -> InContext:
+    def scattered(self, offer: Any, seed: int) -> InContext:
         """The question of a row. As many consecutive seeds as there are rows ask all of them.
 
         Where every shape and option is compiled anew, the rows of a run share a case.
         """
-        found = self.factors(asked)
-        rows = _crossed(tuple(found), tuple(found.values()))
+        factors = self.factors(offer)
+        rows = _crossed(tuple(factors), tuple(factors.values()))
         # neighbours in the array have values in common: whoever asks a few rows takes them from all over it
         stride = next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
         chosen = rows[seed * stride % len(rows)]
-        if asked.kind.compiles:
+        if offer.kind.compiles:
             seed //= _A_RUN
-            chosen = {**chosen, "steps": found["steps"][:2][-1], "apart": found["apart"][0]}
-        return _in_row(asked.within(self.space), chosen, seed)
+            chosen = {**chosen, "steps": factors["steps"][:2][-1], "apart": factors["apart"][0]}
+        return _in_row(offer.within(self.space), chosen, seed)
 
-    def smaller(self, asked: Any, question: InContext) -> Iterator[InContext]:
+    def smaller(self, offer: Any, question: InContext) -> Iterator[InContext]:
         """The same case in a simpler context, then smaller cases."""
         yield from (replace(question, context=simpler) for simpler in question.context.simpler())
         case = question.case
-        space = replace(asked.within(self.space), steps=STEPS, apart=case.x is not case.h)
+        space = replace(offer.within(self.space), steps=STEPS, apart=case.x is not case.h)
         yield from (replace(question, case=case) for case in smaller(case, space))
 
-    def aims(self, asked: Any, numbers: Any) -> Iterator[Any]:  # noqa: ARG002
+    def aims(self, offer: Any, numbers: Any) -> Iterator[Any]:  # noqa: ARG002
         """None: other properties look around the numbers in the code."""
         return iter(())
 
-    def aimed(self, asked: Any, aim: Any, seed: int) -> None:  # noqa: ARG002
+    def aimed(self, offer: Any, aim: Any, seed: int) -> None:  # noqa: ARG002
         """None: no question of the table is put beside a number in the code."""
         return
 
@@ -168,24 +168,28 @@ class Table:
         longer = {axis: max(sizes) for axis, sizes in _BEYOND.items() if self.long and axis in self.space.reach()}
         return {**self.space.reach(), **longer, "T": max(STEPS)}
 
-    def factors(self, asked: Any) -> dict[str, tuple[Any, ...]]:
+    def factors(self, offer: Any) -> dict[str, tuple[Any, ...]]:
         """Those of the table, as far as the implementation offers what they take."""
-        found = factors(self.space, asked)
-        return found if self.long else {**found, "rows": tuple(form for form in found["rows"] if form != _LONG)}
+        factors_by_name = factors(self.space, offer)
+        return (
+            factors_by_name
+            if self.long
+            else {**factors_by_name, "rows": tuple(form for form in factors_by_name["rows"] if form != _LONG)}
+        )
 
 
-def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
+def factors(space: Space, offer: Any) -> dict[str, tuple[Any, ...]]:
     """The factors of the table with their values, as far as the implementation offers what they take."""
-    missing = set(asked.absent)
+    missing = set(offer.absent)
     apart = (True, False) if space.apart and "start" not in missing else (False,)
     modes = _offered(MODES, missing if apart[0] else missing | {"start"})
     return {
-        "mode": tuple(mode for mode in modes if mode in _OF_FUNCTIONS or not asked.kind.compiles),
+        "mode": tuple(mode for mode in modes if mode in _OF_FUNCTIONS or not offer.kind.compiles),
         "before": _offered(BEFORE, missing),
-        "arrays": layouts(asked.kind),
-        "between": BETWEEN if _EVERYTHING in modes and not asked.kind.compiles else (USUAL,),
-        "numbers": tuple(name for name in NUMBERS if name != ANY_OPTIONS or not asked.kind.compiles),
-        "rows": tuple(form for form in ROWS if form != _LONG or not asked.kind.compiles),
+        "arrays": layouts(offer.kind),
+        "between": BETWEEN if _EVERYTHING in modes and not offer.kind.compiles else (USUAL,),
+        "numbers": tuple(name for name in NUMBERS if name != ANY_OPTIONS or not offer.kind.compiles),
+        "rows": tuple(form for form in ROWS if form != _LONG or not offer.kind.compiles),
         "steps": STEPS if "steps" not in missing else STEPS[:1],
         "apart": apart,
     }

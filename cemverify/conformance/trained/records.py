@@ -259,7 +259,7 @@ class Judging:
             record,
             verdict=Verdict.VIOLATED,
             margin=margin,
-            cause=worst.worst.what,
+            cause=worst.worst.claim,
             reason=sentence(worst),
             part=None if part_ is None else part_.name,
             because=None if part_ is None else part_.because,

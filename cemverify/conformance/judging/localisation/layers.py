@@ -55,7 +55,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
             got, due = box.along(q.x, box.displacement(q)), golden(box, q)
         except (Fault, Discard):
             continue
-        found.append((q, got, due.arrays, due.room_for(box, q, got)))
+        found.append((q, got, due.arrays, due.tolerance_for(box, q, got)))
     wrong = [f for f in found if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
     if not wrong:
         return None
@@ -318,7 +318,7 @@ def _verdict(box: Box, q: Question) -> bool | None:
         got, due = box.along(q.x, box.displacement(q)), golden(box, q)
     except (Fault, Discard):
         return None
-    room = due.room_for(box, q, got)
+    room = due.tolerance_for(box, q, got)
     return bool(((flat(got) - flat(due.arrays)).abs() > room[:, None]).any())
 
 

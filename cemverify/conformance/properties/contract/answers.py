@@ -24,19 +24,19 @@ def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
     lower = [dtype for dtype in _LOWER if f"dtype:{_short(dtype)}" not in caller.subject.not_offered]
     comparisons = []
     for dtype in dict.fromkeys((caller.dtype, *lower)):
-        due, returned = _forms(caller.at(dtype), function.name, case, function.shape(case))
-        for what, given in due.items():
-            found = returned.get(what)
-            comparisons.append(yes(f"{given} in, {found} out: the {what} is kept", holds=found == given))
+        expected, returned = _forms(caller.at(dtype), function.name, case, function.shape(case))
+        for aspect, wanted in expected.items():
+            form = returned.get(aspect)
+            comparisons.append(yes(f"{wanted} in, {form} out: the {aspect} is kept", holds=form == wanted))
     return judge(*comparisons)
 
 
 @experiment()
 def _forms(caller: Caller, name: str, case: Case, shape: torch.Size) -> tuple[dict[str, str], dict[str, str]]:
     """Kind, dtype and device of x, and of what is returned."""
-    given, returned = caller.array(case.x), caller.raw(name, case)
+    argument, returned = caller.array(case.x), caller.raw(name, case)
     as_tensor(returned, shape)
-    return _form(given), _form(returned)
+    return _form(argument), _form(returned)
 
 
 def _form(array: Any) -> dict[str, str]:

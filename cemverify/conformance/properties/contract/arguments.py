@@ -40,15 +40,17 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
     after, changed = _after_a_call(caller, function.name, case, mode, records=False)
     before, exact = {"x": case.x, "h": case.h, **case.weights}, torch.zeros(())
     where = "" if mode == USUAL else f" {mode}"
-    kept = [Comparison(f"{key} after the call{where}", found, before[key], exact) for key, found in after.items()]
+    comparisons = [
+        Comparison(f"{key} after the call{where}", array, before[key], exact) for key, array in after.items()
+    ]
     if torch_ and "gradients" not in caller.subject.not_offered:
         with suppress(Raised):  # if it cannot record them, `training` says so
             changed = changed or _after_a_call(caller, function.name, case, USUAL, records=True)[1]
-    return judge(*kept, unchanged_but(changed, "nothing else changes"))
+    return judge(*comparisons, unchanged_but(changed, "nothing else changes"))
 
 
 @experiment(
-    lambda asked: (shapes({"x": asked.case.x, "h": asked.case.h, **asked.case.weights}), None),
+    lambda arguments: (shapes({"x": arguments.case.x, "h": arguments.case.h, **arguments.case.weights}), None),
     finite=False,  # what a call leaves in them is compared
 )
 def _after_a_call(
@@ -65,10 +67,10 @@ def _after_a_call(
         changed = states()
     after = {key: as_tensor(array) for key, array in arrays.items()}
     changed += [
-        f"the {what} of {key}"
+        f"the {aspect} of {key}"
         for key, array in arrays.items()
-        for what, value in forms[key].items()
-        if form_of(array)[what] != value
+        for aspect, value in forms[key].items()
+        if form_of(array)[aspect] != value
     ]
     if list(weights) != list(mapping) or any(weights[key] is not array for key, array in mapping.items()):
         changed.append("the mapping of weights")

@@ -10,7 +10,7 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
 from cemverify.conformance.properties.contract.functions import (
     EVERY,
     LONG_ROW,
@@ -38,26 +38,26 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
 
     So does one with nearly the same options, which what is kept for rounded options would spoil.
     """
-    asked = [(function, function.question(_part(function, case), caller.dtype)) for function in EVERY]
-    asked = [(function, part) for function, part in asked if function.name in caller.subject.functions]  # type: ignore[union-attr]
-    first = [caller.answer(function.name, part) for function, part in asked]
+    parts = [(function, function.question(_part(function, case), caller.dtype)) for function in EVERY]
+    parts = [(function, part) for function, part in parts if function.name in caller.subject.functions]  # type: ignore[union-attr]
+    first = [caller.answer(function.name, part) for function, part in parts]
     for other in (elsewhere, _longer, elsewhere):
-        for function, part in asked:
+        for function, part in parts:
             caller.answer(function.name, other(part))
     comparisons, telling = [], True
-    for (function, part), answer in zip(asked, first, strict=True):
-        due, room = function.due(part), function.room(part, caller.dtype)
+    for (function, part), answer in zip(parts, first, strict=True):
+        expected, tolerance = function.expected(part), function.tolerance(part, caller.dtype)
         later = caller.answer(function.name, part)
         comparisons += [
-            Comparison(f"first answer of {function.name} = golden answer", answer, due, room),
-            Comparison(f"answer of {function.name} after other calls = golden answer", later, due, room),
+            Comparison(f"first answer of {function.name} = golden answer", answer, expected, tolerance),
+            Comparison(f"answer of {function.name} after other calls = golden answer", later, expected, tolerance),
         ]
-        telling &= function.moved(due, part, room)
+        telling &= function.moved(expected, part, tolerance)
         if not caller.kind.compiles:
             near = replace(part, config=nearly(part.config, caller.subject.not_offered))
-            what = f"answer of {function.name} with nearly the same options = golden answer"
-            answer, room = caller.answer(function.name, near), function.room(near, caller.dtype)
-            comparisons.append(Comparison(what, answer, function.due(near), room))
+            claim = f"answer of {function.name} with nearly the same options = golden answer"
+            answer, tolerance = caller.answer(function.name, near), function.tolerance(near, caller.dtype)
+            comparisons.append(Comparison(claim, answer, function.expected(near), tolerance))
     return judge(*comparisons, telling=telling)
 
 
@@ -77,7 +77,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
             FunctionCall(function, caller.at(dtype), part).answer_within("in inference mode")
         caller.at(lower).answer(function.name, part)
         trained = _TRAINED.get(function.name, energy_gradients_are_right)(caller, part)
-        compared += [replace(c, what=f"{function.name} after other uses: {c.what}") for c in trained.comparisons]
+        compared += [replace(c, claim=f"{function.name} after other uses: {c.claim}") for c in trained.comparisons]
         telling &= trained.telling or function.is_energy  # which reads neither the norm's gain nor P
     return judge(*compared, telling=telling)
 
@@ -110,17 +110,17 @@ def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) 
     The two share nothing: neither states nor weights, nor options that can be others for weights of the same shapes.
     """
     other, shape = _unlike(case, caller.subject.not_offered), function.shape(case)
-    alone, other_alone = (caller.answer(function.name, asked) for asked in (case, other))
+    alone, other_alone = (caller.answer(function.name, one) for one in (case, other))
     interrupted, meanwhile, ran = answered_while_another_runs(caller, function.name, case, other, shape)
     exact = torch.zeros(())
     return judge(
         *(
-            Comparison("answer while another thread calls = answer alone", found, alone, exact)
-            for found in interrupted
+            Comparison("answer while another thread calls = answer alone", answer, alone, exact)
+            for answer in interrupted
         ),
         *(
-            Comparison("answer to a call during another = answer alone", found, other_alone, exact)
-            for found in meanwhile
+            Comparison("answer to a call during another = answer alone", answer, other_alone, exact)
+            for answer in meanwhile
         ),
         telling=ran and not torch.equal(alone, other_alone),
     )
@@ -133,8 +133,8 @@ class OfAllFunctions(Over):
     def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
         return None
 
-    def scattered(self, asked: Asked, seed: int) -> Case:
-        space = asked.within(self.space)
+    def scattered(self, offer: Offer, seed: int) -> Case:
+        space = offer.within(self.space)
         # without an activation there is no MLP to ask either; without the positions asked for there are none
         usual = {**{name: values[0] for name, values in self.space.choices.items()}, "position": "none"}
         choices = {name: values or (usual[name],) for name, values in space.choices.items()}

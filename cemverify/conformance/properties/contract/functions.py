@@ -22,7 +22,7 @@ from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
 from cemverify.conformance.properties.function_calls import Answer, Call, Calls
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Config, Layer
@@ -58,11 +58,11 @@ class Function:
         case = replace(case, x=case.h) if self.starts_at_the_memory else case
         return case.to(dtype).to(torch.float64)
 
-    def due(self, case: Case) -> Tensor:
+    def expected(self, case: Case) -> Tensor:
         """The right answer: (B, J, D), or (B, J) of an energy."""
         return energies_at(case, case.x) if self.is_energy else golden(case)
 
-    def room(self, case: Case, dtype: torch.dtype) -> Tensor:
+    def tolerance(self, case: Case, dtype: torch.dtype) -> Tensor:
         """How far roundoff may lead from it, of the same shape."""
         return energy_budget(case, case.x, dtype) if self.is_energy else output_budget(case, dtype)
 
@@ -70,9 +70,9 @@ class Function:
         """The shape of the answer to a case: (B, J) of an energy, else (B, J, D)."""
         return case.x.shape[:2] if self.is_energy else case.x.shape
 
-    def moved(self, due: Tensor, case: Case, room: Tensor) -> bool:
+    def moved(self, expected: Tensor, case: Case, tolerance: Tensor) -> bool:
         """Whether the right answer is another one than doing nothing gives."""
-        return moved(due if self.is_energy else due - case.x, room)
+        return moved(expected if self.is_energy else expected - case.x, tolerance)
 
 
 EVERY: Sequence[Function] = tuple(
@@ -98,19 +98,21 @@ class FunctionCall(Call):
             other = lengthened(other, 5 * tokens, 1)
         return {"": self.caller.answer(self.function.name, other)}
 
-    def room(self, usual: Answer) -> Tensor:  # noqa: ARG002
-        return self.function.room(self.case, self.caller.dtype)
+    def tolerance(self, usual: Answer) -> Tensor:  # noqa: ARG002
+        return self.function.tolerance(self.case, self.caller.dtype)
 
-    def compared(self, what: str, got: Answer, due: Answer, room: Tensor | None = None) -> list[Comparison]:
-        return [Comparison(what, got[""], due[""], torch.zeros(()) if room is None else room)]
+    def compared(
+        self, claim: str, got: Answer, expected: Answer, tolerance: Tensor | None = None
+    ) -> list[Comparison]:
+        return [Comparison(claim, got[""], expected[""], torch.zeros(()) if tolerance is None else tolerance)]
 
-    def moved(self, usual: Answer, room: Tensor) -> bool:
-        return self.function.moved(usual[""], self.case, room)
+    def moved(self, usual: Answer, tolerance: Tensor) -> bool:
+        return self.function.moved(usual[""], self.case, tolerance)
 
     def changes(self) -> tuple[list[str], list[str]]:
-        asked = Asked(frozenset(self.caller.subject.not_offered), kind=self.caller.kind)
-        found = factors(Space(self.function.layer, apart=not self.function.starts_at_the_memory), asked)
-        mode, before = (found[name][self.case.turn(len(found[name]))] for name in ("mode", "before"))
+        offer = Offer(frozenset(self.caller.subject.not_offered), kind=self.caller.kind)
+        values = factors(Space(self.function.layer, apart=not self.function.starts_at_the_memory), offer)
+        mode, before = (values[name][self.case.turn(len(values[name]))] for name in ("mode", "before"))
         cases = [self.case, *_unmet(self.case, self.caller)]
         return changes(self.caller, self.function.name, cases, Context(mode, before))
 
@@ -173,7 +175,7 @@ def of_call(check: Callable[[Calls], Evidence]) -> Check:
     return lambda function, caller, case: check([FunctionCall(function, caller, case)])
 
 
-@experiment(lambda asked: asked.caller.shape(asked.name, asked.case))
+@experiment(lambda arguments: arguments.caller.shape(arguments.name, arguments.case))
 def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> Tensor:
     with SURROUNDINGS[surroundings]():
         there = caller.answer(name, case)
@@ -202,8 +204,8 @@ def changes(
         else:
             answered_in(caller, name, first, context, shape)
 
-    others = () if context is None else (lambda: within(context),)
-    return changes_of(caller, calls, others, [lambda: ask_refused(caller, name, cases[0])])
+    more = () if context is None else (lambda: within(context),)
+    return changes_of(caller, calls, more, [lambda: ask_refused(caller, name, cases[0])])
 
 
 def _unmet(case: Case, caller: Caller) -> list[Case]:
@@ -241,7 +243,7 @@ _MANY_STEPS, _LONG = 17, 130
 _ONE_IN = 3  # cases has a long row
 
 
-@experiment(lambda asked: asked.case.h.shape)
+@experiment(lambda arguments: arguments.case.h.shape)
 def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, Any]) -> Tensor:
     """The output of a layer, a function of states and weights, in a mode. A block is a function of h alone."""
     x, h, weights = caller.arguments(case)
@@ -263,9 +265,9 @@ def dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
     """
     if caller.dtype != torch.float64:
         return caller.dtype
-    others = [dtype for name, dtype in _LOWER.items() if f"dtype:{name}" not in caller.subject.not_offered]
+    lower = [dtype for name, dtype in _LOWER.items() if f"dtype:{name}" not in caller.subject.not_offered]
     turn = case.turn(4)
-    return others[turn] if turn < len(others) else torch.float64
+    return lower[turn] if turn < len(lower) else torch.float64
 
 
 _LOWER = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -51,7 +51,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
     """
     other = halved(case)
     first, fresh = caller.answer(function.name, case), caller.answer(function.name, other)
-    later, edited, kept, again, still, still_again = _of_edited_arrays(
+    later, edited, unmoved, again, still, still_again = _of_edited_arrays(
         caller, function.name, case, other, function.shape(case)
     )
     exact = torch.zeros(())
@@ -59,7 +59,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
     return judge(
         Comparison("output for edited arrays = output for new arrays", edited, fresh, exact),
         Comparison("an output after further calls = before them", later, first, exact),
-        Comparison("an output after its arrays were edited = before", kept, first, exact),
+        Comparison("an output after its arrays were edited = before", unmoved, first, exact),
         Comparison("output after an earlier one was overwritten = before", again, fresh, exact),
         Comparison(
             "output for zero weights after an earlier one was overwritten = before",
@@ -67,12 +67,12 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
             still,
             exact,
         ),
-        *(Comparison(claim, got, due, exact) for claim, (got, due) in exchanged.items()),
+        *(Comparison(claim, got, expected, exact) for claim, (got, expected) in exchanged.items()),
         telling=not torch.equal(first, fresh),
     )
 
 
-@long_experiment(lambda asked: [asked.shape] * 6)
+@long_experiment(lambda arguments: [arguments.shape] * 6)
 def _of_edited_arrays(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -96,7 +96,7 @@ def _of_edited_arrays(
         for array, numbers in zip(arrays, fresh, strict=True):
             writable(array)[...] = numbers
     second = caller.call(name, other, x, h, weights)
-    edited, kept = as_tensor(second, shape), as_tensor(first)
+    edited, unmoved = as_tensor(second, shape), as_tensor(first)
     overwrite(first)
     overwrite(second)
     again = as_tensor(caller.call(name, other, x, h, weights), shape)
@@ -105,18 +105,20 @@ def _of_edited_arrays(
     third = caller.call(name, nothing, x, h, weights)
     still = as_tensor(third, shape)
     overwrite(third)
-    return later, edited, kept, again, still, as_tensor(caller.call(name, nothing, x, h, weights), shape)
+    return later, edited, unmoved, again, still, as_tensor(caller.call(name, nothing, x, h, weights), shape)
 
 
 @long_experiment(
-    lambda asked: dict.fromkeys([_AFTER_ALL, *_edits(asked.caller, asked.case, asked.name)], [asked.shape] * 2)
+    lambda arguments: dict.fromkeys(
+        [_AFTER_ALL, *_edits(arguments.caller, arguments.case, arguments.name)], [arguments.shape] * 2
+    )
 )
 def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: torch.Size) -> dict[str, list[Tensor]]:
     """After each edit the answer for the edited arrays, and that for new ones with the same numbers, by the claim.
 
     Half of the cases are asked while no gradients are recorded, when most is kept.
     """
-    function, found = of_named_arrays(caller, name, case), {}
+    function, answers = of_named_arrays(caller, name, case), {}
     arrays = {key: caller.array(array) for key, array in arguments_of(case, name).items()}
     other = {key: caller.array(array) for key, array in arguments_of(halved(case), name).items()}
     with torch.no_grad() if case.turn(2) else nullcontext(), caller.guarded():
@@ -130,8 +132,8 @@ def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: t
             else:
                 exchange(writable(arrays[edited]), case.turn)
             new = {key: caller.array(as_tensor(array)) for key, array in arrays.items()}
-            found[claim] = [as_tensor(function(given), shape) for given in (arrays, new)]
-        return {**found, _AFTER_ALL: [as_tensor(first), before]}
+            answers[claim] = [as_tensor(function(values), shape) for values in (arrays, new)]
+        return {**answers, _AFTER_ALL: [as_tensor(first), before]}
 
 
 _AFTER_ALL = "an output after calls for small edits = before them"
@@ -182,15 +184,17 @@ def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case)
             x = repeated(x, 0).contiguous()
         else:
             h = repeated(h, _axis(h)).contiguous()
-        asked = replace(case, x=h if case.x is case.h else x, h=h, weights=weights)
-        got = _of_windows(caller, function.name, asked, function.shape(asked), one_state=one_state)
-        due, room = function.due(asked), function.room(asked, caller.dtype)
-        comparisons.append(Comparison("output for views, with the weights in reverse order", got, due, room))
-        telling |= function.moved(due, asked, room)
+        windowed = replace(case, x=h if case.x is case.h else x, h=h, weights=weights)
+        got = _of_windows(caller, function.name, windowed, function.shape(windowed), one_state=one_state)
+        expected, tolerance = function.expected(windowed), function.tolerance(windowed, caller.dtype)
+        comparisons.append(
+            Comparison("output for views, with the weights in reverse order", got, expected, tolerance)
+        )
+        telling |= function.moved(expected, windowed, tolerance)
     return judge(*comparisons, telling=telling)
 
 
-@experiment(lambda asked: asked.shape)
+@experiment(lambda arguments: arguments.shape)
 def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size, *, one_state: bool) -> Tensor:
     x, h, weights = caller.arguments(case)
     if caller.kind.editable:  # others have no views
@@ -220,18 +224,20 @@ def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> E
     case = replace(case, weights=weights)
     shape, comparisons, telling = function.shape(case), [], True
     for windows in (_later, _thinned) if case.x is not case.h else (None,):
-        asked = case
+        copied = case
         if windows is not None:
             x, h = windows(_joined(case))
-            asked = replace(case, x=x.clone(), h=h.clone())
-        got = _of_shared_memory(caller, function.name, asked, _joined(case), windows, shape)
-        due, room = function.due(asked), function.room(asked, caller.dtype)
-        comparisons.append(Comparison("output for arrays that share memory = golden output", got, due, room))
-        telling &= function.moved(due, asked, room)
+            copied = replace(case, x=x.clone(), h=h.clone())
+        got = _of_shared_memory(caller, function.name, copied, _joined(case), windows, shape)
+        expected, tolerance = function.expected(copied), function.tolerance(copied, caller.dtype)
+        comparisons.append(
+            Comparison("output for arrays that share memory = golden output", got, expected, tolerance)
+        )
+        telling &= function.moved(expected, copied, tolerance)
     return judge(*comparisons, telling=telling)
 
 
-@experiment(lambda asked: asked.shape)
+@experiment(lambda arguments: arguments.shape)
 def _of_shared_memory(
     caller: Caller, name: str, case: Case, joined: Tensor, windows: Windows | None, shape: torch.Size
 ) -> Tensor:
@@ -265,12 +271,12 @@ def one_array_is_two(function: Function, caller: Caller, case: Case) -> Evidence
     case = replace(case, x=case.h)
     shape = function.shape(case)
     got = _of_one_array(caller, function.name, case, shape)
-    due, room = function.due(case), function.room(case, caller.dtype)
-    comparison = Comparison("output with x and h as one array = golden output", got, due, room)
-    return judge(comparison, telling=function.moved(due, case, room))
+    expected, tolerance = function.expected(case), function.tolerance(case, caller.dtype)
+    comparison = Comparison("output with x and h as one array = golden output", got, expected, tolerance)
+    return judge(comparison, telling=function.moved(expected, case, tolerance))
 
 
-@experiment(lambda asked: asked.shape)
+@experiment(lambda arguments: arguments.shape)
 def _of_one_array(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
     _, h, weights = caller.arguments(case)
     return as_tensor(caller.call(name, case, h, h, weights), shape)

@@ -40,8 +40,8 @@ _SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # o
 
 def first_uses_leave_settings_alone(caller: Caller, case: Case) -> Evidence:
     """Each option is met for the first time in this process, and no setting is changed and no generator seeded."""
-    asked = _without_composed(caller)
-    return settings_are_left_alone([_FirstUse(function, caller, case) for function in asked])
+    plain = _without_composed(caller)
+    return settings_are_left_alone([_FirstUse(function, caller, case) for function in plain])
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class _FirstUse(FunctionCall):
             cases.append(self.function.question(scattered_case(met, self.case.turn(997)), self.caller.dtype))
         return changes(self.caller, self.function.name, cases)
 
-    def said(self, what: str) -> str:
-        return f"{what} when {self.function.name} is first used"
+    def phrase(self, claim: str) -> str:
+        return f"{claim} when {self.function.name} is first used"
 
 
 def _without_composed(caller: Caller) -> Sequence[Function]:

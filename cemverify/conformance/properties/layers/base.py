@@ -13,7 +13,7 @@ from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Asked, Explanation, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Property
 from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.black_boxes import (
     LEAST_LONG,
@@ -58,20 +58,20 @@ class Cases:
     plain: bool = False
     sometimes: str | None = None
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
+    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
         """A strategy for Hypothesis; None where only scattered questions are asked."""
         if self.few:
             return None
-        strategy = questions(self._form(asked), source, self._drawn)
+        strategy = questions(self._form(offer), source, self._drawn)
         return strategy if self.texture is None else strategy.map(self._dressed)
 
     def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
         """Nothing varies that could be absent as a whole."""
         return None
 
-    def scattered(self, asked: Asked, seed: int) -> Any | None:
+    def scattered(self, offer: Offer, seed: int) -> Any | None:
         """One question by a plain random generator."""
-        form = self._form(asked)
+        form = self._form(offer)
         if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
             return stretched(form, seed // self.long, self.least)
         question = scattered(form, seed, self._drawn)
@@ -79,28 +79,28 @@ class Cases:
             return dressed(question, self.sometimes)
         return question if self.texture is None else self._dressed(question)
 
-    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
+    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:
         """Questions that are slightly smaller than one that found a violation."""
-        form = form_of(asked.declared)
-        found = smaller(question, form, self.least)
+        form = form_of(offer.declared)
+        questions = smaller(question, form, self.least)
         if self.long != 1:
-            return found
+            return questions
         still = min(LEAST_LONG, longest(question, form))
-        return (one for one in found if longest(one, form) >= still)
+        return (one for one in questions if longest(one, form) >= still)
 
-    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
         """What numbers in the layer's code may be of a question: its sizes, and the magnitudes of its arrays."""
-        form = self._form(asked)
+        form = self._form(offer)
         axes = ["B", *form.letters()] if form.shapes is None else []  # another shape would be compiled
         return aims(numbers, axes, [*form.state, *form.memory])
 
-    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:
         """One question with what an aim says, or None if there is none."""
-        question = aimed(self._form(asked), aim, seed, self._drawn)
+        question = aimed(self._form(offer), aim, seed, self._drawn)
         return question if self.texture is None or question is None else self._dressed(question)
 
-    def _form(self, asked: Asked) -> Form:
-        form = form_of(asked.declared)
+    def _form(self, offer: Offer) -> Form:
+        form = form_of(offer.declared)
         return replace(form, shapes=1) if self.plain and form.shapes else form
 
     def reach(self) -> Mapping[str, int]:
@@ -133,13 +133,13 @@ class Asking:
         try:
             q = box.rounded(question)
             evidence = self.check(box, q)
-            return evidence if box.layer.domain is None else replace(evidence, asked=evidence.asked or q)
+            return evidence if box.layer.domain is None else replace(evidence, case=evidence.case or q)
         except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
             shorter = halved(question, box.form)
             if shorter is None:
                 raise
         evidence = self(caller, shorter)
-        return replace(evidence, asked=evidence.asked or shorter)
+        return replace(evidence, case=evidence.case or shorter)
 
 
 def energy_layer_property(

@@ -1,7 +1,7 @@
 """An energy layer's update in every context: whatever surrounds a call, its answers and gradients are the same.
 
 Three circumstances are crossed by a covering array: how the call is made, which call came before it, and how its
-arrays lie. What is due is taken from the stated energy where the step follows from it, and else from a call of one
+arrays lie. The expected answer is that of the stated energy where the step follows from it, and else of a call of one
 row more, so that what a layer keeps from one call to the next is not what its answer is compared with.
 
 Tables are often kept by a size alone, and made by the first call of that size. So calls in another dtype, or in
@@ -29,7 +29,7 @@ from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Asked, Explanation, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved, terms
 from cemverify.conformance.properties.layers.training import (
@@ -75,10 +75,10 @@ _UNUSED: Mapping[str, range] = {"after another dtype": range(23, 33, 2), "after 
 class _AtUnusedSizes(Cases):
     """Questions of which some have sizes that nothing else asks, where the call before could spoil a table."""
 
-    def scattered(self, asked: Asked, seed: int) -> Question:
+    def scattered(self, offer: Offer, seed: int) -> Question:
         """One question by a plain random generator."""
-        unused = _UNUSED.get(_context(asked.declared, asked.kind, seed).before)
-        form = self._form(asked)
+        unused = _UNUSED.get(_context(offer.declared, offer.kind, seed).before)
+        form = self._form(offer)
         if unused is None:
             return scattered(form, seed)
         return level(form, seed, unused[int(np.random.default_rng(seed).integers(len(unused)))])
@@ -90,8 +90,8 @@ def context_of(box: Box, q: Question) -> Context:
 
 
 def _context(layer: EnergyLayer, kind: ArrayKind, seed: int) -> Context:
-    found = _crossed(*_offered(layer, kind))
-    return found[seed % len(found)]
+    contexts = _crossed(*_offered(layer, kind))
+    return contexts[seed % len(contexts)]
 
 
 def _offered(layer: EnergyLayer, kind: ArrayKind) -> tuple[tuple[str, ...], ...]:
@@ -118,22 +118,23 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
     if context.mode == _OF_PARAMETERS or context.mode in _RECORDED:
         return _products_hold(box, q, context)
     got = answered_in(box, q, context)
-    due, room = _due(box, q, got)
+    expected, tolerance = _expected(box, q, got)
     return judge(
-        *compared(f"update = as usual: {context}", got, due, room), telling=moved(flat(due), along(room, flat(due)))
+        *compared(f"update = as usual: {context}", got, expected, tolerance),
+        telling=moved(flat(expected), along(tolerance, flat(expected))),
     )
 
 
-def _due(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
-    """The update that is due, and the room of an answer: (B,)."""
+def _expected(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
+    """The update that is expected, and the tolerance of an answer: (B,)."""
     stated = {"energy", "gradient-step", "known-preconditioner"}
     if not stated & box.layer.not_offered.keys() and box.layer.domain is None:  # else only what leads along it is
-        found = golden(box, q)
-        return found.arrays, found.room_for(box, q, got)
+        answer = golden(box, q)
+        return answer.arrays, answer.tolerance_for(box, q, got)
     wider = q.rows([*range(q.batch), 0])
     of_one = box.share(q.batch) / box.share(wider.batch)
-    due = {name: of_one * a[: q.batch] for name, a in box.displacement(wider).items()}
-    return due, 2 * rounding(box, q, due) + solved(box)
+    expected = {name: of_one * a[: q.batch] for name, a in box.displacement(wider).items()}
+    return expected, 2 * rounding(box, q, expected) + solved(box)
 
 
 def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
@@ -145,21 +146,21 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
     if not stated & box.layer.not_offered.keys() and box.layer.domain is None:
         both = both_products(box, q, cotangent, of_parameters=of_parameters)
     usual = replace(q, seed=0)  # whose incoming gradient is contiguous
-    due = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]
+    expected = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]
     comparisons, telling = [], False
     for name, product in got.items():
-        size = size_of(q, due[name], *cotangent)
-        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + solved(box) * size)
-        what = f"gradient with respect to {name} = as usual: {context}"
-        comparisons.append(Comparison(what, product, due[name], room))
-        telling = telling or moved(due[name], room)
+        size = size_of(q, expected[name], *cotangent)
+        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + solved(box) * size)
+        claim = f"gradient with respect to {name} = as usual: {context}"
+        comparisons.append(Comparison(claim, product, expected[name], tolerance))
+        telling = telling or moved(expected[name], tolerance)
     return judge(*comparisons, telling=telling)
 
 
 # --- in the implementation's process --------------------------------------------------------------------------------
 
 
-@long_experiment(lambda asked: shapes(asked.q.x))
+@long_experiment(lambda arguments: shapes(arguments.q.x))
 def answered_in(box: Box, q: Question, context: Context) -> Arrays:
     """The displacement of a call in a context that records nothing."""
     _come_before(box, q, context)
@@ -167,11 +168,11 @@ def answered_in(box: Box, q: Question, context: Context) -> Arrays:
         return _mapped(box, q, context)
     x, memory, noise = _laid_out(box, q, context.arrays)
     with box.caller.guarded():
-        found = _called_in(context.mode, lambda: box.read(box.update_on(*_packed(x, memory), noise), q.x))
-    return box.difference({name: a.clone() for name, a in found.items()}, q.x)
+        answer = _called_in(context.mode, lambda: box.read(box.update_on(*_packed(x, memory), noise), q.x))
+    return box.difference({name: a.clone() for name, a in answer.items()}, q.x)
 
 
-@long_experiment(lambda asked: _leaves(asked.box, asked.q, asked.context))
+@long_experiment(lambda arguments: _leaves(arguments.box, arguments.q, arguments.context))
 def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context) -> dict[str, Tensor]:
     """Products of the cotangent with the update's Jacobian in what records gradients, by name."""
     _come_before(box, q, context)
@@ -184,10 +185,10 @@ def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context
         answers = unpacked(box.update_on(*_packed(x, memory), noise), q.x)
         if box.layer.step.returns == "next state":
             answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
-        found = pulled_back(answers, leaves, cotangent, incoming(q.seed)[1])
-    if not all(bool(a.isfinite().all()) for a in found.values()):
+        products = pulled_back(answers, leaves, cotangent, incoming(q.seed)[1])
+    if not all(bool(a.isfinite().all()) for a in products.values()):
         raise NotFinite("a gradient of the update is NaN or infinite")
-    return found
+    return products
 
 
 def _leaves(box: Box, q: Question, context: Context) -> dict[str, torch.Size]:
@@ -213,7 +214,7 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
     """The answer for the first of two questions that are mapped over."""
     two = q.each(lambda array: torch.stack((array, array.flip(0) / 2)))
     x, memory, noise = _laid_out(box, two, context.arrays)
-    given = [a for a in (*_packed(x, memory), noise) if a is not None]
+    inputs = [a for a in (*_packed(x, memory), noise) if a is not None]
     with_noise = noise is not None
 
     def function(*arguments: Any) -> Any:
@@ -222,9 +223,9 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
         return box.update_on(held[0], held[1] if memory else None, last)
 
     with box.caller.guarded(), quiet():
-        returned = box.caller.kind.mapped(function)(*given)
-        found = {name: a[0] for name, a in box.read(returned, two.x).items()}
-    return box.difference(found, q.x)
+        returned = box.caller.kind.mapped(function)(*inputs)
+        answers = {name: a[0] for name, a in box.read(returned, two.x).items()}
+    return box.difference(answers, q.x)
 
 
 _MODES: Mapping[str, Callable[[], Any]] = {
@@ -254,7 +255,7 @@ def _come_before(box: Box, q: Question, context: Context) -> None:
             _BEFORE[context.before](box, q.each(lambda array: array.flip(0) / 2))
 
 
-def _asked(box: Box, q: Question) -> None:
+def _call_once(box: Box, q: Question) -> None:
     with box.caller.guarded():
         state, memory, noise, _ = box.own(q)
         box.update_on(state, memory, noise)
@@ -262,7 +263,7 @@ def _asked(box: Box, q: Question) -> None:
 
 def _in_inference_mode(box: Box, q: Question) -> None:
     with torch.inference_mode():
-        _asked(box, q)
+        _call_once(box, q)
 
 
 def _in_another_thread(box: Box, q: Question) -> None:
@@ -277,10 +278,10 @@ def _in_training(box: Box, q: Question) -> None:
 
 
 _BEFORE: Mapping[str, Callable[[Box, Question], None]] = {
-    "after another dtype": lambda box, q: _asked(box.at(torch.float32), q),
-    "after other sizes": lambda box, q: _asked(box, q.rows([*range(q.batch), 0])),
+    "after another dtype": lambda box, q: _call_once(box.at(torch.float32), q),
+    "after other sizes": lambda box, q: _call_once(box, q.rows([*range(q.batch), 0])),
     "after inference mode": _in_inference_mode,
-    "after a refused call": lambda box, q: _asked(box, widened(q, "x")),
+    "after a refused call": lambda box, q: _call_once(box, widened(q, "x")),
     "after another thread": _in_another_thread,
     "after training": _in_training,
 }

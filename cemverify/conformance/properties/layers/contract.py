@@ -46,14 +46,14 @@ _RING = (9, 1, 1, 1)  # calls after which an answer is read again, more than a r
 def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
     """State, memory, noise, mask and parameters are bit for bit what they were, and modules in eval mode are."""
     mask, comparisons, changed = mask_of(box, q), [], list[str]()
-    for name, asked in box.functions(box.rounded(q)).items():
-        asked = box.rounded(asked)
-        before = _arguments(name, asked, mask)
-        after, states = _after_a_call(box, name, asked, mask)
+    for name, question in box.functions(box.rounded(q)).items():
+        question = box.rounded(question)
+        before = _arguments(name, question, mask)
+        after, states = _after_a_call(box, name, question, mask)
         changed += states
-        said = "call" if name == "update" else f"call of the {name}"
+        call = "call" if name == "update" else f"call of the {name}"
         comparisons += [
-            Comparison(f"{part} after the {said}", after[part], array, torch.zeros(()))
+            Comparison(f"{part} after the {call}", after[part], array, torch.zeros(()))
             for part, array in before.items()
         ]
     return judge(*comparisons, unchanged_but(list(dict.fromkeys(changed)), "nothing else changes"))
@@ -65,32 +65,32 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     They are also where two neighbouring numbers of one array are exchanged, which leaves its ends and its sum.
     """
     other = replace(q, x=_each(_edited, q.x), memory=_each(_edited, q.memory))
-    mask, others = mask_of(box, q), box.functions(other)
+    mask, edits = mask_of(box, q), box.functions(other)
     comparisons, telling = [], False
-    for name, asked in box.functions(q).items():
-        edited = others[name]
+    for name, question in box.functions(q).items():
+        edited = edits[name]
         fresh = _answered(box, name, edited, mask)
-        first, kept, again, later, anew = _around_an_edit(box, name, asked, edited, mask)
-        room = rounding(box, edited, _rows(fresh, q.batch))
+        first, unmoved, again, later, anew = _around_an_edit(box, name, question, edited, mask)
+        tolerance = rounding(box, edited, _rows(fresh, q.batch))
         zero = torch.zeros(q.batch, dtype=torch.float64)
         comparisons += _compared(name, "an output after further calls = before them", later, first, zero)
-        comparisons += _compared(name, "an output after its arguments were edited = before", kept, first, zero)
-        comparisons += _compared(name, "update for edited arrays = update for new arrays", again, fresh, room)
-        comparisons += _compared(name, "update after an earlier one was overwritten = before", anew, again, room)
-        for key, (got, due) in _around_exchanges(box, name, asked, mask).items():
-            what = f"update for two numbers exchanged in {key} = update for new arrays"
-            comparisons += _compared(name, what, got, due, rounding(box, asked, _rows(due, q.batch)))
+        comparisons += _compared(name, "an output after its arguments were edited = before", unmoved, first, zero)
+        comparisons += _compared(name, "update for edited arrays = update for new arrays", again, fresh, tolerance)
+        comparisons += _compared(name, "update after an earlier one was overwritten = before", anew, again, tolerance)
+        for key, (got, expected) in _around_exchanges(box, name, question, mask).items():
+            claim = f"update for two numbers exchanged in {key} = update for new arrays"
+            comparisons += _compared(name, claim, got, expected, rounding(box, question, _rows(expected, q.batch)))
         if name == "update":
-            telling = moved(flat(fresh) - flat(first), along(room, flat(fresh)))
+            telling = moved(flat(fresh) - flat(first), along(tolerance, flat(fresh)))
     return judge(*comparisons, telling=telling)
 
 
 def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
     """Windows give what arrays of their own give, and so does one array that is both state and memory."""
-    found = unchanged(calls, lambda call: call.of_windows())
+    evidence = unchanged(calls, lambda call: call.of_windows())
     itself = [call.of_itself() for call in calls if _twins(call.q)]
     shared = unchanged(itself, lambda call: call.of_shared_memory("one array")).comparisons if itself else ()
-    return judge(*found.comparisons, *shared, telling=found.telling)
+    return judge(*evidence.comparisons, *shared, telling=evidence.telling)
 
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
@@ -99,10 +99,10 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
     # constants of float64 widen float32 arrays, and no others
     single = [] if "dtype:float32" in box.layer.not_offered else [box.at(torch.float32)]
     for at in (box, *single):
-        for name, asked in at.functions(q).items():
-            got, due = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(at, name, asked))
-            what = _said(name, "bytes per number of the output = of the state")
-            comparisons.append(Comparison(what, got, due, torch.zeros(())))
+        for name, question in at.functions(q).items():
+            got, expected = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(at, name, question))
+            claim = _phrase(name, "bytes per number of the output = of the state")
+            comparisons.append(Comparison(claim, got, expected, torch.zeros(())))
     return judge(*comparisons)
 
 
@@ -111,14 +111,14 @@ class BoxCall(Call):
     """A call of one function that a layer declares.
 
     Attributes:
-        name: of the function, as `Box.functions` has it. q: what it is asked. others: what every function is asked
+        name: of the function, as `Box.functions` has it. q: what it is asked. elsewhere: what every function is asked
         where the layer is asked something else. mask: of tokens, where it takes one.
     """
 
     box: Box
     name: str
     q: Question
-    others: Callable[[], Mapping[str, Question]]
+    elsewhere: Callable[[], Mapping[str, Question]]
     mask: Tensor | None = None
 
     @property
@@ -130,23 +130,25 @@ class BoxCall(Call):
         without = "inference" in self.box.layer.not_offered
         return [one for one in SURROUNDINGS if not (without and "inference" in one)]
 
-    def said(self, what: str) -> str:
-        return _said(self.name, what)
+    def phrase(self, claim: str) -> str:
+        return _phrase(self.name, claim)
 
     def answer(self) -> Arrays:
         return _answered(self.box, self.name, self.q, self.mask)
 
     def answer_between(self) -> Arrays:
-        return _answered(self.box, self.name, self.others()[self.name], self.mask)
+        return _answered(self.box, self.name, self.elsewhere()[self.name], self.mask)
 
-    def room(self, usual: Named) -> Tensor:  # (B,)
+    def tolerance(self, usual: Named) -> Tensor:  # (B,)
         return rounding(self.box, self.q, _rows(usual, self.q.batch))
 
-    def compared(self, what: str, got: Named, due: Named, room: Tensor | None = None) -> list[Comparison]:
-        return _compared(self.name, what, got, due, torch.zeros(self.q.batch) if room is None else room)
+    def compared(self, claim: str, got: Named, expected: Named, tolerance: Tensor | None = None) -> list[Comparison]:
+        return _compared(
+            self.name, claim, got, expected, torch.zeros(self.q.batch) if tolerance is None else tolerance
+        )
 
-    def moved(self, usual: Named, room: Tensor) -> bool:
-        return moved(flat(usual), along(room, flat(usual)))
+    def moved(self, usual: Named, tolerance: Tensor) -> bool:
+        return moved(flat(usual), along(tolerance, flat(usual)))
 
     def changes(self) -> tuple[list[str], list[str]]:
         return _after_calls(self.box, self.name, self.q)
@@ -156,8 +158,8 @@ class BoxCall(Call):
 
     def recorded(self) -> Mapping[str, Arrays]:
         return {
-            f"output {what} = as usual": _recorded(self.box, self.name, self.q, self.mask, gradients=gradients)
-            for what, gradients in (("with gradients recorded", True), ("without gradients", False))
+            f"output {claim} = as usual": _recorded(self.box, self.name, self.q, self.mask, gradients=gradients)
+            for claim, gradients in (("with gradients recorded", True), ("without gradients", False))
         }
 
     def of_windows(self) -> Mapping[str, Arrays]:
@@ -174,8 +176,8 @@ class BoxCall(Call):
 
     def of_shared_memory(self, how: str) -> Mapping[str, Arrays]:
         """What it says where arrays of state and memory share theirs as one of `_SHARED` says, by the claim."""
-        found = _of_shared_memory(self.box, self.name, self.q, self.mask, how)
-        return {f"update for state and memory as {how} = update for separate arrays": found}
+        answer = _of_shared_memory(self.box, self.name, self.q, self.mask, how)
+        return {f"update for state and memory as {how} = update for separate arrays": answer}
 
     def compiled(self) -> Arrays:
         """What the compiled update says."""
@@ -206,11 +208,13 @@ class OfCalls:
 
     def __call__(self, box: Box, q: Question) -> Evidence:
         other = replace(q, x=_each(_plus_one, q.x), memory=_each(_plus_one, q.memory))
-        others = cache(lambda: box.functions(other))
+        elsewhere = cache(lambda: box.functions(other))
         if self.update_alone:
-            return self.check([BoxCall(box, "update", q, others)])
+            return self.check([BoxCall(box, "update", q, elsewhere)])
         mask = mask_of(box, q)
-        return self.check([BoxCall(box, name, asked, others, mask) for name, asked in box.functions(q).items()])
+        return self.check(
+            [BoxCall(box, name, question, elsewhere, mask) for name, question in box.functions(q).items()]
+        )
 
 
 # --- calls --------------------------------------------------------------------------------------------------
@@ -226,9 +230,9 @@ def mask_of(box: Box, q: Question) -> Tensor | None:
     return mask
 
 
-def _due(asked: Any) -> dict[str, Any]:
+def _shapes_of_answer(arguments: Any) -> dict[str, Any]:
     """What a function's answer looks like."""
-    box, name, q = asked.box, asked.name, asked.q
+    box, name, q = arguments.box, arguments.name, arguments.q
     if name == "energy":
         return {name: box.energy_shape(q.x)}
     return {name: Rows(q.batch)} if name in SCALARS else {**shapes(q.x)}
@@ -240,20 +244,20 @@ def _arguments(name: str, q: Question, mask: Tensor | None) -> Arrays:
     return arguments if mask is None or name in _UNMASKED else {**arguments, "mask": mask.to(torch.float64)}
 
 
-@experiment(_due)
+@experiment(_shapes_of_answer)
 def _answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     with box.caller.guarded():
         return box.read_of(name, box.called_on(name, *_own(box, name, q, mask)), q.x)
 
 
-@experiment(_due)
+@experiment(_shapes_of_answer)
 def _answer_within(box: Box, name: str, q: Question, mask: Tensor | None, surroundings: str) -> Arrays:
     with SURROUNDINGS[surroundings]():
         answer = _answered(box, name, q, mask)
     return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
 
 
-@experiment(_due)
+@experiment(_shapes_of_answer)
 def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradients: bool) -> Arrays:
     state, memory, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded(), torch.set_grad_enabled(gradients):
@@ -263,7 +267,7 @@ def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradient
         return box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
 
 
-@long_experiment(lambda asked: (shapes(_arguments(asked.name, asked.q, asked.mask)), None))
+@long_experiment(lambda arguments: (shapes(_arguments(arguments.name, arguments.q, arguments.mask)), None))
 def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Arrays, list[str]]:
     """What the arguments hold after a call, and what else it changes, as phrases."""
     state, memory, noise, own_mask = _own(box, name, q, mask)
@@ -271,11 +275,11 @@ def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tupl
         box.called_on(name, state, memory, noise, own_mask)
         changed = states()
     names = [*q.x, *q.memory, *(f"noise {part}" for part in q.noise)]
-    found = dict(zip(names, map(as_tensor, listed(state) + listed(memory) + listed(noise)), strict=False))
-    return found if own_mask is None else {**found, "mask": as_tensor(own_mask)}, changed
+    arrays = dict(zip(names, map(as_tensor, listed(state) + listed(memory) + listed(noise)), strict=False))
+    return arrays if own_mask is None else {**arrays, "mask": as_tensor(own_mask)}, changed
 
 
-@long_experiment(lambda asked: [_due(asked)] * 5)
+@long_experiment(lambda arguments: [_shapes_of_answer(arguments)] * 5)
 def _around_an_edit(
     box: Box, name: str, q: Question, other: Question, mask: Tensor | None
 ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays]:
@@ -290,7 +294,7 @@ def _around_an_edit(
         changed = _own(box, name, other, mask)
         for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
             array[...] = new
-        kept = box.read_of(name, returned, q.x)
+        unmoved = box.read_of(name, returned, q.x)
         second = _apart(box, name, box.called_on(name, state, memory, noise, own_mask), q, state, memory)
         again = box.read_of(name, second, q.x)
         for _ in range(_RING[q.seed % len(_RING)]):
@@ -299,30 +303,32 @@ def _around_an_edit(
         for array in (*listed(returned), *listed(second)):
             overwrite(array)
         anew = box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
-        return first, kept, again, later, anew
+        return first, unmoved, again, later, anew
 
 
-@long_experiment(lambda asked: dict.fromkeys(_exchanged(asked.box, asked.q), [_due(asked)] * 2))
+@long_experiment(
+    lambda arguments: dict.fromkeys(_exchanged(arguments.box, arguments.q), [_shapes_of_answer(arguments)] * 2)
+)
 def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> dict[str, list[Arrays]]:
     """After two numbers of an array were exchanged: the answer, and that for new arrays, by the array's name.
 
     One array is edited after the other, and new ones come last: what is kept of the last arrays may be one's own.
     """
-    state, memory, *others = _own(box, name, q, mask)
+    state, memory, *more = _own(box, name, q, mask)
     arrays = dict(zip([*q.x, *q.memory], listed(state) + listed(memory), strict=True))
 
-    def answer(*given: Any) -> Arrays:
-        return box.read_of(name, box.called_on(name, *given), q.x)
+    def answer(*inputs: Any) -> Arrays:
+        return box.read_of(name, box.called_on(name, *inputs), q.x)
 
     with box.caller.guarded():
-        answer(state, memory, *others)
-        found = {}
+        answer(state, memory, *more)
+        answers = {}
         for key in _exchanged(box, q):
             exchange(writable(arrays[key]), lambda n: q.seed % n)
             now = {k: as_tensor(a) for k, a in arrays.items()}
             new = replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory})
-            found[key] = answer(state, memory, *others), new
-        return {key: [got, answer(*_own(box, name, new, mask))] for key, (got, new) in found.items()}
+            answers[key] = answer(state, memory, *more), new
+        return {key: [got, answer(*_own(box, name, new, mask))] for key, (got, new) in answers.items()}
 
 
 def _exchanged(box: Box, q: Question) -> list[str]:
@@ -330,7 +336,7 @@ def _exchanged(box: Box, q: Question) -> list[str]:
     return [*(q.x if box.layer.domain is None else ()), *q.memory]
 
 
-@experiment(_due)
+@experiment(_shapes_of_answer)
 def _of_shared_memory(box: Box, name: str, q: Question, mask: Tensor | None, how: str) -> Arrays:
     """What a function says where an array of the state and one of the memory share theirs."""
     x, held = ({key: box.array(array) for key, array in part.items()} for part in (q.x, q.memory))
@@ -348,7 +354,7 @@ _SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 }
 
 
-@experiment(_due)
+@experiment(_shapes_of_answer)
 def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
     around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
@@ -361,7 +367,7 @@ def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays
         return box.read_of(name, returned, q.x)
 
 
-@experiment(lambda asked: shapes(asked.q.x))
+@experiment(lambda arguments: shapes(arguments.q.x))
 def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
     """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
     state, memory, noise, _ = box.own(q)
@@ -378,22 +384,22 @@ def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
         return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
 
 
-@compiling_experiment(lambda asked: shapes(asked.q.x))
+@compiling_experiment(lambda arguments: shapes(arguments.q.x))
 def _compiled(box: Box, q: Question) -> Arrays:
     """The answer of the compiled update."""
     return _answered_in_mode(box, q, "compiled")
 
 
-@experiment(lambda asked: ([None] * (1 if asked.name in SCALARS else len(asked.q.x)),) * 2)
+@experiment(lambda arguments: ([None] * (1 if arguments.name in SCALARS else len(arguments.q.x)),) * 2)
 def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]:
     """Bytes per number: of each array of the answer, and of the state."""
     state, memory, noise, _ = _own(box, name, q, None)
     with box.caller.guarded():
         returned = box.called_on(name, state, memory, noise)
-    due = [_width(array) for array in listed(state)]
+    expected = [_width(array) for array in listed(state)]
     if name in SCALARS:
-        return [_width(plain(returned))], due[:1]
-    return [_width(plain(array)) for array in unpacked(returned, q.x)], due
+        return [_width(plain(returned))], expected[:1]
+    return [_width(plain(array)) for array in unpacked(returned, q.x)], expected
 
 
 @long_experiment()
@@ -401,8 +407,8 @@ def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]
     """The settings that calls changed, refused ones among them, and the generators that they seeded."""
     caller = replace(box.caller, noticed=[])
 
-    def call(asked: Question) -> None:
-        box.called_on(name, *_own(box, name, asked, None))
+    def call(question: Question) -> None:
+        box.called_on(name, *_own(box, name, question, None))
 
     def refused(part: str) -> None:
         with caller.guarded():
@@ -421,19 +427,21 @@ def _own(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Any, An
 _UNMASKED = ("state map", "Lagrangian", "preconditioner")
 
 
-def _compared(name: str, what: str, got: Named, due: Named, room: Tensor) -> list[Comparison]:
-    """One comparison per array; the room is per batch row, and the largest of them where values have no rows."""
-    found = []
-    for part, array in due.items():
-        rows = array.dim() > 0 and len(array) == len(room)
-        wide = along(room, array) if rows else room.amax().expand_as(array)
-        found.append(Comparison(_said(name, what, part if len(due) > 1 else ""), got[part], array, wide))
-    return found
+def _compared(name: str, claim: str, got: Named, expected: Named, tolerance: Tensor) -> list[Comparison]:
+    """One comparison per array; the tolerance is per batch row, and the largest of them where values have no rows."""
+    comparisons = []
+    for part, array in expected.items():
+        rows = array.dim() > 0 and len(array) == len(tolerance)
+        wide = along(tolerance, array) if rows else tolerance.amax().expand_as(array)
+        comparisons.append(
+            Comparison(_phrase(name, claim, part if len(expected) > 1 else ""), got[part], array, wide)
+        )
+    return comparisons
 
 
-def _said(name: str, what: str, part: str = "") -> str:
+def _phrase(name: str, claim: str, part: str = "") -> str:
     of = [*([] if name == "update" else [name]), *([part] if part else [])]
-    return f"{what} ({', '.join(of)})" if of else what
+    return f"{claim} ({', '.join(of)})" if of else claim
 
 
 def _rows(values: Named, batch: int) -> Arrays:
@@ -447,18 +455,18 @@ def _rows(values: Named, batch: int) -> Arrays:
 # --- arrays -------------------------------------------------------------------------------------------------------
 
 
-def listed(given: Any) -> list[Any]:
+def listed(argument: Any) -> list[Any]:
     """The arrays of an argument: none, one, or those of a named tuple."""
-    if given is None:
+    if argument is None:
         return []
-    return list(given) if isinstance(given, tuple) else [given]
+    return list(argument) if isinstance(argument, tuple) else [argument]
 
 
-def _apart(box: Box, name: str, returned: Any, q: Question, *given: Any) -> Any:
+def _apart(box: Box, name: str, returned: Any, q: Question, *inputs: Any) -> Any:
     """An answer, copied where it is an argument itself: the state, where nothing moves, or the memory."""
     if name in SCALARS:
         return returned
-    own = [_place(array) for part in given for array in listed(part)]
+    own = [_place(array) for part in inputs for array in listed(part)]
     arrays = [plain(array) for array in unpacked(returned, q.x)]
     return tuple(box.array(as_tensor(array)) if _place(array) in own else array for array in arrays)
 
@@ -481,8 +489,8 @@ def _twins(q: Question) -> list[tuple[str, str]]:
 
 def _pair(q: Question) -> tuple[str, str]:
     """The twins whose turn it is."""
-    found = _twins(q)
-    return found[q.seed % len(found)]
+    twins = _twins(q)
+    return twins[q.seed % len(twins)]
 
 
 def _plus_one(array: Tensor) -> Tensor:
@@ -500,10 +508,10 @@ def _wider(array: Tensor) -> Tensor:
     return around
 
 
-def _inside(given: Any, like: Named, kind: str) -> Any:
+def _inside(argument: Any, like: Named, kind: str) -> Any:
     """The windows into wider arrays that hold the numbers of `like`; views, where arrays have views."""
     windows = [
-        array[..., 1 : 1 + narrow.shape[-1]] for array, narrow in zip(listed(given), like.values(), strict=True)
+        array[..., 1 : 1 + narrow.shape[-1]] for array, narrow in zip(listed(argument), like.values(), strict=True)
     ]
     return packed(dict(zip(like, windows, strict=True)), kind) if like else None
 

@@ -56,12 +56,12 @@ def slope_is_downward(box: Box, q: Question) -> Evidence:
     """The energy's rate of change along the update is at most zero."""
     q = replace(q, noise={})
     u = box.displacement(q)
-    slope, room = slope_along(box, q, u)
-    what = "the slope of the energy along the update <= 0"
-    falls = Comparison(what, slope, torch.zeros_like(slope), room, "at most")
-    level = box.layer.step.preconditioner is not None and not moved(slope, room)
+    slope, tolerance = slope_along(box, q, u)
+    claim = "the slope of the energy along the update <= 0"
+    falls = Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most")
+    level = box.layer.step.preconditioner is not None and not moved(slope, tolerance)
     nothing = _descends_nothing(box, q, u) if level else []
-    return judge(falls, *nothing, telling=bool(nothing) or moved(slope, room))
+    return judge(falls, *nothing, telling=bool(nothing) or moved(slope, tolerance))
 
 
 def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
@@ -70,14 +70,14 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     P > 0 turns no gradient by a right angle: with r the ratio of its largest to its smallest eigenvalue, the cosine
     of the angle is at most -2 sqrt(r) / (1 + r). Of a semidefinite P the slope is zero only where the update is.
     """
-    slope, room = _row_slope(box, q, u, box.mapped(q.x))
+    slope, tolerance = _row_slope(box, q, u, box.mapped(q.x))
     lengths = flat(u).norm(dim=1) * flat(_gradient(box, q.x, q.memory)).norm(dim=1)
-    due, rows = -_RIGHT_ANGLE * lengths, room < _RIGHT_ANGLE * lengths / 2
+    expected, rows = -_RIGHT_ANGLE * lengths, tolerance < _RIGHT_ANGLE * lengths / 2
     if not bool(rows.any()):
         return []
-    what = "the update descends nothing: some slope of the energy along it < 0"
+    claim = "the update descends nothing: some slope of the energy along it < 0"
     steepest = (slope / lengths.clamp(min=1e-300))[rows].argmin()[None]
-    return [Comparison(what, slope[rows][steepest], due[rows][steepest], room[rows][steepest], "at most")]
+    return [Comparison(claim, slope[rows][steepest], expected[rows][steepest], tolerance[rows][steepest], "at most")]
 
 
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
@@ -86,12 +86,12 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     comparisons, telling = [], False
     for t in range(_ITERATED):
         u = box.displacement(q)
-        slope, room = slope_along(box, q, u)
-        if not bool(room.isfinite().all()) or float(flat(q.x).abs().max()) > _FAR:
+        slope, tolerance = slope_along(box, q, u)
+        if not bool(tolerance.isfinite().all()) or float(flat(q.x).abs().max()) > _FAR:
             break
-        what = f"the slope of the energy along update {t + 1} <= 0"
-        comparisons.append(Comparison(what, slope, torch.zeros_like(slope), room, "at most"))
-        telling = telling or moved(slope, room)  # one step may already end at the minimum
+        claim = f"the slope of the energy along update {t + 1} <= 0"
+        comparisons.append(Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most"))
+        telling = telling or moved(slope, tolerance)  # one step may already end at the minimum
         q = box.rounded(replace(q, x={name: q.x[name] + u[name] for name in u}))
     return judge(*comparisons, telling=telling)
 
@@ -101,11 +101,11 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
     comparisons, telling = [], False
     for at in _places(box, replace(q, noise={})):
         u = box.displacement(at)
-        after, before, room = finite_step(box, at, u)
-        comparisons.append(Comparison("energy after the whole step <= before", after, before, room, "at most"))
+        after, before, tolerance = finite_step(box, at, u)
+        comparisons.append(Comparison("energy after the whole step <= before", after, before, tolerance, "at most"))
         if box.layer.step.kind in ONE_AFTER_ANOTHER:
             comparisons += _others_are_no_better(box, at, u)
-        telling = telling or moved(after - before, room)
+        telling = telling or moved(after - before, tolerance)
     return judge(*comparisons, telling=telling)
 
 
@@ -122,7 +122,7 @@ def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
     copies, comparisons = 5 + 2 * len(_AROUND), []
     held = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in q.memory.items()}
 
-    def others(z: Tensor, before: Tensor) -> Tensor:  # (B, ...) -> (copies B, ...)
+    def neighbours(z: Tensor, before: Tensor) -> Tensor:  # (B, ...) -> (copies B, ...)
         fresh, also, way = (torch.randn(z.shape, generator=generator, dtype=z.dtype) for _ in range(3))
         beside = [z + share * towards for share in _AROUND for towards in (way, before - z)]
         return torch.cat((before, -z, torch.zeros_like(z), fresh, also, *beside))
@@ -135,13 +135,13 @@ def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
     for t in chosen if len(step.sizes) == 1 else [last]:
         at = {name: torch.where(turns[name] <= t, new[name], old[name]) for name in new}
         many = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in at.items()}
-        other = box.mapped({name: others(at[name], old[name]) for name in at})
+        other = box.mapped({name: neighbours(at[name], old[name]) for name in at})
         tried = {name: torch.where(turns[name] == t, other[name], a) for name, a in many.items()}
         there, here = energies(tried, held, copies), energies(at, q.memory, 1)
-        room = rounding(box, q, u, {"E": here[0]}) * len(flat(q.x)[0])
-        what = f"the energy <= that with another value of {names[t]}"
-        wide = room[None, :, None].expand_as(there)
-        comparisons.append(Comparison(what, here.expand_as(there), there, wide, "at most"))
+        tolerance = rounding(box, q, u, {"E": here[0]}) * len(flat(q.x)[0])
+        claim = f"the energy <= that with another value of {names[t]}"
+        wide = tolerance[None, :, None].expand_as(there)
+        comparisons.append(Comparison(claim, here.expand_as(there), there, wide, "at most"))
     return comparisons
 
 
@@ -165,13 +165,13 @@ def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
         u = box.displacement(at)
         after, before = whole(box, _at(at, u), at.memory), whole(box, at.x, at.memory)
         slope, off = _row_slope(box, at, u, box.mapped(at.x))
-        room = rounding(box, at, u, {"E": before[:, None]}) * max(1, len(flat(at.x)[0])) + off
+        tolerance = rounding(box, at, u, {"E": before[:, None]}) * max(1, len(flat(at.x)[0])) + off
         bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
         comparisons += [
-            Comparison("energy after the step <= before + slope + L/2 |step|^2", after, bound, room, "at most"),
-            Comparison("energy after the whole step <= before", after, before, room, "at most"),
+            Comparison("energy after the step <= before + slope + L/2 |step|^2", after, bound, tolerance, "at most"),
+            Comparison("energy after the whole step <= before", after, before, tolerance, "at most"),
         ]
-        telling = telling or moved(after - before, room)
+        telling = telling or moved(after - before, tolerance)
     mapped = box.layer.state_map is not None or box.layer.lagrangian is not None
     if q.seed % _BENDING == 0 and not mapped and "autograd" not in box.layer.not_offered:
         comparisons.append(_curvature_is_bounded(box, replace(q, noise={}), L))
@@ -187,8 +187,8 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     )
     along_v = flat(v)
     bent = ((ahead - behind) * along_v).sum(1) / (2 * h)
-    room = rounding(box, q, shaped(ahead, q.x)) * along_v.abs().sum(1) / h
-    return Comparison("the energy's curvature <= L", bent, torch.full_like(bent, L), room, "at most")
+    tolerance = rounding(box, q, shaped(ahead, q.x)) * along_v.abs().sum(1) / h
+    return Comparison("the energy's curvature <= L", bent, torch.full_like(bent, L), tolerance, "at most")
 
 
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
@@ -199,15 +199,15 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     gx, gy = box.mapped(q.x), box.mapped(y)
     apart = flat(q.x) - flat(y)
     inner = ((flat(gx) - flat(gy)) * apart).sum(1)
-    room = rounding(box, q, gx, gy, y) * (1 + apart.abs().sum(1))
+    tolerance = rounding(box, q, gx, gy, y) * (1 + apart.abs().sum(1))
     middle = {k: (a + y[k]) / 2 for k, a in q.x.items()}
     at_x, at_y, between = (box.lagrangians(x) for x in (q.x, y, middle))
     wide = rounding(box, q, {"L": at_x[:, None]}, {"L": at_y[:, None]}, y)
     zeros = torch.zeros_like(inner)
     return judge(
-        Comparison("-(G(x) - G(y)) . (x - y) <= 0", -inner, zeros, room, "at most"),
+        Comparison("-(G(x) - G(y)) . (x - y) <= 0", -inner, zeros, tolerance, "at most"),
         Comparison("L((x + y)/2) <= (L(x) + L(y))/2", between, (at_x + at_y) / 2, wide, "at most"),
-        telling=moved(inner, room),
+        telling=moved(inner, tolerance),
     )
 
 
@@ -220,10 +220,10 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
     start, there = _gradient(box, q.x, q.memory, mask), _out_of_balance(box, q, u, mask)
     if mask is not None:
         start, there = (with_tokens(arrays, box.layer.state, counted(mask)) for arrays in (start, there))
-    room = tolerance + rounding(box, q, u, start)
+    allowed = tolerance + rounding(box, q, u, start)
     zeros = {name: torch.zeros_like(a) for name, a in there.items()}
-    telling = moved(flat(start), along(10 * room, flat(start)))
-    stationary = judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+    telling = moved(flat(start), along(10 * allowed, flat(start)))
+    stationary = judge(*compared("the gradient at the returned state = 0", there, zeros, allowed), telling=telling)
     return stationary if mask is None else replace(stationary, drawn={"mask": mask})
 
 
@@ -253,7 +253,7 @@ def _places(box: Box, q: Question) -> Iterator[Question]:
     yield box.rounded(replace(q, x={name: a + away * stiffest[name] for name, a in q.x.items()}))
 
 
-@long_experiment(lambda asked: shapes(asked.q.x))
+@long_experiment(lambda arguments: shapes(arguments.q.x))
 def _led(box: Box, q: Question) -> Arrays:
     """The state after some calls, one after the other; the one before a call that leads far away."""
     x = dict(q.x)
@@ -265,7 +265,7 @@ def _led(box: Box, q: Question) -> Arrays:
     return x
 
 
-@long_experiment(lambda asked: shapes(asked.q.x))
+@long_experiment(lambda arguments: shapes(arguments.q.x))
 def _stiffest(box: Box, q: Question) -> Arrays:
     """The direction of each row, of length 1, in which the update changes fastest, by power iteration.
 
@@ -284,7 +284,7 @@ def _stiffest(box: Box, q: Question) -> Arrays:
 
 
 def slope_along(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
-    """dE/dt along u and its room: per token (B, J) where energies are and tokens are apart, else per row (B,)."""
+    """dE/dt along u and its tolerance: per token (B, J) where energies are and tokens are apart, or per row (B,)."""
     layer = box.layer
     if layer.stated.per == "token" and not layer.coupled:
         parts = _products(box, q, u)
@@ -294,8 +294,8 @@ def slope_along(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
 
 
 def _row_slope(box: Box, q: Question, u: Named, g: Named) -> tuple[Tensor, Tensor]:
-    found, errors, sizes = (flat(part).sum(1) for part in _products(box, q, u, g))
-    return found, errors + _ulp(box, q) * sizes
+    slopes, errors, sizes = (flat(part).sum(1) for part in _products(box, q, u, g))
+    return slopes, errors + _ulp(box, q) * sizes
 
 
 def _products(box: Box, q: Question, u: Named, g: Named | None = None) -> tuple[Arrays, Arrays, Arrays]:
@@ -310,12 +310,12 @@ def _products(box: Box, q: Question, u: Named, g: Named | None = None) -> tuple[
         gradient = {name: gradient[name] + q.x[name] for name in gradient}
     speed, error = velocity(box, q, u)
     error = error + rounding(box, q, u)
-    found = {name: gradient[name] * speed[name] for name in gradient}
+    products = {name: gradient[name] * speed[name] for name in gradient}
     errors = {
         name: gradient[name].abs() * along(error, speed[name]) + speed[name].abs() * along(off, speed[name])
         for name in gradient
     }
-    return found, errors, {name: a.abs() for name, a in found.items()}
+    return products, errors, {name: a.abs() for name, a in products.items()}
 
 
 def sum_tokens(named: Named, shapes: Mapping[str, Shape]) -> Tensor:
@@ -328,8 +328,8 @@ def _ulp(box: Box, q: Question) -> float:
 
 
 def _gradient(box: Box, x: Named, memory: Named, mask: Tensor | None = None) -> Arrays:
-    found = box.gradient(box.reached(x), memory, mask)[0]
-    return {name: found[name] + x[name] for name in found} if box.layer.leak else found
+    gradient = box.gradient(box.reached(x), memory, mask)[0]
+    return {name: gradient[name] + x[name] for name in gradient} if box.layer.leak else gradient
 
 
 def _at(q: Question, u: Named) -> Arrays:
@@ -337,7 +337,7 @@ def _at(q: Question, u: Named) -> Arrays:
 
 
 def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor]:
-    """The energies after and before the whole step, and their room."""
+    """The energies after and before the whole step, and their tolerance."""
     layer = box.layer
     whole = layer.coupled or layer.leak or layer.step.kind == "proximal"
     if layer.stated.per == "token" and not whole:
@@ -347,8 +347,8 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
     else:
         after, before = (box.whole_energies(x, q.memory) for x in (_at(q, u), q.x))
     size = {"E": before.reshape(q.batch, -1)}
-    room = rounding(box, q, u, size) * len(flat(q.x)[0])
-    return after, before, along(room, before)
+    tolerance = rounding(box, q, u, size) * len(flat(q.x)[0])
+    return after, before, along(tolerance, before)
 
 
 def properties() -> Iterator[Property]:

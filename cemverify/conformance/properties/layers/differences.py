@@ -57,7 +57,7 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
         return box.displacement(replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory}))
 
     gradients = gradients_of_update(box, q, list(c.values()), of_parameters=False)
-    found = [
+    comparisons = [
         at.along_one_direction(name, gradients, {name: array}, with_arguments, leads=partial(_leads, box, q))
         for name, array in arguments.items()
     ]
@@ -70,8 +70,8 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
         parts = {name: {name: values[name]} for name in some_of(values, q, _AT_ONCE)}
         if len(values) > _AT_ONCE:
             parts[_TOGETHER] = dict(values)
-        found += [_within_range(at, name, gradients, part, with_parameters) for name, part in parts.items()]
-    return judge(*found, telling=any(moved(f.expected, f.budget) for f in found))
+        comparisons += [_within_range(at, name, gradients, part, with_parameters) for name, part in parts.items()]
+    return judge(*comparisons, telling=any(moved(f.expected, f.budget) for f in comparisons))
 
 
 def _leads(box: Box, q: Question, v: Arrays) -> Arrays:
@@ -141,10 +141,10 @@ class _Place:
         misplaced = 4 * spacing * steep.norm()
         largest = 1 + max(float(a.abs().max()) for k, w in here.items() for a in (w, gradients[k], *self.c.values()))
         backward = ROUNDINGS * self.terms * self.eps * largest**2 * sum(float(a.abs().sum()) for a in v.values())
-        room = truncation + 6 / h * (self.noise + misplaced) + backward
+        tolerance = truncation + 6 / h * (self.noise + misplaced) + backward
         got = torch.stack([(gradients[k] * v[k]).sum() for k in here]).sum()
-        what = f"v . the gradient with respect to {name}"
-        return Comparison(what, got.reshape(1), expected.reshape(1), room.reshape(1))
+        claim = f"v . the gradient with respect to {name}"
+        return Comparison(claim, got.reshape(1), expected.reshape(1), tolerance.reshape(1))
 
     def _times_c(self, update: Named) -> Tensor:
         return torch.cat([(self.c[name] * a).flatten() for name, a in update.items()])

@@ -43,23 +43,23 @@ _COORDINATES = 24
 
 def update_is_gradient(box: Box, q: Question) -> Evidence:
     """update = -eta P dE/dg, T times."""
-    got, due = box.along(q.x, box.displacement(q)), golden(box, q)
-    room = due.room_for(box, q, got)
+    got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
+    tolerance = expected.tolerance_for(box, q, got)
     # where a tenth of the update were missing, that would show
-    telling = moved(flat(due.arrays), along(_TENFOLD / 2 * room, flat(got)))
-    what = PROXIMAL if box.layer.step.kind == "proximal" else UPDATE
-    return judge(*compared(what, got, due.arrays, room), telling=telling)
+    telling = moved(flat(expected.arrays), along(_TENFOLD / 2 * tolerance, flat(got)))
+    claim = PROXIMAL if box.layer.step.kind == "proximal" else UPDATE
+    return judge(*compared(claim, got, expected.arrays, tolerance), telling=telling)
 
 
 def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     """update = -eta P dE/dg with the same mask, of the tokens that count, wherever others are masked."""
     mask, state = drawn_mask(box, q), box.layer.state
-    got, due = box.along(q.x, box.displacement(q, mask)), golden(box, q, mask)
+    got, descent = box.along(q.x, box.displacement(q, mask)), golden(box, q, mask)
 
-    found, expected = (with_tokens(arrays, state, counted(mask)) for arrays in (got, due.arrays))
-    room = due.room_for(box, q, got)
-    telling = not bool(mask.all()) and moved(flat(expected), along(_TENFOLD / 2 * room, flat(got)))
-    return replace(judge(*compared(MASKED, found, expected, room), telling=telling), drawn={"mask": mask})
+    counting, expected = (with_tokens(arrays, state, counted(mask)) for arrays in (got, descent.arrays))
+    tolerance = descent.tolerance_for(box, q, got)
+    telling = not bool(mask.all()) and moved(flat(expected), along(_TENFOLD / 2 * tolerance, flat(got)))
+    return replace(judge(*compared(MASKED, counting, expected, tolerance), telling=telling), drawn={"mask": mask})
 
 
 def derivatives_agree(box: Box, q: Question) -> Evidence:
@@ -69,10 +69,10 @@ def derivatives_agree(box: Box, q: Question) -> Evidence:
     g = box.mapped(q.x)
     automatic, how = box.gradient(g, q.memory)
     differences, bound = box.differences_of_energy(g, q.memory)
-    room = bound + rounding(box, q, automatic)
-    what = "autograd of the energy = differences of the energy"
-    telling = how == "autograd" and moved(flat(automatic), along(room, flat(automatic)))
-    return judge(*compared(what, automatic, differences, room), telling=telling or how == "differences")
+    tolerance = bound + rounding(box, q, automatic)
+    claim = "autograd of the energy = differences of the energy"
+    telling = how == "autograd" and moved(flat(automatic), along(tolerance, flat(automatic)))
+    return judge(*compared(claim, automatic, differences, tolerance), telling=telling or how == "differences")
 
 
 def field_is_conservative(box: Box, q: Question) -> Evidence:
@@ -96,8 +96,8 @@ def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
     if len(owner) != n or count < 2:
         raise Discard("there are no two tokens to compare")
     apart = (owner[:, None] != owner[None, :]).to(J.dtype)
-    what = "the effect of token i on token j equals that of j on i, transposed"
-    return judge(Comparison(what, J * apart, (J * apart).mT, error + error.mT), telling=moved(J * apart, error))
+    claim = "the effect of token i on token j equals that of j on i, transposed"
+    return judge(Comparison(claim, J * apart, (J * apart).mT, error + error.mT), telling=moved(J * apart, error))
 
 
 def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
@@ -143,8 +143,8 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
 def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     """R(z) + |z - v|^2 / (2 eta) is nowhere near less than at z = prox(v, eta)."""
     eta, generator = box.layer.step.sizes[0], torch.Generator().manual_seed(q.seed % 2**31)
-    found, v = box.proximal(q.x, eta), flat(q.x)
-    z, (B, n) = flat(found), v.shape
+    minimiser, v = box.proximal(q.x, eta), flat(q.x)
+    z, (B, n) = flat(minimiser), v.shape
     # each of some coordinates alone, as a penalty may forbid what the others would do, and all of them together
     chosen = torch.eye(n, dtype=z.dtype)[torch.randperm(n, generator=generator)[:_COORDINATES]]
     where = torch.cat((chosen, torch.ones(1, n, dtype=z.dtype)))  # (C, n)
@@ -160,14 +160,14 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
         return penalties + ((states - v[:, None]) ** 2).sum(2) / (2 * eta)
 
     at, there = cost(z[:, None]), cost(beside)
-    room = (
-        rounding(box, q, found, {"R": at * (at < FORBIDDEN)})[:, None]
+    tolerance = (
+        rounding(box, q, minimiser, {"R": at * (at < FORBIDDEN)})[:, None]
         * (1 + 1 / eta)
         * (1 + v.abs().sum(1, keepdim=True))
     )
-    what = "the cost of prox(v) <= that of a state beside it"
-    comparison = Comparison(what, at.expand_as(there), there, room.expand_as(there), "at most")
-    return judge(comparison, telling=moved(z - v, room.expand_as(z)))
+    claim = "the cost of prox(v) <= that of a state beside it"
+    comparison = Comparison(claim, at.expand_as(there), there, tolerance.expand_as(there), "at most")
+    return judge(comparison, telling=moved(z - v, tolerance.expand_as(z)))
 
 
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
@@ -175,11 +175,14 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     g = box.mapped(q.x)
     lagrangian = box.layer.lagrangian
     assert lagrangian is not None
-    due = box.lagrangians_gradient(q.x)
-    room = rounding(box, q, g) + rounding(box, q, due)
+    expected = box.lagrangians_gradient(q.x)
+    tolerance = rounding(box, q, g) + rounding(box, q, expected)
     if not box.caller.kind.differentiable:
-        room = room + box.differences(lambda x, _: box.lagrangians(x), q.x)[1]
-    return judge(*compared("g = dL/dx", g, due, room), telling=moved(flat(due), along(room, flat(due))))
+        tolerance = tolerance + box.differences(lambda x, _: box.lagrangians(x), q.x)[1]
+    return judge(
+        *compared("g = dL/dx", g, expected, tolerance),
+        telling=moved(flat(expected), along(tolerance, flat(expected))),
+    )
 
 
 def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
@@ -201,10 +204,10 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
         )
         return length * (ahead - behind) / (2 * h)
 
-    due, values = (flat(g) * steps).sum(1), {"L": box.lagrangians(q.x)[:, None]}
-    rate, room = extrapolated(central, width(box), length * rounding(box, q, values, g))
-    room = room + rounding(box, q, u, g) * flat(g).abs().sum(1)
-    return judge(Comparison("dL/dt = g . dx/dt", rate, due, room), telling=moved(due, room))
+    expected, values = (flat(g) * steps).sum(1), {"L": box.lagrangians(q.x)[:, None]}
+    rate, tolerance = extrapolated(central, width(box), length * rounding(box, q, values, g))
+    tolerance = tolerance + rounding(box, q, u, g) * flat(g).abs().sum(1)
+    return judge(Comparison("dL/dt = g . dx/dt", rate, expected, tolerance), telling=moved(expected, tolerance))
 
 
 def properties() -> Iterator[Property]:

@@ -31,9 +31,9 @@ def compiled_is_eager(calls: Sequence[BoxCall]) -> Evidence:
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
     """In its dtype the update is as near the float64 one as a plain evaluation in that dtype is."""
     exact = box.at(torch.float64)
-    due = exact.displacement(q)
+    expected = exact.displacement(q)
     got = box.displacement(q)
-    room = _rounded_once(box, exact, q, due)
+    tolerance = _rounded_once(box, exact, q, expected)
     layer = box.layer
     if (
         layer.energy is not None
@@ -41,27 +41,29 @@ def low_precision_is_close(box: Box, q: Question) -> Evidence:
         and "autograd" not in layer.not_offered
     ):
         with suppress(Fault):  # the energy may be stated for float64 only
-            room = room + _plain_error(box, exact, q, due)
-    what = "update in lower precision = in float64"
-    return judge(*compared(what, got, due, room), telling=moved(flat(due), along(room, flat(due))))
+            tolerance = tolerance + _plain_error(box, exact, q, expected)
+    claim = "update in lower precision = in float64"
+    return judge(
+        *compared(claim, got, expected, tolerance), telling=moved(flat(expected), along(tolerance, flat(expected)))
+    )
 
 
-def _plain_error(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
+def _plain_error(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
     """Four times the relative error of dE/dg itself in that dtype, at each step: (B,)."""
     g = exact.mapped(q.x)
     narrow, wide = box.gradient(g, q.memory)[0], exact.gradient(g, q.memory)[0]
     size = flat(wide).abs().amax(1)
     relative = (flat(narrow) - flat(wide)).abs().amax(1) / torch.where(size == 0, 1.0, size)
-    return 4 * len(box.layer.step.sizes) * relative * flat(due).abs().amax(1)
+    return 4 * len(box.layer.step.sizes) * relative * flat(expected).abs().amax(1)
 
 
-def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
+def _rounded_once(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
     """What one rounding of the arguments and a few of the answer do to the float64 update: (B,)."""
     shift = torch.zeros(q.batch, dtype=torch.float64)
     for seed in range(2):
         moved_a_little = exact.displacement(nudged(q, box.eps, seed))
-        shift = torch.maximum(shift, (flat(moved_a_little) - flat(due)).abs().amax(1))
-    size = flat(due).abs().amax(1)
+        shift = torch.maximum(shift, (flat(moved_a_little) - flat(expected)).abs().amax(1))
+    size = flat(expected).abs().amax(1)
     if box.layer.step.returns == "next state":
         size = size + flat(q.x).abs().amax(1)
     return _ROUNDINGS * (shift + box.eps * size)

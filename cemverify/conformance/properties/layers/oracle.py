@@ -44,22 +44,22 @@ _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is 
 
 @dataclass(frozen=True)
 class Golden:
-    """The displacement that is due, along the domain.
+    """The displacement that is expected, along the domain.
 
     Attributes:
-        arrays: by name. room: how far a right answer may be from it, per batch row: (B,), but for its own size.
+        arrays: by name. tolerance: how far a right answer may be from it, per batch row: (B,), but for its own size.
         how: by which derivative, "autograd" or "differences". measured: the same where it was measured, answers of
         its size included; else None.
     """
 
     arrays: Arrays
-    room: Tensor
+    tolerance: Tensor
     how: str
     measured: Tensor | None = None
 
-    def room_for(self, box: Box, q: Question, got: Named) -> Tensor:
+    def tolerance_for(self, box: Box, q: Question, got: Named) -> Tensor:
         """How far an answer may be from it: (B,)."""
-        widest = self.room + rounding(box, q, got)
+        widest = self.tolerance + rounding(box, q, got)
         return widest if self.measured is None else torch.minimum(widest, self.measured)
 
 
@@ -70,14 +70,16 @@ def golden(box: Box, q: Question, mask: Tensor | None = None) -> Golden:
         mask: (B, J), of the tokens that count; None for all.
     """
     P = preconditioner(box, q)
-    found, how, error = _steps(box, q, P, mask)
-    found = box.along(q.x, found)
-    room = rounding(box, q, found) + error + _normalised(box, q, found)
-    room = beyond_nudges(box, q, room, found, lambda nudged: box.along(q.x, _steps(box, nudged, P, mask)[0]))
-    return Golden(found, room, how, _measured(box, q, P, found, mask))
+    displacement, how, error = _steps(box, q, P, mask)
+    displacement = box.along(q.x, displacement)
+    tolerance = rounding(box, q, displacement) + error + _normalised(box, q, displacement)
+    tolerance = beyond_nudges(
+        box, q, tolerance, displacement, lambda nudged: box.along(q.x, _steps(box, nudged, P, mask)[0])
+    )
+    return Golden(displacement, tolerance, how, _measured(box, q, P, displacement, mask))
 
 
-def _measured(box: Box, q: Question, P: Preconditioner, found: Named, mask: Tensor | None) -> Tensor | None:
+def _measured(box: Box, q: Question, P: Preconditioner, displacement: Named, mask: Tensor | None) -> Tensor | None:
     """What roundoff inside the computation may do to the displacement, (B,); None where that cannot be measured."""
     if box.caller.dtype != torch.float32 or box.layer.arrays != "torch" or box.layer.step.unknown_preconditioner:
         return None
@@ -87,9 +89,9 @@ def _measured(box: Box, q: Question, P: Preconditioner, found: Named, mask: Tens
             moved = box.along(q.x, _steps(box, q, P, mask, shaken=seed)[0])
         except Fault:  # it lets nothing look inside
             return None
-        worst = torch.maximum(worst, (flat(moved) - flat(found)).abs().amax(1))
+        worst = torch.maximum(worst, (flat(moved) - flat(displacement)).abs().amax(1))
     unit = box.eps / 2
-    size = flat(found).abs().amax(1)
+    size = flat(displacement).abs().amax(1)
     if len(box.layer.step.sizes) > 1 or box.layer.step.returns == "next state":  # then x is added to
         size = size + len(box.layer.step.sizes) * flat(q.x).abs().amax(1)
     if q.noise:
@@ -97,7 +99,7 @@ def _measured(box: Box, q: Question, P: Preconditioner, found: Named, mask: Tens
     return _OTHER_ORDERS * unit * (terms(q) / _SHAKEN * worst + size)
 
 
-@long_experiment(lambda asked: shapes(asked.x))
+@long_experiment(lambda arguments: shapes(arguments.x))
 def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: int) -> Arrays:
     """P times the gradient at x where every operand on the way to it is perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
@@ -105,19 +107,21 @@ def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: i
         return box.preconditioned(_sum(gradient, x) if box.layer.leak else gradient, x)
 
 
-def beyond_nudges(box: Box, q: Question, room: Tensor, found: Named, ask: Callable[[Question], Named]) -> Tensor:
-    """The room and what roundoff of the question's numbers does to an answer, judged by nudges of them: (B,).
+def beyond_nudges(
+    box: Box, q: Question, tolerance: Tensor, answer: Named, ask: Callable[[Question], Named]
+) -> Tensor:
+    """The tolerance and what roundoff of the question's numbers does to an answer, judged by nudges of them: (B,).
 
     Args:
-        room: what is granted already, (B,). found: the answer to the question. ask: gives the answer to another one.
+        tolerance: what is granted already, (B,). answer: to the question. ask: gives the answer to another one.
     """
     for trial in range(_TRIALS):
-        shift = (flat(ask(nudged(q, nudge(box), trial))) - flat(found)).abs().amax(1)
-        room = room + _NUDGED * terms(q) * nudge(box) * shift
-    return room
+        shift = (flat(ask(nudged(q, nudge(box), trial))) - flat(answer)).abs().amax(1)
+        tolerance = tolerance + _NUDGED * terms(q) * nudge(box) * shift
+    return tolerance
 
 
-def _normalised(box: Box, q: Question, found: Named) -> Tensor:
+def _normalised(box: Box, q: Question, displacement: Named) -> Tensor:
     """What a gradient may be off by whose weights are exp(score - energy), scores and energy large: (B,).
 
     The difference of two numbers of the energy's size is off by their spacing, and its exponential relatively so. So
@@ -128,12 +132,12 @@ def _normalised(box: Box, q: Question, found: Named) -> Tensor:
     sizes = [torch.zeros(q.batch, dtype=torch.float64)]
     if q.memory:
         sizes.append(flat(q.x).abs().amax(1) * flat(q.memory).abs().amax(1))
-    moved = {name: q.x[name] + found[name] for name in found}  # a second step takes its gradient there
+    moved = {name: q.x[name] + displacement[name] for name in displacement}  # a second step takes its gradient there
     for x in (q.x, moved) if len(box.layer.step.sizes) > 1 else (q.x,):
         with suppress(Fault):  # what the energy itself does wrong, other properties say
             values = box.energies(box.mapped(x), q.memory).abs()
             sizes.append(values.reshape(q.batch, -1).amax(1) if values.dim() else values.expand(q.batch))
-    return _ROUNDINGS * box.eps * torch.stack(sizes).amax(0) * flat(found).abs().amax(1)
+    return _ROUNDINGS * box.eps * torch.stack(sizes).amax(0) * flat(displacement).abs().amax(1)
 
 
 @dataclass(frozen=True)
@@ -176,10 +180,10 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     _, values, Vt = torch.linalg.svd(G, full_matrices=False)
     if not float(values[0]) > 0:
         raise Discard("the gradients that would determine the preconditioner are zero")
-    kept = values > 1e-6 * values[0]
-    basis = Vt[kept].mT  # (D, r)
+    significant = values > 1e-6 * values[0]
+    basis = Vt[significant].mT  # (D, r)
     P = torch.linalg.lstsq(G @ basis, u, driver="gelsd").solution.mT @ basis.mT
-    conditioning = float(values[0] / values[kept][-1])
+    conditioning = float(values[0] / values[significant][-1])
     return P, _ROUNDINGS * terms(fresh) * box.eps * conditioning * len(G) ** 0.5, basis
 
 
@@ -210,10 +214,10 @@ def _steps(
         error = error + eta * P.error * flat(step).abs().amax(1)
         before, x = x, _stepped(box, t, x, before, sizes, step)
     sigma = box.layer.step.noise
-    found = {name: x[name] - q.x[name] for name in x}
+    displacement = {name: x[name] - q.x[name] for name in x}
     if sigma and q.noise:
-        found = {name: found[name] + sigma * q.noise[name] for name in found}
-    return found, how, error / (1 - mu)  # momentum repeats an error with a share of mu, mu^2 ...
+        displacement = {name: displacement[name] + sigma * q.noise[name] for name in displacement}
+    return displacement, how, error / (1 - mu)  # momentum repeats an error with a share of mu, mu^2 ...
 
 
 def _stepped(box: Box, t: int, x: Named, before: Named, sizes: Mapping[str, Any], step: Named) -> Arrays:
@@ -281,18 +285,18 @@ def aside(box: Box, q: Question, generator: torch.Generator) -> Question:
     return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
 
 
-def compared(what: str, got: Named, expected: Named, room: Tensor) -> list[Comparison]:
-    """One comparison per array; the room is per batch row."""
+def compared(claim: str, got: Named, expected: Named, tolerance: Tensor) -> list[Comparison]:
+    """One comparison per array; the tolerance is per batch row."""
     several = len(got) > 1
     return [
-        Comparison(f"{what} ({name})" if several else what, got[name], expected[name], along(room, got[name]))
+        Comparison(f"{claim} ({name})" if several else claim, got[name], expected[name], along(tolerance, got[name]))
         for name in got
     ]
 
 
-def along(room: Tensor, like: Tensor) -> Tensor:
+def along(tolerance: Tensor, like: Tensor) -> Tensor:
     """One number for each batch row, (B,), expanded to the shape of an array."""
-    return room.reshape(-1, *[1] * (like.dim() - 1)).expand_as(like)
+    return tolerance.reshape(-1, *[1] * (like.dim() - 1)).expand_as(like)
 
 
 # --- the field -------------------------------------------------------------------------------------------
@@ -359,8 +363,8 @@ def tokens(named: Named, shapes: Mapping[str, Sequence[int | str]]) -> Arrays:
 
 def token_count(box: Box, q: Question) -> int:
     """J, or 1 where there are no tokens."""
-    found = tokens(q.x, box.layer.state)
-    return next(iter(found.values())).shape[1] if found else 1
+    arrays = tokens(q.x, box.layer.state)
+    return next(iter(arrays.values())).shape[1] if arrays else 1
 
 
 def drawn_mask(box: Box, q: Question) -> Tensor:

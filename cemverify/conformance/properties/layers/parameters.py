@@ -29,10 +29,10 @@ _CHANGED = "changing {} changes the update or the energy"
 def parameters_matter(box: Box, q: Question) -> Evidence:
     """For each parameter there is a question at which another value of it gives another answer."""
     values = parameters_of(box)
-    one, room = torch.ones(1), torch.full((1,), 0.5)
+    one, tolerance = torch.ones(1), torch.full((1,), 0.5)
     return judge(
         *(
-            Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, room)
+            Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, tolerance)
             for name in some_of(values, q, _AT_ONCE)
         )
     )
@@ -76,33 +76,33 @@ def some_of(values: Named, q: Question, most: int) -> list[str]:
 # --- setting them --------------------------------------------------------------------------------------
 
 
-@experiment(lambda asked: shapes(own_parameters(asked.box)))
+@experiment(lambda arguments: shapes(own_parameters(arguments.box)))
 def parameters_of(box: Box) -> Arrays:
     """The values of the parameters, under one name of each: tied ones have several."""
     return {name: p.detach().cpu().to(torch.float64) for name, p in own_parameters(box).items()}
 
 
-@experiment(lambda asked: shapes(asked.q.x))
+@experiment(lambda arguments: shapes(arguments.q.x))
 def displacement_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement where some parameters have other values."""
     with set_to(box, values):
         return box.displacement(q)
 
 
-def _due(asked: Any) -> dict[str, torch.Size]:
-    box, q = asked.box, asked.q
-    found = {f"update {name}": shape for name, shape in shapes(q.x).items()}
-    return found if box.layer.energy is None else {**found, "energy": box.energy_shape(q.x)}
+def _shapes_of_answer(arguments: Any) -> dict[str, torch.Size]:
+    box, q = arguments.box, arguments.q
+    answer_shapes = {f"update {name}": shape for name, shape in shapes(q.x).items()}
+    return answer_shapes if box.layer.energy is None else {**answer_shapes, "energy": box.energy_shape(q.x)}
 
 
-@long_experiment(_due)
+@long_experiment(_shapes_of_answer)
 def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement, and the energy if there is one."""
     with set_to(box, values):
-        found = {f"update {name}": array for name, array in box.displacement(q).items()}
+        answers = {f"update {name}": array for name, array in box.displacement(q).items()}
         if box.layer.energy is not None:
-            found["energy"] = box.energies(box.mapped(q.x), q.memory)
-        return found
+            answers["energy"] = box.energies(box.mapped(q.x), q.memory)
+        return answers
 
 
 def own_parameters(box: Box) -> Arrays:

@@ -52,18 +52,18 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     lengths = list(range(1, J)) if J <= _ALL else [seam for seam in (*_SEAMS, J - 1) if seam < J]
     for i in lengths:
         after = _of_tokens(box, _tokens_changed(box, q, range(i, J), change, memory=True))
-        what = f"updates before token t when all from t on become {became}"
-        comparisons += _unchanged(what, box, q, after, before, range(i), solved(box))
+        claim = f"updates before token t when all from t on become {became}"
+        comparisons += _unchanged(claim, box, q, after, before, range(i), solved(box))
     energy = box.layer.energy is not None and box.layer.stated.per == "token"
     energies = {"E": box.energies(box.mapped(q.x), q.memory)} if energy else {}
     for i in [i for i in (lengths[:1] if box.caller.kind.compiles else lengths) if i >= box.layer.shortest]:
         alone = along_axis(q, box.form, TOKENS, list(range(i)))
-        what = f"updates of the first t tokens without the other {J - i} = in the whole row"
-        comparisons += _unchanged(what, box, q, _of_tokens(box, alone), before, range(i), solved(box))
+        claim = f"updates of the first t tokens without the other {J - i} = in the whole row"
+        comparisons += _unchanged(claim, box, q, _of_tokens(box, alone), before, range(i), solved(box))
         if energy:
             short = {"E": box.energies(box.mapped(alone.x), alone.memory)}
-            what = f"energies of the first t tokens without the other {J - i} = in the whole row"
-            comparisons += _unchanged(what, box, q, short, energies, range(i))
+            claim = f"energies of the first t tokens without the other {J - i} = in the whole row"
+            comparisons += _unchanged(claim, box, q, short, energies, range(i))
     return _judged(comparisons)
 
 
@@ -71,10 +71,10 @@ def own_state_only(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' updates as they were."""
     before, J = _of_tokens(box, q), token_count(box, q)
     comparisons = []
-    for chosen, others in _apart(J, q):
+    for chosen, witnesses in _apart(J, q):
         after = _of_tokens(box, _tokens_changed(box, q, chosen, _another, memory=False))
-        what = "the other tokens' updates when token t of x becomes 3 - 2x"
-        comparisons += _unchanged(what, box, q, after, before, others, solved(box))
+        claim = "the other tokens' updates when token t of x becomes 3 - 2x"
+        comparisons += _unchanged(claim, box, q, after, before, witnesses, solved(box))
     return _judged(comparisons)
 
 
@@ -87,18 +87,18 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
         memory = Fixed(g)
     before = box.energies(g, memory)
     comparisons = []
-    for chosen, others in _apart(J, q):
+    for chosen, witnesses in _apart(J, q):
         other = box.mapped(_tokens_changed(box, q, chosen, _another, memory=False).x)
         after = box.energies(other, memory)
-        what = "the other tokens' energies when token t of x becomes 3 - 2x"
-        comparisons += _unchanged(what, box, q, {"E": after}, {"E": before}, others)
+        claim = "the other tokens' energies when token t of x becomes 3 - 2x"
+        comparisons += _unchanged(claim, box, q, {"E": after}, {"E": before}, witnesses)
     return _judged(comparisons)
 
 
 def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     """Every row alone gives what it gives among others, in its update and in its energy."""
     among = box.answer_of_rows(q)
-    room = rounding(box, q, among) + solved(box)
+    tolerance = rounding(box, q, among) + solved(box)
     comparisons = []
     values = None
     if box.layer.energy is not None and box.layer.stated.per != "batch":
@@ -107,13 +107,13 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     for i in _some(range(q.batch if q.batch > 1 else 0), q):
         row = q.rows([i])
         alone = box.answer(row, padded=False)
-        due = {name: array[i : i + 1] for name, array in among.items()}
-        comparisons += compared("a batch row alone = the same row in a batch", alone, due, room[i : i + 1])
+        expected = {name: array[i : i + 1] for name, array in among.items()}
+        comparisons += compared("a batch row alone = the same row in a batch", alone, expected, tolerance[i : i + 1])
         if values is not None:
             single = box.energies(box.mapped(row.x), row.memory, padded=False).reshape(1, -1)
             wide = rounding(box, row, {"E": single})
-            what = "the energy of a batch row alone = the same row in a batch"
-            comparisons += compared(what, {"E": single}, {"E": values[i : i + 1]}, wide)
+            claim = "the energy of a batch row alone = the same row in a batch"
+            comparisons += compared(claim, {"E": single}, {"E": values[i : i + 1]}, wide)
     return _judged(comparisons)
 
 
@@ -128,10 +128,10 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
         ]
     )
     mean = "batch" in box.layer.stated.mean_over
-    due = rows.mean() if mean else rows.sum()
-    room = _spread(box, q, rows[:, None]).sum()
-    what = f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'"
-    return judge(Comparison(what, whole, due, room), telling=q.batch > 1 and moved(rows, room))
+    expected = rows.mean() if mean else rows.sum()
+    tolerance = _spread(box, q, rows[:, None]).sum()
+    claim = f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'"
+    return judge(Comparison(claim, whole, expected, tolerance), telling=q.batch > 1 and moved(rows, tolerance))
 
 
 def reordering_reorders(box: Box, q: Question) -> Evidence:
@@ -152,10 +152,12 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
         noise=with_tokens(q.noise, state, change) if q.noise else {},
     )
     before, after = box.displacement(q), box.displacement(other)
-    due = with_tokens(before, state, change)
-    room = rounding(box, q, before) + solved(box)
-    telling = moved(flat(due) - flat(before), along(room, flat(due)))
-    return judge(*compared("update of reordered tokens = reordered update", after, due, room), telling=telling)
+    expected = with_tokens(before, state, change)
+    tolerance = rounding(box, q, before) + solved(box)
+    telling = moved(flat(expected) - flat(before), along(tolerance, flat(expected)))
+    return judge(
+        *compared("update of reordered tokens = reordered update", after, expected, tolerance), telling=telling
+    )
 
 
 def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
@@ -165,32 +167,32 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
     So what is compared there is a row without its last tokens, as padding stands.
     """
     J, mask = token_count(box, q), drawn_mask(box, q)
-    kept, same = mask[0].nonzero().flatten().tolist(), mask[:1].expand(q.batch, J)
+    counted, same = mask[0].nonzero().flatten().tolist(), mask[:1].expand(q.batch, J)
     other = _tokens_changed(box, q, (~mask[0]).nonzero().flatten().tolist(), _another, memory=True)
     state, before, after = box.layer.state, box.displacement(q, same), box.displacement(other, same)
-    what = "update where masked tokens become 3 - 2x"
-    held = _unchanged(what, box, q, tokens(after, state), tokens(before, state), kept, solved(box))
-    held += _energies_held(box, q, other, same, kept)
+    claim = "update where masked tokens become 3 - 2x"
+    held = _unchanged(claim, box, q, tokens(after, state), tokens(before, state), counted, solved(box))
+    held += _energies_held(box, q, other, same, counted)
     if not box.layer.permutable:
         mask = mask.sort(1, descending=True).values
-    others = flat(with_tokens(before, state, lambda array: array[:, kept]))
-    telling = len(kept) < J and moved(others, along(rounding(box, q, before), others))
+    counted_updates = flat(with_tokens(before, state, lambda array: array[:, counted]))
+    telling = len(counted) < J and moved(counted_updates, along(rounding(box, q, before), counted_updates))
     return replace(judge(*held, *_as_without(box, q, mask), telling=telling), drawn={"mask": mask})
 
 
 # --- helpers ----------------------------------------------------------------------------------------------
 
 
-def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, kept: list[int]) -> list[Comparison]:
+def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, counted: list[int]) -> list[Comparison]:
     """The energies of the tokens that count, where those that are masked hold something else."""
     if box.layer.energy is None:
         return []
-    due, got = (box.energies(box.mapped(asked.x), asked.memory, mask) for asked in (q, other))
+    expected, got = (box.energies(box.mapped(question.x), question.memory, mask) for question in (q, other))
     if box.layer.stated.per == "token":
-        due, got = due[:, kept], got[:, kept]
-    rows = due if due.dim() == 2 else due.expand(q.batch)[:, None]
-    room = rounding(box, q, {"E": rows}).amax()
-    return [Comparison("energy where masked tokens become 3 - 2x", got, due, room.expand_as(due))]
+        expected, got = expected[:, counted], got[:, counted]
+    rows = expected if expected.dim() == 2 else expected.expand(q.batch)[:, None]
+    tolerance = rounding(box, q, {"E": rows}).amax()
+    return [Comparison("energy where masked tokens become 3 - 2x", got, expected, tolerance.expand_as(expected))]
 
 
 def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
@@ -198,21 +200,21 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
     got, g = box.displacement(q, mask), box.mapped(q.x)
     comparisons: list[Comparison] = []
     for i in _some(range(q.batch), q):
-        kept = mask[i].nonzero().flatten().tolist()
-        row = along_axis(q.rows([i]), box.form, TOKENS, kept)
-        due = box.displacement(row, torch.ones((1, len(kept)), dtype=torch.bool))
-        room = rounding(box, q.rows([i]), due) + solved(box)
-        there = along_axis(replace(q, x=got), box.form, TOKENS, kept).rows([i]).x
-        comparisons += compared("update with tokens masked = update without them", there, due, room)
+        counted = mask[i].nonzero().flatten().tolist()
+        row = along_axis(q.rows([i]), box.form, TOKENS, counted)
+        expected = box.displacement(row, torch.ones((1, len(counted)), dtype=torch.bool))
+        tolerance = rounding(box, q.rows([i]), expected) + solved(box)
+        there = along_axis(replace(q, x=got), box.form, TOKENS, counted).rows([i]).x
+        comparisons += compared("update with tokens masked = update without them", there, expected, tolerance)
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}
             held = {k: a[i : i + 1] for k, a in q.memory.items()}
             masked = box.energies(one, held, mask[i : i + 1])
-            short = box.energies(box.mapped(row.x), row.memory, torch.ones((1, len(kept)), dtype=torch.bool))
-            masked = masked[:, kept] if box.layer.stated.per == "token" else masked
+            short = box.energies(box.mapped(row.x), row.memory, torch.ones((1, len(counted)), dtype=torch.bool))
+            masked = masked[:, counted] if box.layer.stated.per == "token" else masked
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
-            what = "energy with tokens masked = energy without them"
-            comparisons += compared(what, {"E": masked}, {"E": short}, wide)
+            claim = "energy with tokens masked = energy without them"
+            comparisons += compared(claim, {"E": masked}, {"E": short}, wide)
     return comparisons
 
 
@@ -262,12 +264,12 @@ def _tokens_changed(
 
 
 def _unchanged(
-    what: str, box: Box, q: Question, got: Named, due: Named, which: Any, more_room: float = 0.0
+    claim: str, box: Box, q: Question, got: Named, expected: Named, which: Any, slack: float = 0.0
 ) -> list[Comparison]:
-    kept = list(which)
-    room = rounding(box, q, {k: a.reshape(q.batch, -1) for k, a in due.items()}) + more_room
-    some = {k: a[:, kept] for k, a in got.items()}
-    return compared(what, some, {k: a[:, kept] for k, a in due.items()}, room)
+    chosen = list(which)
+    tolerance = rounding(box, q, {k: a.reshape(q.batch, -1) for k, a in expected.items()}) + slack
+    some = {k: a[:, chosen] for k, a in got.items()}
+    return compared(claim, some, {k: a[:, chosen] for k, a in expected.items()}, tolerance)
 
 
 def _judged(comparisons: list[Comparison]) -> Evidence:

@@ -34,7 +34,7 @@ from cemverify.conformance.questions.black_boxes import Named, Question, wears
 ROUNDINGS = 64
 _LOUD = (1.0, 1.0, 2.0**10, 1.0, 2.0**-10)  # how large what comes back from behind the layer is, in turn
 _BY = (4.0, None, 0.25)  # times the parameters, in turn; None for a number each
-_KEPT = 16  # compiled functions of JAX layers
+_MOST_COMPILED = 16  # compiled functions of JAX layers
 Leaves = dict[str, Tensor]
 
 
@@ -55,15 +55,15 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
 def other_parameters_are_read(box: Box, q: Question) -> Evidence:
     """update = -eta P dE/dg, T times, where the parameters have other values than those of the call before."""
     q, values = replace(q, noise={}), _varied(parameters_of(box), q.seed)
-    got, due = _update_and_descent(box, q, values)
-    if not all(bool(array.isfinite().all()) for array in due.values()):
+    got, descents = _update_and_descent(box, q, values)
+    if not all(bool(array.isfinite().all()) for array in descents.values()):
         raise Discard("with these parameters the energy's gradient is not finite")
     comparisons, telling = [], False
-    for name, expected in due.items():
-        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size_of(q, expected) ** 2)
-        what = f"update of {name} with other parameters = -eta P grad energy with them"
-        comparisons.append(Comparison(what, got[name], expected, room))
-        telling = telling or moved(expected, room)
+    for name, expected in descents.items():
+        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size_of(q, expected) ** 2)
+        claim = f"update of {name} with other parameters = -eta P grad energy with them"
+        comparisons.append(Comparison(claim, got[name], expected, tolerance))
+        telling = telling or moved(expected, tolerance)
     return judge(*comparisons, telling=telling)
 
 
@@ -78,7 +78,7 @@ def _varied(values: Named, seed: int) -> Leaves:
     }
 
 
-@long_experiment(lambda asked: [shapes(asked.q.x)] * 2)
+@long_experiment(lambda arguments: [shapes(arguments.q.x)] * 2)
 def _update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, Leaves]:
     """The displacement with these values of parameters, after a call with the usual ones; and -eta P dE/dg."""
 
@@ -106,17 +106,17 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     products = both_products(box, q, cotangent, of_parameters=of_parameters)
     if products is None:
         raise Discard("no gradient, or none that is finite, flows through the energy")
-    got, due = products
-    check(got, shapes(due))
+    got, descents = products
+    check(got, shapes(descents))
     if not of_parameters:
-        got, due = ({**part, **box.along(q.x, {name: part[name] for name in q.x})} for part in (got, due))
+        got, descents = ({**part, **box.along(q.x, {name: part[name] for name in q.x})} for part in (got, descents))
     comparisons, telling = [], False
     # an exponential of squares of such states is off by as much as these are rounded, relative to itself
     far = max(float(a.abs().max()) for a in q.x.values()) if wears(q, "exploding-states") else 1.0
-    for name, expected in due.items():
-        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * (far * size_of(q, expected, *cotangent)) ** 2)
-        comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, room))
-        telling = telling or moved(expected, room)
+    for name, expected in descents.items():
+        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * (far * size_of(q, expected, *cotangent)) ** 2)
+        comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, tolerance))
+        telling = telling or moved(expected, tolerance)
     return judge(*comparisons, telling=telling)
 
 
@@ -140,10 +140,10 @@ def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Se
     }
 
 
-def size_of(q: Question, found: Tensor, *others: Tensor) -> float:
+def size_of(q: Question, result: Tensor, *more: Tensor) -> float:
     """How large the numbers are that something was found from: the question's, and others."""
-    arrays = (*q.x.values(), *q.memory.values(), *others)
-    return 1 + float(found.abs().max()) + max(float(array.abs().max()) for array in arrays if array.numel())
+    arrays = (*q.x.values(), *q.memory.values(), *more)
+    return 1 + float(result.abs().max()) + max(float(array.abs().max()) for array in arrays if array.numel())
 
 
 def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
@@ -152,25 +152,25 @@ def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]
 
 
 @long_experiment(
-    lambda asked: [_leaves(asked.box, asked.q, asked.of_parameters)] * 2,
+    lambda parameters: [_leaves(parameters.box, parameters.q, parameters.of_parameters)] * 2,
     finite=False,  # where the second is not, the example is discarded
 )
 def both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
 ) -> tuple[Leaves, Leaves] | None:
     """Of the update, and of -eta P dE/dg: products by name. None if no finite gradient flows through the energy."""
-    with recorded(box, of_parameters) as asked, suppress(_NoGradient):
-        due = _products(box, q, asked, cotangent, _descended)
-        if all(bool(product.isfinite().all()) for product in due.values()):
-            return _products(box, q, asked, cotangent, _update_along), due
+    with recorded(box, of_parameters) as parameters, suppress(_NoGradient):
+        expected = _products(box, q, parameters, cotangent, _descended)
+        if all(bool(product.isfinite().all()) for product in expected.values()):
+            return _products(box, q, parameters, cotangent, _update_along), expected
     return None
 
 
-@experiment(lambda asked: _leaves(asked.box, asked.q, asked.of_parameters))
+@experiment(lambda parameters: _leaves(parameters.box, parameters.q, parameters.of_parameters))
 def gradients_of_update(box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool) -> Leaves:
     """Products of the cotangent with the update's Jacobian, by name: in the parameters, or in state and memory."""
-    with recorded(box, of_parameters) as asked:
-        return _products(box, q, asked, cotangent, _update)
+    with recorded(box, of_parameters) as parameters:
+        return _products(box, q, parameters, cotangent, _update)
 
 
 @contextmanager
@@ -195,8 +195,8 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
         memory = {name: box.caller.array(a).requires_grad_() for name, a in q.memory.items()}
         leaves = {**parameters} if parameters else {**x, **memory}
         lay = incoming(q.seed if function is not _descended else 0)[1]
-        found = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
-    return _finite(found, function)
+        products = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
+    return _finite(products, function)
 
 
 def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: Any) -> Leaves:
@@ -216,12 +216,12 @@ def _jax_product(box: Box, function: Any) -> Any:
     """The product of a vector with the Jacobian of a function of state and memory, compiled once for each shape."""
     key = (id(box.layer), function)
     if key not in _PRODUCTS:
-        if len(_PRODUCTS) >= _KEPT:
+        if len(_PRODUCTS) >= _MOST_COMPILED:
             _PRODUCTS.clear()
 
         def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
-            given = {"x": x, "memory": memory}
-            _, pulled = JAX.pulled(lambda of: function(box, of["x"], of["memory"], noise), given, cotangent)
+            inputs = {"x": x, "memory": memory}
+            _, pulled = JAX.pulled(lambda of: function(box, of["x"], of["memory"], noise), inputs, cotangent)
             return pulled["x"], pulled["memory"]
 
         compiled = JAX.compiled_quickly if function is _descended else JAX.compiled
@@ -229,10 +229,10 @@ def _jax_product(box: Box, function: Any) -> Any:
     return _PRODUCTS[key][1]
 
 
-def _finite(found: Leaves, function: Any) -> Leaves:
-    if function is not _descended and not all(bool(a.isfinite().all()) for a in found.values()):
+def _finite(products: Leaves, function: Any) -> Leaves:
+    if function is not _descended and not all(bool(a.isfinite().all()) for a in products.values()):
         raise NotFinite("a gradient of the update is NaN or infinite")
-    return found
+    return products
 
 
 def _update(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
@@ -264,7 +264,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
     energy = layer.energy
     assert energy is not None
     now, before, mu = dict(x), dict(x), layer.step.momentum
-    for given in layer.step.sizes if layer.step.learned is None else layer.step.learned():
+    for size_of_step in layer.step.sizes if layer.step.learned is None else layer.step.learned():
         if layer.state_map is not None:
             g = dict(zip(now, unpacked(layer.state_map(packed(now, "State")), now), strict=True))
         elif layer.lagrangian is not None:
@@ -278,13 +278,13 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
         gradient = {name: factor * a + (now[name] if layer.leak else 0) for name, a in gradient.items()}
         gradient = dict(zip(now, _along(box, now, list(gradient.values())), strict=True))
         step = _preconditioned(box, gradient, now)
-        eta = dict.fromkeys(now, given)
+        eta = dict.fromkeys(now, size_of_step)
         if layer.step.varying is not None:
             size = varying_size(layer, packed(now, "State"), packed(memory, "Memory") if memory else None)
             eta = {name: like_the_state(size, a) for name, a in now.items()}
         moved_to = {name: a - eta[name] * step[name] + mu * (a - before[name]) for name, a in now.items()}
         if layer.step.proximal is not None:
-            ended = layer.step.proximal(packed(moved_to, "State"), given)
+            ended = layer.step.proximal(packed(moved_to, "State"), size_of_step)
             moved_to = dict(zip(now, unpacked(ended, now), strict=True))
         before, now = now, moved_to
     return _along(box, x, [a - b for a, b in zip(now.values(), x.values(), strict=True)])
@@ -298,8 +298,8 @@ def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
     values = function(packed(at, "State"))
     if not values.requires_grad:
         raise _NoGradient
-    found = torch.autograd.grad(values.sum(), list(at.values()), create_graph=True, allow_unused=True)
-    return {name: torch.zeros_like(a) if p is None else p for (name, a), p in zip(at.items(), found, strict=True)}
+    gradients = torch.autograd.grad(values.sum(), list(at.values()), create_graph=True, allow_unused=True)
+    return {name: torch.zeros_like(a) if p is None else p for (name, a), p in zip(at.items(), gradients, strict=True)}
 
 
 def _preconditioned(box: Box, gradient: Leaves, x: Leaves) -> Leaves:
