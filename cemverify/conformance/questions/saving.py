@@ -76,7 +76,7 @@ class Packing:
 
     arrays: dict[str, Values] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
-    kept: list[Tensor] = field(default_factory=list)  # so that no id is used twice
+    alive: list[Tensor] = field(default_factory=list)  # so that no id is used twice
 
     def tree(self, value: Any, name: str = "value") -> Tree:
         """The tree of a value made of dataclasses, mappings, sequences, tensors, numbers and words.
@@ -118,7 +118,7 @@ class Packing:
 
     def _array(self, values: Tensor, name: str) -> Tree:
         if id(values) not in self.names:
-            self.kept.append(values)
+            self.alive.append(values)
             self.names[id(values)] = self.add(name.removeprefix("value."), values)
         tree: dict[str, Any] = {"array": self.names[id(values)]}
         if values.dtype != torch.float64:
