@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.source.reading": verifier("implementations"),
     "cemverify.source.reach": {"cemverify.source.reading"} | verifier("implementations"),
     "cemverify.conformance.questions": {"cemverify.cem", "cemverify.source.reading"},
-    "cemverify.conformance.asking": verifier("implementations", "questions"),
+    "cemverify.conformance.asking": {"cemverify.cem"} | verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
     "cemverify.conformance.properties": {"cemverify.cem", "cemverify.source.reading"}
     | shared("catalogue", "processes")
@@ -85,9 +85,9 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.__main__": {"cemverify.cli"},
     "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate", "judging"),
     "synthetic": set(),
-    "synthetic.flops": set(),
+    "synthetic.flops": {"cemverify.cem"},
     "synthetic.memory": shared("console"),
-    "synthetic.gp": {"synthetic.memory"} | shared("console"),
+    "synthetic.gp": {"cemverify.cem", "synthetic.memory"} | shared("console"),
     "synthetic.corpora": shared("console", "processes"),
     "synthetic.atlas": {"synthetic.gp"} | shared("console", "results"),
     "synthetic.examine": {"synthetic.gp"} | shared("console", "results"),

@@ -1,4 +1,4 @@
-"""What Hypothesis and multiprocessing do not promise is used in three files alone, and is still what it was there."""
+"""What Hypothesis, multiprocessing and torch do not promise is used in a few files alone, and is what it was."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from multiprocessing import util
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
+from cemverify.cem import torch_internals
 from cemverify.processes.forkserver import FORKS, ensure_server, server
 from suites.kit.source import PACKAGES, files_of, name
 
 # Each file with what it takes that no documentation has. A file that is not here takes nothing of the kind.
 USED = {
+    "cemverify/cem/torch_internals.py": {
+        *("torch._decomp", "torch._subclasses.fake_tensor", "torch.utils._python_dispatch", "torch.utils._pytree"),
+        *("torch._dynamo", "_dynamo", "_C", "_are_functorch_transforms_active", "_current_level", "_functorch"),
+        *("_len_torch_function_stack", "_len_torch_dispatch_stack"),
+        *("_softmax_backward_data", "_standard_gamma", "_set_deterministic_algorithms", "_tensor_str"),
+    },
     "cemverify/conformance/questions/hypothesis_draws.py": {
         *("hypothesis.internal.conjecture.providers", "_maybe_draw_constant"),
     },
@@ -25,6 +36,11 @@ USED = {
         *("multiprocessing.forkserver", "multiprocessing.resource_tracker", "multiprocessing.util"),
         *("_config", "_forkserver"),
     },
+    "benchmarks/rehearsal/watching.py": {
+        *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention"),  # names of operators
+    },
+    "suites/blind/bases/base_torch.py": {"_C", "_functorch"},  # a layer by somebody else
+    "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},
     "suites/fuzzing/zygote.py": {"multiprocessing.util", "_exit_function"},
 }
 DOCUMENTED = ("connection", "context", "managers", "pool", "queues", "shared_memory", "sharedctypes", "synchronize")
@@ -33,7 +49,7 @@ SEEN = "it was this in CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5; see what chang
 
 
 def private(tree: ast.AST) -> Iterator[str]:
-    """What a file takes of the two libraries that has no documentation: modules, and names that begin with "_"."""
+    """What a file takes of the libraries that has no documentation: modules, and names that begin with "_"."""
     ours: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
@@ -41,11 +57,13 @@ def private(tree: ast.AST) -> Iterator[str]:
             for alias in node.names:
                 whole = f"{within}.{alias.name}" if within else alias.name
                 library, _, rest = whole.partition(".")
-                if library not in ("hypothesis", "multiprocessing"):
+                if library not in ("hypothesis", "multiprocessing", "torch"):
                     continue
                 ours.add(alias.asname or alias.name.partition(".")[0])
                 if library == "hypothesis" and rest.startswith(("internal", "_")):
                     yield whole.rpartition(".")[0] if within else whole
+                elif library == "torch" and "._" in whole:
+                    yield within if within and "._" in within else whole
                 elif library == "multiprocessing" and rest and rest.split(".")[0] not in (*DOCUMENTED, *offered()):
                     yield whole
     for node in ast.walk(tree) if ours else ():
@@ -97,3 +115,118 @@ def test_what_waits_for_the_end_of_a_process_can_be_run_before_it() -> None:
 
 def test_a_process_that_starts_afresh_begins_in_the_function_whose_name_is_looked_for() -> None:
     assert callable(multiprocessing.spawn._main), SEEN.format("cemverify/processes/preloaded.py")
+
+
+# --- torch ----------------------------------------------------------------------------------------------
+
+TORCH = SEEN.replace("CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5", "torch 2.6 and 2.13").format("torch_internals.py")
+
+
+def test_transforms_of_functions_are_noticed() -> None:
+    seen: list[tuple[bool, bool, bool]] = []
+
+    def look(x: Tensor) -> Tensor:
+        state = torch_internals.is_transforming(), torch_internals.is_batched(x), torch_internals.is_wrapped(x)
+        seen.append(state)
+        return (x * x).sum()
+
+    x = torch.ones(2, 3)
+    look(x)
+    torch.func.vmap(look)(x)
+    torch.func.grad(look)(x)
+    assert seen == [(False, False, False), (True, True, True), (True, False, True)], TORCH
+
+
+def test_forward_mode_is_a_transform() -> None:
+    with forward_ad.dual_level():
+        assert torch_internals.is_transforming(), TORCH
+    assert not torch_internals.is_transforming(), TORCH
+
+
+def test_modes_are_counted() -> None:
+    before = torch_internals.count_modes()
+    assert not torch_internals.is_dispatching(), TORCH
+    with torch_internals.FakeTensorMode():  # a mode of operators
+        assert torch_internals.is_dispatching(), TORCH
+        assert torch_internals.count_modes() == (before[0], before[1] + 1), TORCH
+    with TorchFunctionMode():
+        assert torch_internals.count_modes() == (before[0] + 1, before[1]), TORCH
+
+
+class _Overriding(Tensor):
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise AssertionError("it was called")
+
+
+def test_no_subclass_takes_operations_over() -> None:
+    array = torch.ones(2).as_subclass(_Overriding)
+    with torch_internals.without_overrides():
+        assert type(Tensor.as_subclass(array, Tensor)) is Tensor, TORCH
+
+
+def test_the_gradient_of_softmax_is_its_formula() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores, d_p = (torch.randn(2, 3, 4, dtype=torch.float64, generator=generator) for _ in range(2))
+    p = scores.softmax(-1)
+    expected = p * (d_p - (p * d_p).sum(-1, keepdim=True))
+    torch.testing.assert_close(torch_internals.softmax_backward(d_p, p), expected, msg=TORCH)
+
+
+def test_gamma_draws_come_from_the_generator() -> None:
+    shape = torch.full((4000,), 3.0, dtype=torch.float64)
+    first, again = (torch_internals.standard_gamma(shape, torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again), TORCH
+    assert abs(float(first.mean()) - 3) < 0.2, TORCH
+
+
+def test_deterministic_algorithms_are_switched() -> None:
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch_internals.set_deterministic(True, warn_only=True)
+        assert torch.are_deterministic_algorithms_enabled(), TORCH
+        assert torch.is_deterministic_algorithms_warn_only_enabled(), TORCH
+    finally:
+        torch_internals.set_deterministic(before[0], warn_only=before[1])
+
+
+def test_print_options_are_those_that_are_set() -> None:
+    before = dict(torch_internals.print_options())
+    try:
+        torch.set_printoptions(precision=9)  # type: ignore[no-untyped-call]
+        assert torch_internals.print_options()["precision"] == 9, TORCH
+    finally:
+        torch_internals.print_options().update(before)
+    assert torch_internals.print_options() == before, TORCH
+
+
+def test_recompilations_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", torch._dynamo.config.recompile_limit)
+    torch_internals.limit_recompilations(3)
+    assert torch._dynamo.config.recompile_limit == 3, TORCH
+
+
+def test_gelu_is_taken_apart() -> None:
+    gelu = torch.ops.aten.gelu.default
+    x = torch.linspace(-3, 3, 7, dtype=torch.float64)
+    part = torch_internals.get_decompositions([torch.ops.aten.gelu])[gelu]
+    torch.testing.assert_close(part(x), torch.nn.functional.gelu(x), msg=TORCH)
+
+
+def test_operations_pass_through_a_dispatch_mode() -> None:
+    class Counting(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
+        count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counting() as counting:  # type: ignore[no-untyped-call]
+        torch.ones(3).exp()
+    assert counting.count >= 2, TORCH
+
+
+def test_nested_values_are_listed_in_order() -> None:
+    assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH

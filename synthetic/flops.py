@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
+
+from cemverify.cem.torch_internals import TorchDispatchMode
 
 
 @dataclass(frozen=True)

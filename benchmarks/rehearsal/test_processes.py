@@ -16,15 +16,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks.rehearsal.watching import moved
 from cemverify.cem import presets
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
+from cemverify.cem.torch_internals import FakeTensorMode, TorchDispatchMode, tree_leaves
 from synthetic.training.machine import Machine, shard
 
 WORLD = 8

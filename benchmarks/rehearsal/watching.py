@@ -14,10 +14,9 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from cemverify.cem.torch_internals import FakeTensorMode, TorchDispatchMode, tree_leaves
 
 ROOT = Path(__file__).parents[2]
 

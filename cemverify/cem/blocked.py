@@ -21,13 +21,13 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.energies.interaction import InteractionMemory
 from cemverify.cem.energies.lean import LeanElementwise
 from cemverify.cem.energies.tiled import Reading, TiledInteraction
+from cemverify.cem.torch_internals import is_transforming
 
 # As it is written; attention weights by tiles, and hidden numbers not kept; tokens by blocks, of whose steps little
 # is kept for the backward pass.
@@ -107,7 +107,7 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
     """
     if torch.compiler.is_compiling():
         return "formula"
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if is_transforming():
         return "formula"
     if not isinstance(energy, Interaction | Elementwise):
         return "formula"
@@ -185,7 +185,7 @@ def descend(
             raise ValueError(f"a block and a tile have at least 1 row, not {size}")
     if not isinstance(energy, Interaction | Elementwise):
         raise TypeError(f"{type(energy).__name__} does not say which part of its memory a block of tokens sees")
-    if not descent.alike or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if not descent.alike or is_transforming():
         return descent(energy, start, memory)
     usual_rows = USUAL_ROWS.get(start.device.type, 512)
     problem = _Problem(descent, energy, memory)

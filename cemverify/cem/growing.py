@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cemverify.cem.torch_internals import is_transforming
+
 
 @dataclass
 class Spare:
@@ -31,7 +33,7 @@ def append(past: Tensor, new: Tensor, axis: int, spare: Spare | None) -> tuple[T
         spare: behind the past, as an earlier call gave it; None if there is none.
     """
     follows = torch.is_grad_enabled() and (past.requires_grad or new.requires_grad)
-    if follows or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if follows or torch.compiler.is_compiling() or is_transforming():
         return torch.cat((past, new), axis), None
     length, wanted = past.shape[axis], past.shape[axis] + new.shape[axis]
     if (

@@ -231,7 +231,7 @@ def test_rows_whose_steps_differ_are_compiled_in_one_piece() -> None:
     for row in beyond("attention", tiny_frame(8, tiny_dims(8, 1, 2))):
         if not row.name.endswith(differ):  # the others take steps that are alike
             continue
-        torch._dynamo.reset()
+        torch.compiler.reset()
         model = paired(row.design.looped, 0)
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         torch.testing.assert_close(compiled(tokens), model(tokens), msg=row.name)

@@ -19,6 +19,7 @@ import torch
 from gpytorch import kernels as gp
 from torch import Tensor
 
+from cemverify.cem.torch_internals import standard_gamma
 from cemverify.console.errors import UsageError
 from synthetic.gp import kernels as own
 
@@ -140,8 +141,7 @@ def _waves(kernel: gp.Kernel, count: int, d: int, generator: torch.Generator) ->
     """sqrt(2) cos(omega x + b), b uniform, omega from the spectral density: normal, Student or mixed by a gamma."""
 
     def gamma(shape: float) -> Tensor:
-        # torch's gamma takes a generator only here
-        return torch._standard_gamma(torch.full((count,), shape, dtype=torch.float64), generator=generator)
+        return standard_gamma(torch.full((count,), shape, dtype=torch.float64), generator)
 
     normal = torch.randn(d, count, generator=generator, dtype=torch.float64)
     if isinstance(kernel, gp.MaternKernel):

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from cemverify.cem.models import LanguageModel
+from cemverify.cem.torch_internals import limit_recompilations
 from cemverify.console.errors import Refusal, UsageError, one_of
 from cemverify.processes.devices import find_device
 
@@ -109,9 +110,9 @@ def _make_room() -> None:
     """Before a model is compiled: room for it, and as a rule what was compiled for another of its configuration."""
     global _wrapped
     if _wrapped == COMPILED:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         _wrapped = 0
-    torch._dynamo.config.recompile_limit = 2 * COMPILED  # twice for a model whose last pass is smaller
+    limit_recompilations(2 * COMPILED)  # twice for a model whose last pass is smaller
     _wrapped += 1
 
 

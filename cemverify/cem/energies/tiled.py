@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 from cemverify.cem.positions import Alibi
+from cemverify.cem.torch_internals import softmax_backward
 
 Context = Literal["none", "summed", "per-head"]
 # What one evaluation has read from the memory: sum_j a_kij (W_K h_j) and sum_j a_kij h_j, None without a diagonal.
@@ -251,7 +252,7 @@ def _first(
                 of_heads = d_c[:, :, a:b].flatten(1, 2)  # (B, K r, D)
                 d_p.view(B, -1, s).baddbmm_(of_heads, h[:, :s].mT)
                 _add_product(d_h[:, :s], p.view(B, -1, s).mT, of_heads)
-        d_s = torch._softmax_backward_data(d_p, p, -1, p.dtype)  # (B, K, r, s)
+        d_s = softmax_backward(d_p, p)  # (B, K, r, s)
         if d_bias is not None:
             summed = d_s.to(d_bias.dtype).sum(0)  # (K, r, s)
             if d_bias.shape[1] == 1:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.cem.torch_internals import without_overrides
 from cemverify.conformance.implementations.arrays import is_jax_array
 from cemverify.conformance.implementations.faults import Fault, NotAnArray, WrongShape, ran_out, words
 
@@ -31,7 +32,7 @@ def plain(returned: Any) -> Any:
         return returned
     try:
         if issubclass(kind, Tensor):
-            with torch._C.DisableTorchFunctionSubclass():
+            with without_overrides():
                 return Tensor.as_subclass(returned, Tensor)
         if issubclass(kind, np.ndarray):
             return np.ndarray.view(returned, np.ndarray)

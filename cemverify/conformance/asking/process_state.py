@@ -38,6 +38,8 @@ import numpy as np
 import torch
 from torch.nn.modules import module as torch_modules
 
+from cemverify.cem.torch_internals import count_modes, print_options, set_deterministic
+
 # Where the verifier finds what it computes and answers with; its own modules are added.
 _TOOLS: tuple[ModuleType | type, ...] = (
     *(builtins, copy, json, math, os, pickle, random, time, np, np.random, np.linalg),
@@ -85,22 +87,24 @@ def _put_environment(environment: dict[str, str]) -> None:
     os.environ.update(environment)
 
 
+_CUDA: Any = torch.backends.cuda  # some of its functions are not typed
+
+
 def _flags() -> tuple[Any, ...]:
     """Switches of torch's backends."""
-    cudnn, c = torch.backends.cudnn, torch._C
+    cudnn, cuda = torch.backends.cudnn, _CUDA
     return (
-        *(cudnn.enabled, cudnn.benchmark, cudnn.deterministic, c._get_mkldnn_enabled()),
-        *(c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled()),
+        *(cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.backends.mkldnn.enabled),
+        *(cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()),
     )
 
 
 def _put_flags(flags: tuple[Any, ...]) -> None:
-    cudnn, c = torch.backends.cudnn, torch._C
-    cudnn.enabled, cudnn.benchmark, cudnn.deterministic = flags[:3]
-    c._set_mkldnn_enabled(flags[3])
-    c._set_sdp_use_flash(flags[4])
-    c._set_sdp_use_mem_efficient(flags[5])
-    c._set_sdp_use_math(flags[6])
+    cudnn, cuda = torch.backends.cudnn, _CUDA
+    cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.backends.mkldnn.enabled = flags[:4]
+    cuda.enable_flash_sdp(flags[4])
+    cuda.enable_mem_efficient_sdp(flags[5])
+    cuda.enable_math_sdp(flags[6])
 
 
 def _autocast() -> tuple[Any, ...]:
@@ -129,11 +133,11 @@ def _put_numpy_errors(state: tuple[Any, ...]) -> None:
 
 
 def _print_options() -> dict[str, Any]:
-    return dict(vars(torch._tensor_str.PRINT_OPTS))
+    return dict(print_options())
 
 
 def _put_print_options(options: dict[str, Any]) -> None:
-    vars(torch._tensor_str.PRINT_OPTS).update(options)
+    print_options().update(options)
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -322,7 +326,7 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "deterministic algorithms",
         _deterministic,
-        lambda on: torch._C._set_deterministic_algorithms(on[0], warn_only=on[1]),
+        lambda on: set_deterministic(on[0], warn_only=on[1]),
         decides=True,
         other=lambda on: (not on[0], True),
     ),
@@ -486,7 +490,7 @@ class Originals:
     def __init__(self) -> None:
         ours = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "cemverify"]
         self.objects = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
-        self.modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+        self.modes = count_modes()
 
     def replaced(self) -> list[str]:
         """The names of replaced functions, and of modes that cannot be left."""
@@ -498,9 +502,10 @@ class Originals:
         ]
         if torch.is_inference_mode_enabled():
             names.append("torch.inference_mode")
-        if torch._C._len_torch_function_stack() > self.modes[0]:
+        of_functions, of_operators = count_modes()
+        if of_functions > self.modes[0]:
             names.append("torch functions, by a TorchFunctionMode")
-        if torch._C._len_torch_dispatch_stack() > self.modes[1]:
+        if of_operators > self.modes[1]:
             names.append("torch operators, by a TorchDispatchMode")
         return names
 

@@ -22,6 +22,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from cemverify.cem.torch_internals import is_wrapped
+
 ArrayName = Literal["torch", "numpy", "jax"]
 Function = Callable[..., Any]
 
@@ -155,7 +157,7 @@ class _Torch(ArrayKind):
         return values.to(array.dtype)
 
     def compiled(self, function: Function) -> Function:
-        torch._dynamo.reset()  # or what was compiled before would count against its limit of recompilations
+        torch.compiler.reset()  # or what was compiled before would count against its limit of recompilations
         return torch.compile(function, backend="aot_eager", dynamic=False)
 
     def mapped(self, function: Function, axes: Any = 0) -> Function:
@@ -332,7 +334,7 @@ def is_jax_array(value: Any) -> bool:
 def is_traced(array: Any) -> bool:
     """Whether it stands for an array that is mapped, differentiated by a transform, or compiled."""
     if isinstance(array, Tensor):
-        return bool(torch._C._functorch.is_functorch_wrapped_tensor(array))
+        return is_wrapped(array)
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(array, jax.core.Tracer)
 

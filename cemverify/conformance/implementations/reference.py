@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block, BlockConfig
+from cemverify.cem.torch_internals import is_batched
 from cemverify.conformance.implementations.contract import implementation
 
 Weights = Mapping[str, Tensor]
@@ -135,7 +136,7 @@ def _part(weights: Weights, part: str) -> dict[str, Tensor]:
 
 def _has_values(array: Tensor) -> bool:
     """Whether values can be inspected. During mapping or compiling, an array has none."""
-    return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(array))
+    return not (torch.compiler.is_compiling() or is_batched(array))
 
 
 def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:

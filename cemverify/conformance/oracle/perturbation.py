@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from cemverify.cem.torch_internals import TorchDispatchMode, get_decompositions
 
 _SIZE = 2.0**-36
 _TRIALS = 2

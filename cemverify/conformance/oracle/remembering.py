@@ -15,8 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from cemverify.cem.torch_internals import is_dispatching
 from cemverify.conformance.questions.cases import Case
 
 P = ParamSpec("P")
@@ -60,9 +60,7 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
 
 def _is_watched(arguments: tuple[Any, ...]) -> bool:
     arrays = [array for argument in arguments for array in _arrays(argument)]
-    return _get_current_dispatch_mode() is not None or (
-        torch.is_grad_enabled() and any(array.requires_grad for array in arrays)
-    )
+    return is_dispatching() or (torch.is_grad_enabled() and any(array.requires_grad for array in arrays))
 
 
 def _arrays(argument: Any) -> list[Tensor]:

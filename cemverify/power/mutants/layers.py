@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, CEMAttention
+from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import Mutant, Zoo
@@ -449,7 +450,7 @@ def _off_compiled(f: Function, x: Any, *m: Any) -> Any:
 )
 def _off_mapped(f: Function, x: Any, *m: Any) -> Any:
     first = x[0] if isinstance(x, tuple) else x
-    factor = 1.001 if torch._C._functorch.is_functorch_wrapped_tensor(first) else 1.0
+    factor = 1.001 if is_wrapped(first) else 1.0
     return _each(lambda u: u * factor, f(x, *m))
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import MLPConfig
+from cemverify.cem.torch_internals import is_batched
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Zoo
 
@@ -30,7 +31,7 @@ ZOO += [
 )
 class OffWhenMapped(Plain):
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        mapped = torch._C._functorch.is_batchedtensor(heads)
+        mapped = is_batched(heads)
         return super().advance(x, heads * 1.001 if mapped else heads, w, c)
 
 
@@ -70,7 +71,7 @@ class ComputesInTheDefaultDtype(Plain):
 )
 class OffWhenStatesAreMapped(Plain):
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        mapped = [torch._C._functorch.is_batchedtensor(a) for a in (x, w["V"])]
+        mapped = [is_batched(a) for a in (x, w["V"])]
         return super().mlp_direction(x, h, w, c) * (1.001 if mapped == [True, False] else 1.0)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
+from cemverify.cem.torch_internals import set_deterministic
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.power.mutants.base import Call, Function, Mutant, Zoo, around, sound
@@ -77,7 +78,7 @@ CHANGES: Mapping[str, Callable[[], object]] = {
     "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "precision of matrix products": lambda: torch.set_float32_matmul_precision("medium"),
     "autocasting": lambda: torch.set_autocast_enabled("cpu", True),
-    "deterministic algorithms": lambda: torch._C._set_deterministic_algorithms(True, warn_only=False),
+    "deterministic algorithms": lambda: set_deterministic(True, warn_only=False),
     "switches of torch's backends": _backends,
     "anomaly detection": lambda: torch.set_anomaly_enabled(True),
     "subnormal numbers": lambda: torch.set_flush_denormal(True),

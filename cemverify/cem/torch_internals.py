@@ -1,0 +1,77 @@
+"""What torch does not promise: its private names, each used here alone.
+
+`suites/test_private_interfaces.py` says what each of them has to do, so that a torch that changes one is noticed.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["FakeTensorMode", "TorchDispatchMode", "get_decompositions", "tree_leaves"]
+
+
+def is_transforming() -> bool:
+    """Whether a transform of `torch.func` (vmap, grad, jvp) or forward-mode differentiation is under way."""
+    return bool(torch._C._are_functorch_transforms_active()) or forward_ad._current_level >= 0
+
+
+def is_batched(array: Any) -> bool:
+    """Whether a tensor stands for the tensors over which `vmap` maps."""
+    return bool(torch._C._functorch.is_batchedtensor(array))
+
+
+def is_wrapped(array: Any) -> bool:
+    """Whether a tensor belongs to any transform of `torch.func`."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(array))
+
+
+def is_dispatching() -> bool:
+    """Whether a `TorchDispatchMode` sees the operations."""
+    return _get_current_dispatch_mode() is not None
+
+
+def count_modes() -> tuple[int, int]:
+    """How many `TorchFunctionMode` and `TorchDispatchMode` are active."""
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def without_overrides() -> AbstractContextManager[Any]:
+    """Within, no subclass of `Tensor` takes operations over."""
+    disabled: AbstractContextManager[Any] = torch._C.DisableTorchFunctionSubclass()
+    return disabled
+
+
+def softmax_backward(d_p: Tensor, p: Tensor) -> Tensor:
+    """The gradient in the scores of p = softmax(scores) over the last axis: p (d_p - sum p d_p), of p's shape."""
+    return torch._softmax_backward_data(d_p, p, -1, p.dtype)
+
+
+def standard_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from gamma distributions of these shape parameters and scale 1; no public function takes a generator."""
+    return torch._standard_gamma(shape, generator=generator)
+
+
+def set_deterministic(on: bool, *, warn_only: bool) -> None:
+    """`torch.use_deterministic_algorithms`, which imports a compiler, without that."""
+    torch._C._set_deterministic_algorithms(on, warn_only=warn_only)
+
+
+def print_options() -> dict[str, Any]:
+    """The options of `torch.set_printoptions`; writing into them changes them."""
+    return vars(torch._tensor_str.PRINT_OPTS)
+
+
+def limit_recompilations(most: int) -> None:
+    """How often `torch.compile` compiles one function anew before it gives up."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = most
