@@ -83,8 +83,11 @@ ROOMS: dict[str, set[str]] = {
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate", "judging"),
     "synthetic": set(),
+    "synthetic.recursion_results": set(),
+    "reports": {"cemverify.results", "synthetic.recursion_results"}
+    | shared("console", "processes", "results")
+    | verifier("gate", "judging"),
     "synthetic.flops": {"cemverify.cem"},
     "synthetic.memory": shared("console"),
     "synthetic.gp": {"cemverify.cem", "synthetic.memory"} | shared("console"),
@@ -108,7 +111,7 @@ ROOMS: dict[str, set[str]] = {
     | shared("console", "results"),
     "synthetic.studies.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.flops", "synthetic.gp"),
-        "synthetic.studies.engine",
+        *("synthetic.recursion_results", "synthetic.studies.engine"),
     }
     | shared("processes", "console", "results"),
     "synthetic.studies.paper": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}

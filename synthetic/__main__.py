@@ -98,7 +98,7 @@ def _parser(chosen: str | None) -> Parser:
 def _module(study: str) -> ModuleType:
     from importlib import import_module
 
-    return import_module("synthetic.studies.recursion" if study == "recursion" else f"synthetic.{study}")
+    return import_module("synthetic.studies.recursion.command" if study == "recursion" else f"synthetic.{study}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,7 @@
-"""What recursion buys on functions of known difficulty: how a result of `python -m synthetic recursion` is read.
-
-A result has `rows`, one for each predictor on each prior, with `runs`, one for each function; `tasks`, one for each
-function; and its configuration. The study's own tables, page and pictures are made from these alone.
-"""
+"""What recursion buys on functions of known difficulty: a result of the study in one sentence, and in tables."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -14,98 +9,22 @@ from typing import Any
 from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_spread
 from cemverify.results.statistics import Ratio, Spread, compare, correct
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
+from synthetic.recursion_results import (
+    Content,
+    Row,
+    along,
+    at_depths,
+    at_stops,
+    errors,
+    families,
+    is_floor,
+    priors,
+    shallowest,
+    short,
+)
 
-Content = Mapping[str, Any]
-Row = Mapping[str, Any]
 # The numbers of steps at test time that the table shows, of 1 ... 16.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-
-
-# --- reading ---------------------------------------------------------------------------------------
-
-
-def priors(content: Content) -> dict[str, list[Row]]:
-    """The rows of a result by the prior that their functions are drawn from, in the order of the file."""
-    by_name: dict[str, list[Row]] = {}
-    for row in content["rows"]:
-        by_name.setdefault(row["prior"], []).append(row)
-    return by_name
-
-
-def short(prior: str) -> str:
-    """The name of a prior without its parameters."""
-    return prior.partition("(")[0]
-
-
-def errors(row: Row) -> list[float]:
-    """The expected error on each function; empty if a run diverged."""
-    scores = [run["score"] for run in row["runs"]]
-    return [] if None in scores else [score["expected"] for score in scores]
-
-
-def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The trained models by family, without those that diverged, by depth."""
-    by_name: dict[str, list[Row]] = {}
-    for row in rows:
-        if row["contender"] is not None and not row["diverged"]:
-            by_name.setdefault(row["contender"]["family"], []).append(row)
-    return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in by_name.items()}
-
-
-def by_depth(rows: Sequence[Row], family: str = "CEM") -> dict[int, Row]:
-    """Plain CEM, or another family, at every depth at which no run diverged."""
-    return {row["depth"]: row for row in families(rows).get(family, ())}
-
-
-def shallowest(rows: Sequence[Row]) -> int:
-    """The smallest T of the study, whose errors divide those of the others; 1 where no ratio is formed.
-
-    Models that have no T of their own, such as an untied MLP, do not count.
-    """
-    trained = [(row["contender"]["family"], row["depth"]) for row in rows if row["contender"] is not None]
-    named = [family for family, _ in trained]
-    return min((T for family, T in trained if family == "CEM" or named.count(family) > 1), default=1)
-
-
-def best_depth(at: Mapping[int, Row]) -> int:
-    """The T with the smallest geometric mean of the expected errors."""
-    return min(at, key=lambda T: math.fsum(map(math.log, errors(at[T]))))
-
-
-def is_floor(row: Row) -> bool:
-    """Whether a row is the optimum, below which no mean squared error over functions lies."""
-    return "(floor)" in row["name"]
-
-
-def floor(rows: Sequence[Row]) -> float | None:
-    """The error of the optimum; None if it is not among the rows."""
-    return next((row["rmse"]["mean"] for row in rows if is_floor(row) and row["rmse"]), None)
-
-
-def is_drawn(row: Row) -> bool:
-    """Whether a row is one model for all depths, and none of its runs diverged."""
-    return row["contender"] is not None and row["contender"]["family"].startswith("T drawn") and not row["diverged"]
-
-
-def at_depths(row: Row) -> dict[int, float]:
-    """The mean error over functions with T' = 1 ... 16 steps, where it is finite for all of them."""
-    columns = enumerate(zip(*(run.get("at_depth") or () for run in row["runs"]), strict=False), 1)
-    return {T: sum(values) / len(values) for T, values in columns if None not in values}
-
-
-def at_stops(row: Row) -> list[tuple[float, float, float | None]]:
-    """For each stop by energy its share q, the steps taken and the error, means over functions.
-
-    The error is None where one function has none; the list is empty if no stop was asked or a run diverged.
-    """
-    if row["diverged"]:
-        return []
-    tables = []
-    for stops in zip(*(run.get("at_stops") or () for run in row["runs"]), strict=True):
-        figures = [stop["figure"] for stop in stops]
-        mean = None if None in figures else math.fsum(figures) / len(figures)
-        tables.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
-    return tables
 
 
 def headline(content: Content) -> str:
@@ -244,11 +163,6 @@ def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None
     )
     columns = (Column("model"), Column(f"all {last} steps", text=_error), *map(Column, shares))
     return Sheet(title, columns, [Group("", lines)]) if lines else None
-
-
-def along(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """Means over runs of what is known of every step."""
-    return [sum(values) / len(values) for values in zip(*(run[name] for run in runs), strict=True)]
 
 
 def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:

@@ -12,7 +12,10 @@ from typing import Any
 
 from cemverify.console.escaping import brief
 from cemverify.results.statistics import FEWEST, compare
-from reports.kinds.recursion import (
+from reports.pictures.charts import Curve, Panel, stacked
+from reports.pictures.drawing import Picture
+from synthetic.recursion_results import (
+    Content,
     Row,
     along,
     at_depths,
@@ -24,10 +27,7 @@ from reports.kinds.recursion import (
     shallowest,
     short,
 )
-from reports.pictures.charts import Curve, Panel, stacked
-from reports.pictures.drawing import Picture
 
-Content = Mapping[str, Any]
 # Families of models in one picture for a phone; more than these are in the table.
 _MOST_FAMILIES = 5
 _TEST_TICKS = (1, 2, 4, 8, 16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,12 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.language.studies import planned
 from synthetic.studies.engine.comparisons import compared, family
+from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Replaced, cost, parameters
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import Curve, optimum, rate
 from synthetic.studies.engine.study import Found
-from synthetic.studies.engine.tuning import state, trainings
+from synthetic.studies.engine.tuning import study, trainings
 from synthetic.studies.fixed_memory import STUDY
 from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, ONE, TIED, WIDER
 from synthetic.studies.fixed_memory.sentences import answered, read, summarise
@@ -139,38 +139,13 @@ def test_trainings_that_judge_carry_the_name_of_their_plan_and_those_that_tune_d
         assert found.cell(row, 1000, "tuning", 1.0, 0.01, PINNED, "cpu").plan == ""
 
 
-def plans_of_the_page() -> Mapping[str, Plan]:
-    """The plans of the table, as the two commands of the page make them of its columns."""
-    text = PLAN_PAGE.read_text()
-    commands = [
-        shlex.split(command.replace("\\\n", " "))
-        for command in re.findall(r"    python -m synthetic (language fixed-memory --.*?--page \S+)", text, re.DOTALL)
-    ]
-    first, form = commands
-    found = {}
-    for line in re.findall(r"^\| `(\w{12})` \| (.*) \|$", text, re.MULTILINE):
-        layers, P, per, windows, rows, seeds, _state = line[1].split(" | ")
-        words = list(first if rows != "all" else form)
-        for option, value in (
-            ("--replaced", layers),
-            ("--preconditioner", P.replace(" ", "-")),
-            ("--per-parameter", per),
-        ):
-            if option in words:
-                words[words.index(option) + 1] = value
-        asked = planned(STUDY, parser_of("language").parse_args(words), 256)
-        assert (asked.replaced, asked.rows[0].design.preconditioner) == (layers, P)
-        assert f"{asked.per_parameter:g}" == per
-        assert f"{asked.recipe.batch} of {asked.recipe.context}" == windows
-        assert asked.seeds == int(seeds)
-        found[line[0]] = asked
-    return found
-
-
 def test_the_plans_of_the_page_have_the_names_that_it_gives() -> None:
-    found = plans_of_the_page()
-    assert len(found) == 19
-    assert {name: asked.name for name, asked in found.items()} == {name: name for name in found}
+    text = PLAN_PAGE.read_text()
+    names = re.findall(r"^\| `(\w{12})`", text, re.MULTILINE)
+    commands = re.findall(r"    python -m synthetic (language fixed-memory --.*?--page \S+)", text, re.DOTALL)
+    parsed = [parser_of("language").parse_args(shlex.split(words.replace("\\\n", " "))) for words in commands]
+    assert names == [planned(STUDY, options, 256).name for options in parsed]
+    assert len(names) == 2
 
 
 def test_every_published_training_that_judged_carries_a_plan_of_the_page() -> None:
@@ -211,7 +186,8 @@ def judged(asked: Plan, missing: int = 0) -> Found:
             "batches": "",
         }
 
-    return Found(asked, state(asked, PINNED, "cpu", look), "the corpus", "symbol")
+    found = follow(study(asked, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells])
+    return Found(asked, found.result, "the corpus", "symbol")
 
 
 def test_nothing_is_compared_before_the_last_training_that_judges() -> None:

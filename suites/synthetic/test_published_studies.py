@@ -15,15 +15,15 @@ import pytest
 
 from cemverify.results.envelope import result
 from cemverify.results.provenance import Maker
-from cemverify.runs import Cell
 from cemverify.runs.exchange import cells_of
 from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
 from synthetic.language.studies import STUDIES, planned
+from synthetic.studies.engine.conduct import Wanted, follow
 from synthetic.studies.engine.pages import write_page
 from synthetic.studies.engine.study import Found, everything, figures
 from synthetic.studies.engine.trials import compute_trial
-from synthetic.studies.engine.tuning import state
+from synthetic.studies.engine.tuning import study as tuned
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 CELLS = sorted(RESULTS.glob("*.cells.jsonl"))
@@ -48,18 +48,18 @@ def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(
     corpus = compute_trial.restore(first["spec"]).corpus
     device = first["spec"]["device"]
 
-    def look(cell: Cell) -> Any:
-        return cells[cell.key]["payload"] if cell.key in cells else None
+    def look(wanted: Wanted) -> Any:
+        return [cells[cell.key]["payload"] if cell.key in cells else None for cell in wanted.cells]
 
     plan = planned(study, options, corpus.choice.vocabulary)
-    found = state(plan, corpus, device, look)
+    found = follow(tuned(plan, corpus, device), look)
     assert not found.todo or study.registered  # whose page compares nothing before the end
     assert {cell.key for cell in found.known} == set(cells)
     text = re.search(r"steps on (.*?), embeddings", readings["recipe"])
     unit = re.match(r"bits per (\w+)", readings["figure"])
     assert text is not None
     assert unit is not None
-    everything_ = Found(plan, found, text[1], unit[1], readings.get("source_bits"))
+    everything_ = Found(plan, found.result, text[1], unit[1], readings.get("source_bits"))
     findings = study.read(everything_)
     measured = figures(study.name, everything_, findings)
     assert {key: readings[key] for key in measured} == json.loads(json.dumps(measured))

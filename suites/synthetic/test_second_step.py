@@ -29,11 +29,12 @@ from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.engine import power
 from synthetic.studies.engine import trials as cells
+from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
 from synthetic.studies.engine.plan import Plan, Setting
 from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
-from synthetic.studies.engine.tuning import State, state
+from synthetic.studies.engine.tuning import State, study
 from synthetic.studies.second_step import STUDY
 from synthetic.studies.second_step import sentences as said
 from synthetic.studies.second_step.rows import AGAIN, TWICE, WIDER, one
@@ -345,7 +346,7 @@ def made(asked: Plan, bits: dict[str, float], noise: float = 0.002) -> State:
             here = bits.get(row.name, 2.0) * (1 + noise * math.sin(7.0 * cell.seed + len(row.name)))
         return asdict(TrialRecord(1, 1.0, 1.0, (here, here), (1.0,), None, None, (), (), ""))
 
-    return state(asked, PINNED, "cpu", look)
+    return follow(study(asked, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells]).result
 
 
 @pytest.mark.parametrize(
@@ -408,7 +409,7 @@ def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None
         record = TrialRecord(1, 1.0, 1.0, (bits,), (), None, None, (), (), "")
         return asdict(record) if cell.key in have else None
 
-    while todo := state(asked, PINNED, "cpu", look).todo:
+    while todo := follow(study(asked, PINNED, "cpu"), lambda wanted: [look(c) for c in wanted.cells]).todo:
         order += [(cell.spec["part"], cell.spec["seed"]) for cell in todo]
         have |= {cell.key for cell in todo}
     judged = [seed for part, seed in order if part == "judging"]

@@ -18,7 +18,7 @@ from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand
 from synthetic.corpora.choice import CORPORA_VARIABLE, PinnedCorpus, open_corpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.arguments import Command, add_compact, add_corpus_arguments, corpus_choice, named_texts
-from synthetic.studies.engine.conduct import Unfinished
+from synthetic.studies.engine.conduct import Progress
 from synthetic.studies.engine.pages import write_page
 from synthetic.training.machine import compiler_missing
 
@@ -102,24 +102,25 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
 
 
 def write_results(
-    place: Workplace, found: Unfinished, result: Mapping[str, Any] | None, measured: Mapping[str, Any] | None
+    place: Workplace, progress: Progress[Any], result: Mapping[str, Any] | None, measured: Mapping[str, Any] | None
 ) -> None:
     """Writes the result file, the cells, and the page with its readings, as far as they are asked for.
 
     Args:
-        found: how far the study is. result: of the study, measured: its readings; None where nothing can be said yet.
+        progress: how far the study is.
+        result: of the study, measured: its readings; None where nothing can be said yet.
 
     Raises:
         cemverify.results.envelope.ResultError: something cannot be written.
     """
     written = []
-    if found.todo:
-        envelope.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
+    if progress.todo:
+        envelope.show(f"not finished: {len(progress.todo)} trainings are next; the same command goes on")
     if result is not None:
         envelope.write(place.output, result)
         written.append(place.output)
     if place.cells is not None:
-        hand_on(place.cells, CellStore(place.where.store), [cell.key for cell in found.known])
+        hand_on(place.cells, CellStore(place.where.store), [cell.key for cell in progress.known])
         written.append(place.cells)
     if place.page is not None and result is not None and measured is not None:
         beside = place.page.with_suffix(".json")

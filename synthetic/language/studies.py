@@ -168,12 +168,14 @@ def run(options: argparse.Namespace, study: Study | None) -> int:
         note(terminal([_costs(study, asked, options)]))
     maker = Maker.now(place.again, asdict(asked), asked.seed, place.device)
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    state = conduct(lambda look: tuning.state(asked, place.pinned, place.device, look), place.where, options.until)
-    if state.todo and asked.papers:  # which are read together
-        write_results(place, state, None, None)
+    progress = conduct(lambda: tuning.study(asked, place.pinned, place.device), place.where, options.until)
+    if progress.todo and asked.papers:  # which are read together
+        write_results(place, progress, None, None)
         return 0
     source = _source_bits(choice, corpus, asked)
-    found = Found(asked, state, f"the {corpus.name}", corpus.unit, source, corpus.train.bytes)
+    found = Found(
+        *(asked, progress.result, f"the {corpus.name}", corpus.unit, source, corpus.train.bytes), len(progress.todo)
+    )
     findings = study.read(found)
     shown = findings.page.tables
     envelope.show(terminal(shown))
@@ -182,7 +184,7 @@ def run(options: argparse.Namespace, study: Study | None) -> int:
     content = {**everything(study.name, found, findings), "corpus": corpus.describe()}
     result = envelope.result("readings", maker, shown, content)
     measured = readings(maker, findings.title, figures(study.name, found, findings))
-    write_results(place, state, result, measured)
+    write_results(place, progress, result, measured)
     return 0
 
 

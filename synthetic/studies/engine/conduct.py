@@ -1,76 +1,132 @@
-"""A study step by step: what the store holds of it, what is to be computed next, until nothing is.
+"""A study from its first cell to its last: it yields the cells that it wants next, and is sent what they came to.
 
-What comes next follows from what is stored alone, so a run that was stopped anywhere goes on as if it had not been. A
-study whose cells are all known from the start is the case in which nothing new is asked for.
+    functions = yield Wanted(cells_of_functions)
+    models = yield Wanted(cells_of_models)
+    return assemble(functions, models)
+
+What comes next follows from payloads alone, so a run that was stopped anywhere begins its study again, finds in the
+store what it had, and goes on as if it had not been stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
 from cemverify.runs import Alarm, Cell, CellStore, CorruptCell, RunOptions, ctrl_c_after, payloads, run_cells
 
-# The payload of a cell; None if it is not computed yet.
-Look = Callable[[Cell], Mapping[str, Any] | None]
+Payload = Mapping[str, Any]
+Result = TypeVar("Result")
 
 
-class Unfinished(Protocol):
-    """How far a study is: the cells that it has, and those that it wants next."""
+@dataclass(frozen=True)
+class Wanted:
+    """What a study asks for.
 
-    @property
-    def todo(self) -> Sequence[Cell]:
-        """The cells that are wanted next; () if all is done."""
+    Attributes:
+        cells: whose payloads it is sent, in their order; None for a cell that has none, because time is up.
+        computed: whether they are computed where the store lacks them.
+    """
 
-    @property
-    def known(self) -> Sequence[Cell]:
-        """All cells that have a payload."""
-
-
-State = TypeVar("State", bound=Unfinished)
+    cells: Sequence[Cell]
+    computed: bool = True
 
 
-def conduct(state: Callable[[Look], State], where: RunOptions, until: float | None = None) -> State:
-    """Computes what the store lacks, for so many minutes at most, and says how far the study is.
+Course = Generator[Wanted, Sequence[Payload | None], Result]
+
+
+@dataclass(frozen=True)
+class Progress(Generic[Result]):
+    """How far a study is.
+
+    Attributes:
+        result: what it returned. todo: the cells that are to be computed next; () if all is done. known: those that
+            have a payload.
+    """
+
+    result: Result
+    todo: tuple[Cell, ...]
+    known: tuple[Cell, ...]
+
+
+def follow(course: Course[Result], fetch: Callable[[Wanted], Sequence[Payload | None]]) -> Progress[Result]:
+    """Sends a study what it wants until it ends.
 
     Args:
-        state: says how far it is, from what it can look up. until: minutes; 0 only reads the store. None goes on to
-            the end.
+        fetch: the payloads of the cells that are wanted.
+    """
+    todo: list[Cell] = []
+    known: list[Cell] = []
+    try:
+        wanted = next(course)
+        while True:
+            sent = fetch(wanted)
+            known += [cell for cell, payload in zip(wanted.cells, sent, strict=True) if payload is not None]
+            if wanted.computed:
+                todo += [cell for cell, payload in zip(wanted.cells, sent, strict=True) if payload is None]
+            wanted = course.send(sent)
+    except StopIteration as end:
+        return Progress(end.value, tuple(todo), tuple(known))
+
+
+def together(courses: Iterable[Course[None]]) -> Course[None]:
+    """Several studies side by side, as one: what each of them wants next is wanted at once."""
+    waiting = [(course, wanted) for course in courses if (wanted := _send(course, None)) is not None]
+    while waiting:
+        sent = iter((yield Wanted([cell for _, wanted in waiting for cell in wanted.cells])))
+        after = [(course, _send(course, list(islice(sent, len(wanted.cells))))) for course, wanted in waiting]
+        waiting = [(course, wanted) for course, wanted in after if wanted is not None]
+
+
+def _send(course: Course[None], sent: Any) -> Wanted | None:
+    """What a study wants after these payloads; None if it has ended."""
+    try:
+        return course.send(sent)
+    except StopIteration:
+        return None
+
+
+def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float | None = None) -> Progress[Result]:
+    """Computes what a study wants and the store lacks, for so many minutes at most, and says how far it is.
+
+    Args:
+        begin: the study, from its beginning. until: minutes; 0 only reads the store. None goes on to the end.
 
     Raises:
         UsageError: a cell failed. KeyboardInterrupt: of somebody, not of the clock.
+        ShardFinished: this machine's part of the cells that the study wants first is computed.
     """
     store = CellStore(where.store)
-    found: dict[str, Mapping[str, Any]] = {}
+    read: dict[str, Payload] = {}
     computed: set[str] = set()
 
-    def look(cell: Cell) -> Mapping[str, Any] | None:
-        key = cell.key
-        if not where.resume and key not in computed:
-            return None
-        if key not in found:
-            try:
-                stored = store.get(key)
-            except CorruptCell:  # the run names it, and computes it again
-                return None
-            if stored is None or stored.payload is None:  # the run says why it failed, or tries it again
-                return None
-            found[key] = stored.payload
-        return found[key]
+    def look(wanted: Wanted) -> list[Payload | None]:
+        for cell in wanted.cells:
+            if cell.key not in read and (where.resume or cell.key in computed):
+                try:
+                    stored = store.get(cell.key)
+                except CorruptCell:  # the run names it, and computes it again
+                    continue
+                if stored is not None and stored.payload is not None:  # of a failure, the run says why
+                    read[cell.key] = stored.payload
+        return [read.get(cell.key) for cell in wanted.cells]
 
-    now = state(look)
-    if until == 0:
-        return now
-    alarm = Alarm()
-    try:
-        with ctrl_c_after(until) as alarm:
-            while now.todo or where.shard is not None:
-                # a shard ends here, and says how much of the whole is missing
-                cells = now.todo if where.shard is None else [*now.known, *now.todo]
-                payloads(run_cells(cells, where), where.store)
-                computed.update(cell.key for cell in now.todo)
-                now = state(look)
-    except KeyboardInterrupt:
-        if not alarm.rang:
-            raise
-    return state(look)
+    def compute(wanted: Wanted) -> list[Payload | None]:
+        missing = [cell for cell, payload in zip(wanted.cells, look(wanted), strict=True) if payload is None]
+        if wanted.computed and (missing or where.shard is not None):
+            # a shard ends here, and says how much of the whole is missing
+            payloads(run_cells(missing if where.shard is None else wanted.cells, where), where.store)
+            computed.update(cell.key for cell in missing)
+        return look(wanted)
+
+    if until != 0:
+        alarm = Alarm()
+        try:
+            with ctrl_c_after(until) as alarm:
+                return follow(begin(), compute)
+        except KeyboardInterrupt:
+            if not alarm.rang:
+                raise
+    return follow(begin(), look)

@@ -36,7 +36,7 @@ class Found:
     Attributes:
         plan: what it runs. state: what came of it. corpus: in a sentence, unit: of its text, "byte" or "token".
         floor: bits per unit that no predictor can do without on the windows that judge; None of text.
-        learned_from: how many units the training part has.
+        learned_from: how many units the training part has. missing: trainings that are next, 0 if all are there.
     """
 
     plan: Plan
@@ -45,6 +45,7 @@ class Found:
     unit: str
     floor: float | None = None
     learned_from: int = 0
+    missing: int = 0
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -213,7 +214,7 @@ def everything(study: str, found: Found, findings: Findings) -> dict[str, Any]:
     """What the result file holds: the readings, every training, every comparison in full, and the page."""
     return {
         **figures(study, found, findings),
-        "missing": len(found.state.todo),
+        "missing": found.missing,
         "rows": [
             {
                 "name": tuned.row.name,

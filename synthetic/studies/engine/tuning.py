@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from cemverify.runs import Cell
 from cemverify.runs.plain import restore
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokens import Batches
 from synthetic.studies.engine.comparisons import Compared, compared
-from synthetic.studies.engine.conduct import Look
+from synthetic.studies.engine.conduct import Course, Wanted, together
 from synthetic.studies.engine.designs import Row, cost
 from synthetic.studies.engine.plan import TUNING_SEED, Plan
 from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
@@ -59,16 +59,9 @@ class Tuned:
 
 @dataclass(frozen=True)
 class State:
-    """How far the study is.
-
-    Attributes:
-        rows: in the study's order. todo: the cells that are wanted next; () if all is done. known: those that are
-            computed.
-    """
+    """The rows of a study in its order, as far as they are."""
 
     rows: tuple[Tuned, ...]
-    todo: tuple[Cell, ...]
-    known: tuple[Cell, ...]
 
     def of(self, name: str) -> Tuned | None:
         """The row of that name, as far as it is; None if the study has no such row."""
@@ -85,39 +78,68 @@ class State:
         return min((len(tuned.records) for tuned in self.rows), default=0)
 
 
-# The record of a cell; None if it is not computed yet.
-Recall = Callable[[TrialCell, str], TrialRecord | None]
-
-
-def state(plan: Plan, corpus: PinnedCorpus, device: str, look: Look) -> State:
-    """How far the study is, and what it wants next.
+def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[State]:
+    """Tunes the rows that have no learning rate, all side by side; then judges them, seed by seed.
 
     Raises:
         UsageError: tuning ran into the absurd.
     """
-    known: list[Cell] = []
-    todo: list[Cell] = []
+    rows = [Tuned(row, rate=plan.given_rate(row)) for row in plan.rows]
+    yield from together(_tune(plan, tuned, corpus, device) for tuned in rows if tuned.rate is None)
+    trainings = [
+        (tuned, seed, plan.cell(tuned.row, seed, "judging", 1.0, tuned.rate, corpus, device))
+        for seed in range(plan.seed, plan.seed + plan.seeds)
+        for tuned in rows
+        if tuned.rate is not None
+    ]
+    labels = [f"{tuned.row.name}, rate {tuned.rate:.3g}, seed {seed}" for tuned, seed, _ in trainings]
+    # as long as some row is being tuned, only what another study has judged is read
+    all_tuned = all(tuned.rate is not None for tuned in rows)
+    records = yield from _train([cell for _, _, cell in trainings], labels, computed=all_tuned)
+    for (tuned, seed, _), record in zip(trainings, records, strict=True):
+        tuned.judged[seed] = record
+    return State(tuple(rows))
 
-    def recall(spec: TrialCell, label: str) -> TrialRecord | None:
-        flops = cost(spec.design, spec.recipe.context).training * spec.recipe.tokens
-        cell = compute_trial.cell(spec, cost=flops, label=label)
-        payload = look(cell)
-        (todo if payload is None else known).append(cell)
-        return None if payload is None else restore(TrialRecord, payload)
 
-    rows = [Tuned(row) for row in plan.rows]
-    for tuned in rows:
-        tuned.rate = plan.given_rate(tuned.row)
-        if tuned.rate is None:
-            _tune(plan, tuned, corpus, device, recall)
-    of_tuning = tuple(todo)
-    for seed in range(plan.seed, plan.seed + plan.seeds):
-        for tuned in rows:
-            if tuned.rate is not None:
-                label = f"{tuned.row.name}, rate {tuned.rate:.3g}, seed {seed}"
-                spec = plan.cell(tuned.row, seed, "judging", 1.0, tuned.rate, corpus, device)
-                tuned.judged[seed] = recall(spec, label)
-    return State(tuple(rows), of_tuning or tuple(todo), tuple(known))
+def _train(
+    specs: Sequence[TrialCell], labels: Sequence[str], *, computed: bool = True
+) -> Course[list[TrialRecord | None]]:
+    """The records of trainings; None of those that are not there."""
+    flops = [cost(spec.design, spec.recipe.context).training * spec.recipe.tokens for spec in specs]
+    cells = [compute_trial.cell(s, cost=f, label=label) for s, f, label in zip(specs, flops, labels, strict=True)]
+    payloads = yield Wanted(cells, computed)
+    return [None if payload is None else restore(TrialRecord, payload) for payload in payloads]
+
+
+def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course[None]:
+    """Finds the learning rate of a row; ends without one where a training is not there."""
+    seeds = range(TUNING_SEED, TUNING_SEED + plan.tuning_seeds)
+    before: Curve | None = None
+    for share in plan.shares:
+        bits: dict[int, float] = {}
+        while numbers := wanted(bits, starts(before)):
+            pairs = [(k, seed) for k in numbers for seed in seeds]
+            cells = [plan.cell(tuned.row, seed, "tuning", share, rate(k), corpus, device) for k, seed in pairs]
+            labels = [f"tuning {tuned.row.name}, {share:.3g} of the length, rate {rate(k):.3g}" for k, _ in pairs]
+            records = iter((yield from _train(cells, labels)))
+            for k in numbers:
+                finals = [
+                    math.inf if r.bits is None else r.bits for r in islice(records, len(seeds)) if r is not None
+                ]
+                if len(finals) == len(seeds):
+                    bits[k] = _mean(finals)
+            if any(k not in bits for k in numbers):
+                if bits:
+                    tuned.curves.append(Curve(share, dict(sorted(bits.items()))))
+                return
+        before = Curve(share, dict(sorted(bits.items())))
+        tuned.curves.append(before)
+    assert before is not None
+    tuned.rate = optimum(before, rounded=plan.rounded)
+
+
+def _mean(bits: Sequence[float]) -> float:
+    return math.fsum(bits) / len(bits) if all(map(math.isfinite, bits)) else math.inf
 
 
 def check_fits(plan: Plan, corpus: Corpus) -> None:
@@ -142,31 +164,3 @@ def trainings(plan: Plan) -> Mapping[str, float]:
     first, last = plan.shares
     of_tuning = 0.0 if plan.papers else plan.tuning_seeds * (len(starts(None)) * first + 3 * last)
     return {row.name: row.length * (plan.seeds + of_tuning) for row in plan.rows}
-
-
-def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str, recall: Recall) -> None:
-    """Reads the tuning of a row into it, as far as it is."""
-    before: Curve | None = None
-    for share in plan.shares:
-        bits: dict[int, float] = {}
-        while numbers := wanted(bits, starts(before)):
-            for k in numbers:
-                label = f"tuning {tuned.row.name}, {share:.3g} of the length, rate {rate(k):.3g}"
-                seeds = range(TUNING_SEED, TUNING_SEED + plan.tuning_seeds)
-                cells = [plan.cell(tuned.row, seed, "tuning", share, rate(k), corpus, device) for seed in seeds]
-                found = [recall(cell, label) for cell in cells]
-                records = [record for record in found if record is not None]
-                if len(records) == len(cells):
-                    bits[k] = _mean([math.inf if r.bits is None else r.bits for r in records])
-            if any(k not in bits for k in numbers):
-                if bits:
-                    tuned.curves.append(Curve(share, dict(sorted(bits.items()))))
-                return
-        before = Curve(share, dict(sorted(bits.items())))
-        tuned.curves.append(before)
-    assert before is not None
-    tuned.rate = optimum(before, rounded=plan.rounded)
-
-
-def _mean(bits: Sequence[float]) -> float:
-    return math.fsum(bits) / len(bits) if all(map(math.isfinite, bits)) else math.inf

@@ -7,13 +7,7 @@ the root of the least mean squared error over functions, and other models of mat
     contenders                which of them compete, and what they cost
     references                what needs no training
     cells                     the units of work: what is computed once and kept
-    findings                  how far a study is, what its cells say together, and what that says of the paper
+    findings                  the study from its first cell on, what its cells say, and what that says of the paper
     page                      the page of a result file
     presets, command          what is run
 """
-
-from __future__ import annotations
-
-from synthetic.studies.recursion.command import add_arguments, run
-
-__all__ = ["add_arguments", "run"]

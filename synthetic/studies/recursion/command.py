@@ -22,7 +22,7 @@ from synthetic.gp import priors
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.contenders import FAMILIES
-from synthetic.studies.recursion.findings import assemble, measured, state
+from synthetic.studies.recursion.findings import measured, study
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 
 DESCRIPTION = """\
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
     envelope.check_outputs(options.output, page=options.page, stores=[where.store])
     torch.set_num_threads(1)  # as in the workers, and as the result says
     maker = provenance.Maker.now(options.again, asdict(config), config.seed, config.recipe.device)
-    found = assemble(config, conduct(lambda look: state(config, look, where.shard is not None), where).payloads)
+    found = conduct(lambda: study(config, part=where.shard is not None), where).result
     bare = envelope.result("recursion", maker, [], found)
     tables = [plain(sheet) for sheet in sheets(bare)]
     envelope.show(terminal(tables))

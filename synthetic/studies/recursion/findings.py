@@ -1,21 +1,20 @@
-"""How far a recursion study is, and what it found, as plain values from the payloads of its cells."""
+"""The recursion study from its first cell on, and what it found, as plain values from the payloads of its cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import MARGIN, PairedComparison, Ratio, Spread, compare, correct, spread
-from cemverify.runs import Cell
-from reports.kinds.recursion import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
 from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
-from synthetic.studies.engine.conduct import Look
+from synthetic.recursion_results import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
+from synthetic.studies.engine.conduct import Course, Payload, Wanted
 from synthetic.studies.engine.readings import measured_ratio
 from synthetic.studies.engine.statements import Statement
 from synthetic.studies.recursion.cells import (
@@ -31,43 +30,41 @@ from synthetic.studies.recursion.cells import (
 from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorCost, cost_of
 from synthetic.studies.recursion.presets import RecursionConfig
 
-Payloads = Mapping[TaskCell | ModelCell, Mapping[str, Any]]
+Payloads = Mapping[TaskCell | ModelCell, Payload]
 
 
-@dataclass(frozen=True)
-class State:
-    """How far a study is.
-
-    Attributes:
-        todo: the cells that are wanted next. known: those that have a payload. payloads: what they found.
-    """
-
-    todo: tuple[Cell, ...]
-    known: tuple[Cell, ...]
-    payloads: Payloads
-
-
-def state(config: RecursionConfig, look: Look, part: bool = False) -> State:
-    """First all functions are drawn, then models are trained on them.
+def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, Any]]:
+    """All functions are drawn, and if they are worth a comparison all models are trained on them.
 
     Args:
         part: a machine that computes a part of the study takes its part of both, and judges nothing.
 
+    Returns:
+        Everything for the result file, as `assemble` says.
+
     Raises:
         UsageError: a prior is not worth a comparison.
     """
-    tasks = {t: compute_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)}
-    models = {
-        m: compute_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
+    tasks = {
+        spec: compute_task.cell(spec, cost=spec.cost, label=spec.label)
+        for prior in config.priors
+        for spec in config.task_cells(prior)
     }
-    every: dict[TaskCell | ModelCell, Cell] = dict([*tasks.items(), *models.items()])
-    payloads = {spec: payload for spec, cell in every.items() if (payload := look(cell)) is not None}
-    drawn = tasks.keys() <= payloads.keys()
-    if drawn and not part:
-        admit(config, payloads)
-    due = every if drawn or part else tasks
-    todo = tuple(cell for spec, cell in every.items() if spec in due and spec not in payloads)
-    return State(todo, tuple(cell for spec, cell in every.items() if spec in payloads), payloads)
+    models = {
+        spec: compute_model.cell(spec, cost=spec.cost, label=spec.label)
+        for prior in config.priors
+        for spec in config.model_cells(prior)
+    }
+    if part:
+        yield Wanted([*tasks.values(), *models.values()])
+    drawn = _by_spec(tasks, (yield Wanted(list(tasks.values()))))
+    admit(config, drawn)
+    trained = _by_spec(models, (yield Wanted(list(models.values()))))
+    return assemble(config, {**drawn, **trained})
+
+
+def _by_spec(specs: Iterable[TaskCell | ModelCell], payloads: Sequence[Payload | None]) -> Payloads:
+    return {spec: payload for spec, payload in zip(specs, payloads, strict=True) if payload is not None}
 
 
 def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
