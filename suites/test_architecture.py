@@ -113,9 +113,12 @@ ROOMS: dict[str, set[str]] = {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.flops", "synthetic.gp"),
         *("synthetic.recursion_results", "synthetic.studies.engine"),
     }
+    | shared("console", "results"),
+    "synthetic.recursion": {"cemverify.runs", "reports", "synthetic.gp", "synthetic.studies.engine"}
+    | {"synthetic.studies.recursion"}
     | shared("processes", "console", "results"),
     "synthetic.studies.paper": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
-    | shared("console", "results"),
+    | shared("results"),
     "synthetic.studies.second_step": {
         "cemverify.cem",
         "cemverify.runs",
@@ -133,9 +136,7 @@ ROOMS: dict[str, set[str]] = {
     }
     | shared("processes", "console", "results")
     | verifier("implementations"),
-    "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine"}
-    | {"synthetic.studies.recursion", "synthetic.language"}
-    | shared("console"),
+    "synthetic.__main__": {"cemverify.runs"} | shared("console"),
     "benchmarks": {
         "cemverify.cem",
         *(f"cemverify.conformance.{room}" for room in ("implementations", "questions")),

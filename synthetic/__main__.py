@@ -1,13 +1,9 @@
-"""The command line of the synthetic bench: `python -m synthetic STUDY ...`.
-
-A study is a module with two functions: `add_arguments(parser)` and `run(options)`, which returns the exit code.
-"""
+"""The command line of the synthetic bench: `python -m synthetic COMMAND ...`; a command is a module of that name."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cemverify.console.guard import Run, enter, importing
@@ -15,7 +11,7 @@ from cemverify.console.guard import Run, enter, importing
 if TYPE_CHECKING:
     from cemverify.console.parsing import Parser
 
-STUDIES = {
+COMMANDS = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, compared with the Bayes-optimal error",
     "language": "small language models, Llama and CEM, on text or on sources of known entropy",
     "examine": "one regression task: its difficulty, a check of its floor, a test of its sampler",
@@ -58,7 +54,7 @@ def _chosen(given: list[str]) -> Run:
 
     try:
         with importing():
-            parser = _parser(given[0] if given else None)
+            parser = _parser(given)
         options = parser.parse_args(given)
         options.again = again(["python", "-m", "synthetic"], given, NO_MATTER)
     except ModuleNotFoundError as error:
@@ -68,37 +64,21 @@ def _chosen(given: list[str]) -> Run:
         from cemverify.runs import ShardFinished
 
         try:
-            return int(_module(options.study).run(options))
-        except ShardFinished as told:
-            print(told, file=sys.stderr)
+            return int(options.run(options))
+        except ShardFinished as finished:
+            print(finished, file=sys.stderr)
             return 0
 
     return run
 
 
-def _parser(chosen: str | None) -> Parser:
-    """The parser. Only the chosen study is imported, because the libraries of a study take seconds to load."""
+def _parser(given: Sequence[str]) -> Parser:
+    """The parser. Only the chosen command is imported, because the libraries of some take seconds to load."""
+    from cemverify.console.parsing import Help, Parser, add_commands
 
-    from cemverify.console.parsing import Help, Parser
-
-    parser = Parser(
-        prog="python -m synthetic",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=Help,
-    )
-    studies = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
-    for name, summary in STUDIES.items():
-        study = studies.add_parser(name, help=summary, formatter_class=Help)
-        if name == chosen:
-            _module(name).add_arguments(study)
+    parser = Parser(prog="python -m synthetic", description=DESCRIPTION, epilog=EPILOG, formatter_class=Help)
+    add_commands(parser, COMMANDS, given, "synthetic")
     return parser
-
-
-def _module(study: str) -> ModuleType:
-    from importlib import import_module
-
-    return import_module("synthetic.studies.recursion.command" if study == "recursion" else f"synthetic.{study}")
 
 
 if __name__ == "__main__":

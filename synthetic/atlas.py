@@ -185,8 +185,6 @@ Each figure is the root mean square over {FUNCTIONS} functions on the same point
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic atlas`."""
-    parser.description = DESCRIPTION
-    parser.epilog = EPILOG
     parser.add_argument(
         "--prior", nargs="+", metavar="PRIOR", help="priors to survey (default: those of docs/tasks.md)"
     )

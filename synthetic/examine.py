@@ -54,7 +54,7 @@ examples:
   python -m synthetic examine rbf
   python -m synthetic examine "rbf(lengthscale=2) + 0.1*linear" --train-points 4096
   python -m synthetic examine "warped(matern52)" --train-points 100000 --features 1024
-"""
+""".format(priors=indent(priors.describe(), "  "), agreement=AGREEMENT, alarms=1 / FALSE_ALARM)
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,6 @@ def _finite_covariance(config: TaskConfig, streams: Streams, x: Tensor) -> Tenso
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic examine`."""
-    parser.description = DESCRIPTION
-    parser.epilog = EPILOG.format(priors=indent(priors.describe(), "  "), agreement=AGREEMENT, alarms=1 / FALSE_ALARM)
     parser.add_argument("prior", metavar="PRIOR", help="the prior that the function is drawn from")
     parser.add_argument(
         "--dimensions", type=count, default=10, metavar="D", help="number of inputs (default: %(default)s)"

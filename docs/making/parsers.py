@@ -49,8 +49,8 @@ def _cemverify() -> _Built:
 
 
 def _synthetic() -> _Built:
-    for name in synthetic.__main__.STUDIES:
-        yield name, synthetic.__main__._parser(name)
+    for name in synthetic.__main__.COMMANDS:
+        yield name, synthetic.__main__._parser([name])
 
 
 def _reports() -> _Built:

@@ -39,7 +39,7 @@ MOMENTS = {
     "while a task is drawn": ("synthetic examine rbf", "synthetic.examine", "examine"),
     "while a study runs": (
         "synthetic recursion --preset smoke --store s",
-        "synthetic.studies.recursion.command",
+        "synthetic.recursion",
         "conduct",
     ),
     "while claims are judged": ("cemverify claims 1-scale", "cemverify.commands.claims", "run"),
@@ -313,7 +313,7 @@ def test_processes_that_cannot_work_together_are_told_in_a_sentence(
 EVERY_COMMAND = [
     *(f"cemverify {name}" for name in COMMANDS),
     *(f"reports {name}" for name in reports.__main__.COMMANDS),
-    *(f"synthetic {name}" for name in synthetic.__main__.STUDIES if name != "language"),
+    *(f"synthetic {name}" for name in synthetic.__main__.COMMANDS if name != "language"),
     *("synthetic language train", "synthetic language study"),
     *("benchmarks", "benchmarks gpu"),
 ]

@@ -143,7 +143,7 @@ def test_the_plans_of_the_page_have_the_names_that_it_gives() -> None:
     text = PLAN_PAGE.read_text()
     names = re.findall(r"^\| `(\w{12})`", text, re.MULTILINE)
     commands = re.findall(r"    python -m synthetic (language fixed-memory --.*?--page \S+)", text, re.DOTALL)
-    parsed = [parser_of("language").parse_args(shlex.split(words.replace("\\\n", " "))) for words in commands]
+    parsed = [parser_of(["language"]).parse_args(shlex.split(words.replace("\\\n", " "))) for words in commands]
     assert names == [planned(STUDY, options, 256).name for options in parsed]
     assert len(names) == 2
 

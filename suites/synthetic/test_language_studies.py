@@ -29,7 +29,7 @@ from synthetic.studies.engine.statements import Reading
 from synthetic.studies.engine.tables import costs
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import Tuned
-from synthetic.studies.paper import study
+from synthetic.studies.paper import EXPERIMENTS as STUDIES
 from synthetic.studies.paper.rows import (
     ALIBI,
     EXPERIMENTS,
@@ -59,7 +59,7 @@ SHORT = (
 
 
 def plan(name: str, size: str = TINY, vocabulary: int = 256, **others: Any) -> Plan:
-    return study(name).plan(None, vocabulary, size=size, **others)
+    return STUDIES[name].plan(None, vocabulary, size=size, **others)
 
 
 def named(found: Plan, name: str | None) -> Variant:
@@ -474,7 +474,7 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
         (["reuse", "--batch", "3", "--accumulate", "2"], "cannot be shared equally by 2 passes"),
         (["reuse", "--text", "nowhere"], "no file or folder nowhere"),
         (["reuse", "--size", "86M"], "size 86M has its own dimensions"),
-        (["reuse", "--folder", "here"], "--folder belongs to `python -m synthetic language train`"),
+        (["reuse", "--beyond"], "--beyond is not for the paper's experiments: leave it out"),
         (["learning-rate", "--learning-rate", "0.1"], "has learning rates of its own"),
         (["reuse", "--shard", "3/2"], "--shard 3/2 names no part"),
     ],

@@ -18,7 +18,7 @@ from cemverify.results.provenance import Maker
 from cemverify.runs.exchange import cells_of
 from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
-from synthetic.language.studies import STUDIES, planned
+from synthetic.language.studies import planned, study_of
 from synthetic.studies.engine.conduct import Wanted, follow
 from synthetic.studies.engine.pages import write_page
 from synthetic.studies.engine.study import Found, everything, figures
@@ -41,8 +41,8 @@ def published() -> list[Any]:
 def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(name: str, tmp_path: Path) -> None:
     readings = json.loads((RESULTS / f"{name}.json").read_text())
     command = shlex.split(readings["made_by"]["command"])[3:]
-    options = parser_of("language").parse_args(command)
-    (study,) = (study for study in STUDIES if study.name == options.command)
+    options = parser_of(["language"]).parse_args(command)
+    study = study_of(options.study)
     cells = dict(cells_of(RESULTS / f"{name}.cells.jsonl"))
     first = next(iter(cells.values()))
     corpus = compute_trial.restore(first["spec"]).corpus

@@ -594,7 +594,7 @@ def test_an_estimate_names_power_and_hours_and_computes_nothing(
             ("--page", "out/a.md", "--output", "out/a.json"),
             "two outputs have the same path; give each its own (out/a.json is for the readings of out/a.md)",
         ),
-        (("--learning-rate", "0.1"), "--learning-rate belongs to `python -m synthetic language train`"),
+        (("--learning-rate", "0.1"), "has learning rates of its own"),
         (("--shard", "1/2"), "cannot be cut into shards"),
     ],
 )

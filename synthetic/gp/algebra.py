@@ -4,19 +4,15 @@
     changepoint(rbf, periodic(lengthscale=10, period=2), location=0.2)
     mypackage.kernels:MyKernel(smoothness=3)
 
-    sum      product { "+" product }
-    product  factor { "*" factor }
-    factor   number | "(" sum ")" | name [ "(" argument { "," argument } ")" ]
-    argument name "=" value | sum
-    value    number | "[" number { "," number } "]"
+It is Python's own grammar, of which sums, products, calls and numbers are taken; names may have hyphens, dots and a
+colon. Kernels nest at most 20 deep, a prior names at most 100, and a number is 0 or from 1e-30 to 1e30 in size.
 
-Parentheses nest at most 20 deep, a prior names at most 100 kernels, and a number is 0 or from 1e-30 to 1e30 in size.
-
-This file contains the grammar; `synthetic.gp.priors` gives the names their meaning.
+This file reads the grammar; `synthetic.gp.priors` gives the names their meaning.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,13 +27,12 @@ SMALLEST, LARGEST = 1e-30, 1e30
 
 Value = float | tuple[float, ...]
 
-TOKEN = re.compile(
-    r"(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
-    r"|(?P<name>[A-Za-z_][\w.]*(?:-[A-Za-z]\w*)*(?::[A-Za-z_][\w.]*)?)"  # matern-like-this, package.module:object
-    r"|(?P<sign>[-+*(),=\[\]])"
-    r"|(?P<other>\S)",
-    re.IGNORECASE,
+_NAME = r"[A-Za-z_][\w.]*(?:-[A-Za-z]\w*)*(?::[A-Za-z_][\w.]*)?"  # matern-like-this, package.module:object
+_TOKEN = re.compile(
+    rf"(?P<number>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<name>{_NAME})|(?P<sign>[-+*(),=\[\]\s])|(?P<rest>.)",
+    re.IGNORECASE | re.ASCII,
 )
+_EXAMPLE = "a prior is written like rbf(lengthscale=2)+0.1*linear"
 
 
 @dataclass(frozen=True)
@@ -84,50 +79,60 @@ def parse(text: str) -> Expression:
     Raises:
         UsageError: the text is not a valid expression; the message says where and why.
     """
-    return _Reader(text).read()
+    reader = _Reader(text)
+    return reader.sum(reader.tree())
 
 
 class _Reader:
-    """Reads tokens from left to right; one method for each line of the grammar."""
+    """Reads Python's syntax tree of a text in which a name is as many underscores, and stands where it stood."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = [(str(match.lastgroup), match.group(), match.start()) for match in TOKEN.finditer(text)]
-        self.at = self.depth = 0
-        ahead = [text for _, text, _ in self.tokens[1:]] + [""]
-        kernels = sum(kind == "name" and then != "=" for (kind, _, _), then in zip(self.tokens, ahead, strict=False))
+        self.text = text.strip()
+
+    def tree(self) -> ast.expr:
+        """The syntax tree of the text."""
+        kernels = len(re.findall(rf"{_NAME}(?![\w.:-])(?!\s*=)", self.text, re.ASCII))
         if kernels > MOST_KERNELS:
-            raise UsageError(f"prior {_cut(text)} names {kernels} kernels; {MOST_KERNELS} is the most")
+            raise UsageError(f"prior {_cut(self.text)} names {kernels} kernels; {MOST_KERNELS} is the most")
+        try:
+            return ast.parse(_TOKEN.sub(self.plain, self.text), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            at = max(1, getattr(error, "offset", None) or 1) - 1
+            raise self.complaint(at, "this cannot be read") from error
 
-    def read(self) -> Expression:
-        found = self.sum()
-        if self.at < len(self.tokens):
-            raise self.complaint("+, * or the end")
-        return found
+    def plain(self, token: re.Match[str]) -> str:
+        """A token as Python reads it."""
+        if token.lastgroup == "rest":
+            raise self.complaint(token.start(), "this cannot be read")
+        return "_" * len(token[0]) if token.lastgroup == "name" else re.sub(r"\s", " ", token[0])
 
-    def sum(self) -> Expression:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise UsageError(f"prior {_cut(self.text)} is nested too deeply; {DEEPEST} parentheses is the most")
-        terms = [self.product()]
-        while self.take("+"):
-            terms.append(self.product())
-        self.depth -= 1
+    def complaint(self, at: int, why: str) -> UsageError:
+        """What is said of a place in the text."""
+        where = f"at {_cut(self.text[at:])}" if self.text[at:].strip() else "at its end"
+        return UsageError(f"prior {_cut(self.text)}: {where}, {why}; {_EXAMPLE}")
+
+    def words(self, node: ast.expr | ast.keyword) -> str:
+        """What the text has in the place of a node."""
+        return self.text[node.col_offset : node.end_col_offset]
+
+    def sum(self, node: ast.expr, depth: int = 1) -> Expression:
+        """A sum of products, or one of them."""
+        if depth > DEEPEST:
+            raise UsageError(f"prior {_cut(self.text)} is nested too deeply; {DEEPEST} levels is the most")
+        terms = [self.product(term, depth) for term in _flat(node, ast.Add)]
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
-    def product(self) -> Expression:
-        begun = self.at
+    def product(self, node: ast.expr, depth: int) -> Expression:
+        """A product of numbers and kernels."""
         scale, factors = 1.0, []
-        while True:
-            if self.kind() == "number":
-                scale *= self.number()
+        for factor in _flat(node, ast.Mult):
+            if isinstance(factor, ast.Constant | ast.UnaryOp):
+                scale *= self.number(factor)
             else:
-                factors.append(self.factor())
-            if not self.take("*"):
-                break
+                factors.append(self.factor(factor, depth))
         if not factors:
-            self.at = begun
-            raise self.complaint("a kernel, because a number alone is not one (write a constant as 2*constant)")
+            why = "a number alone is not a kernel (write a constant as 2*constant, a parameter as lengthscale=2)"
+            raise self.complaint(node.col_offset, why)
         if not SMALLEST <= scale <= LARGEST:
             raise UsageError(
                 f"prior {_cut(self.text)}: a kernel can be multiplied by positive numbers only, not by {scale:g}; "
@@ -135,76 +140,44 @@ class _Reader:
             )
         return factors[0] if scale == 1 and len(factors) == 1 else Product(scale, tuple(factors))
 
-    def factor(self) -> Expression:
-        if self.take("("):
-            inside = self.sum()
-            self.expect(")")
-            return inside
-        name = self.name("a kernel")
-        inner: list[Expression] = []
-        parameters: dict[str, Value] = {}
-        if self.take("("):
-            while not self.take(")"):
-                self.argument(inner, parameters)
-                if not self.take(","):
-                    self.expect(")")
-                    break
-        return Named(name, tuple(inner), parameters)
+    def factor(self, node: ast.expr, depth: int) -> Expression:
+        """A kernel, or a sum in parentheses."""
+        match node:
+            case ast.Name():
+                return Named(self.words(node))
+            case ast.BinOp(op=ast.Add() | ast.Mult()):
+                return self.sum(node, depth + 1)
+            case ast.Call(func=ast.Name() as name):
+                parameters: dict[str, Value] = {}
+                for keyword in node.keywords:
+                    key = self.words(keyword).partition("=")[0].strip()
+                    if key in parameters:
+                        raise UsageError(f"prior {_cut(self.text)}: {key} is given twice; give it once")
+                    parameters[key] = self.value(keyword.value)
+                return Named(self.words(name), tuple(self.sum(part, depth + 1) for part in node.args), parameters)
+        raise self.complaint(node.col_offset, "expected a kernel")
 
-    def argument(self, inner: list[Expression], parameters: dict[str, Value]) -> None:
-        if self.kind() == "name" and self.shown(1) == "=":
-            name = self.name("a parameter")
-            self.expect("=")
-            if name in parameters:
-                raise UsageError(f"prior {_cut(self.text)}: {name} is given twice; give it once")
-            parameters[name] = self.value()
-        elif self.kind() == "number" and self.shown(1) in (",", ")"):
-            raise self.complaint("a parameter with its name, such as lengthscale=2, or a kernel")
-        else:
-            inner.append(self.sum())
+    def value(self, node: ast.expr) -> Value:
+        """A number or a list of numbers."""
+        return tuple(map(self.number, node.elts)) if isinstance(node, ast.List) else self.number(node)
 
-    def value(self) -> Value:
-        if not self.take("["):
-            return self.number()
-        numbers = [self.number()]
-        while self.take(","):
-            numbers.append(self.number())
-        self.expect("]")
-        return tuple(numbers)
+    def number(self, node: ast.expr) -> float:
+        """A number, perhaps with a minus."""
+        match node:
+            case ast.Constant():
+                return float(self.words(node))
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as size):
+                return -float(self.words(size))
+        raise self.complaint(node.col_offset, "expected a number or [a list of numbers]")
 
-    def number(self) -> float:
-        if self.kind() != "number":
-            raise self.complaint("a number or [a list of numbers]")
-        self.at += 1
-        return float(self.tokens[self.at - 1][1])
 
-    def name(self, what: str) -> str:
-        if self.kind() != "name":
-            raise self.complaint(what)
-        self.at += 1
-        return self.tokens[self.at - 1][1]
-
-    def kind(self) -> str:
-        return self.tokens[self.at][0] if self.at < len(self.tokens) else "end"
-
-    def shown(self, ahead: int = 0) -> str:
-        return self.tokens[self.at + ahead][1] if self.at + ahead < len(self.tokens) else ""
-
-    def take(self, sign: str) -> bool:
-        taken = self.shown() == sign
-        self.at += taken
-        return taken
-
-    def expect(self, sign: str) -> None:
-        if not self.take(sign):
-            raise self.complaint(repr(sign))
-
-    def complaint(self, expected: str) -> UsageError:
-        where = f"at {_cut(self.text[self.tokens[self.at][2] :])}" if self.at < len(self.tokens) else "at its end"
-        return UsageError(
-            f"prior {_cut(self.text)}: {where}, expected {expected}; a prior is written like "
-            "rbf(lengthscale=2)+0.1*linear"
-        )
+def _flat(node: ast.expr, operator: type[ast.operator]) -> list[ast.expr]:
+    """The terms of a sum or the factors of a product, which Python nests to the left."""
+    terms: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, operator):
+        terms.insert(0, node.right)
+        node = node.left
+    return [node, *terms]
 
 
 def _cut(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +44,18 @@ _OF_DATASETS = ("configuration", "split", "column", "revision", "megabytes")
 
 
 class Command(Parser):
-    """A parser that refuses with its usage line and one sentence, and says where a misplaced option belongs.
+    """A parser that refuses with its usage line and one sentence.
 
     Attributes:
-        checks: look at what was parsed, and raise UsageError. beside: the other commands, by name.
+        checks: look at what was parsed, and raise UsageError.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # "description" is taken as it is written; a shortened option might be another command's
+        # "description" is taken as it is written; no option is shortened
         own = {"formatter_class": Help, "add_help": False, "allow_abbrev": False}
         super().__init__(*args, **{**kwargs, **own})
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         self.checks: list[Callable[[argparse.Namespace], None]] = []
-        self.beside: Mapping[str, Command] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parses what is known, and then runs the checks of the command on it."""
@@ -67,16 +66,6 @@ class Command(Parser):
         except UsageError as error:
             self.error(str(error))
         return found, []
-
-    def knows(self, option: str) -> bool:
-        """Whether it has such an option."""
-        return option in self._option_string_actions
-
-    def about_unknown(self, words: Sequence[str]) -> str:
-        """What is said of an unknown option: which of the other commands has it, where one does."""
-        option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
-        owners = [command.prog for command in self.beside.values() if option and command.knows(option)]
-        return f"{option} belongs to `{owners[0]}`" if owners else super().about_unknown(words)
 
 
 def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
@@ -163,17 +152,10 @@ def named_texts(options: argparse.Namespace) -> list[Path]:
 # --- presets and recipes --------------------------------------------------------------------------
 
 
-def add_recipe_arguments(parser: Command, title: str, text: str, *, finds_rates: bool = False) -> Callable[..., None]:
-    """The options that `recipe_changes` and `shape` read; returns what adds another to their group.
-
-    Args:
-        finds_rates: the command finds its own learning rates, and is given none.
-    """
+def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[..., None]:
+    """The options that `recipe_changes` and `shape` read; returns what adds another to their group."""
     add = add_compact(parser, title, text)
-    parser.set_defaults(learning_rate=None)
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
-        if name == "learning_rate" and finds_rates:
-            continue
         kind: Any = positive if name == "learning_rate" else whole(1)
         add(f"--{name.replace('_', '-')}", type=kind)
     parser.checks.append(_check_memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from synthetic.training.machine import compiler_missing
 
 WHEN = """\
 --estimate            print what it takes, and train nothing; --tflops N: of your device
---until MINUTES       stop cleanly after that time, 0: train nothing; --cells FILE: trainings to share
---page FILE           a page in Markdown; --output FILE; --device cpu or cuda{more}
+--until MINUTES       then stop cleanly, 0: train nothing; --cells FILE: trainings to share
+--page FILE           a page in Markdown; --output FILE; --device cpu or cuda
 """
 
 
@@ -49,13 +49,9 @@ class Workplace:
     page: Path | None
 
 
-def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[..., None]:
-    """The options that say when to stop and where to write, those of the corpus, and those of the run.
-
-    Args:
-        more: what the help of the last line adds, whose option the function that is returned adds.
-    """
-    add = add_compact(parser, "when, and where to", WHEN.format(more=more))
+def add_when(parser: Command) -> None:
+    """The options that say when to stop and where to write, those of the corpus, and those of the run."""
+    add = add_compact(parser, "when, and where to", WHEN)
     add("--estimate", action="store_true")
     add("--tflops", type=positive)
     add("--until", type=lambda text: 0.0 if text == "0" else positive(text))
@@ -64,7 +60,6 @@ def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[...
     add("--device", default="auto")
     add_corpus_arguments(parser)
     add_run_arguments(parser, None)
-    return add
 
 
 def workplace(options: argparse.Namespace, output: str) -> Workplace:

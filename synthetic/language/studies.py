@@ -1,9 +1,9 @@
-"""The commands of studies: `second-step`, `fixed-memory`, `dial`, `own`, and `study` for the paper's experiments."""
+"""`python -m synthetic language study NAME`: a study, which is a name for rows, conducted and reported."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import torch
@@ -37,47 +37,41 @@ from synthetic.studies.engine.plan import JUDGING_WINDOWS, SIZES, Plan
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.engine.study import Found, Study, everything, figures
 from synthetic.studies.engine.trials import part_windows
-from synthetic.studies.paper import study as study_of_paper
-from synthetic.studies.paper.rows import EXPERIMENTS
+from synthetic.studies.paper import EXPERIMENTS
 from synthetic.training.cost import words
 from synthetic.training.frames import PRECONDITIONERS, TINY, tiny_dims
 
-STUDIES: Sequence[Study] = (second_step.STUDY, fixed_memory.STUDY, depth_dial.STUDY)
+STUDIES: Mapping[str, Study] = {
+    **EXPERIMENTS,
+    **{study.name: study for study in (second_step.STUDY, fixed_memory.STUDY, depth_dial.STUDY)},
+}
 
-USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
-OWN_USAGE = f"MODULE:STUDY {USAGE}"
-OWN_SUMMARY = "a study of your own: one file of rows and one of sentences"
-OWN_DESCRIPTION = """\
-Conducts the `Study` that a module of yours holds, as `second-step` and `dial` are conducted: each row
-finds its own learning rate and is judged with fresh seeds on other text. All trainings are kept: the
-same command goes on where it stopped. docs/how-to/new-study.md writes one.
+SUMMARY = "a study's rows, trained and judged with several seeds"
+USAGE = "NAME [--until MINUTES] [option ...]"
+DESCRIPTION = """\
+Trains the rows of a study, compares them, and says what follows. Where rows find their own rates,
+fresh seeds judge them on other text. All trainings are kept: the same command goes on from there.
 """
+EPILOG = "example: python -m synthetic language study recursion --size 86M --estimate\n"
 
-HOW = """\
---replaced LAYER      attention, mlp or full are CEM's{replaced}; --depth T{depth}
---size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
---per-parameter N     tokens for each parameter of Llama, the same for all rows{per_parameter}
---rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 2, eta 1/2'
---beyond              also rows that the paper does not have
---seeds N --seed S    judge with N seeds, from S on{seeds}
---tuning N            find rates in trainings of 1/N of the length{tuning}; --tuning-seeds N
---preconditioner P    of CEM's layers: identity, diagonal or low-rank (default: as in the paper)
-other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
-"""
-
-PAPERS_SUMMARY = "repeat one of the paper's experiments, with several seeds, and read its statements"
-PAPERS_USAGE = "NAME [--size SIZE] [--seeds N] [option ...]"
-PAPERS_DESCRIPTION = """\
-Trains every model of an experiment, compares them at equal tokens, FLOPs and parameters, and reads the
-paper's statements against that. Every training is kept, and the same command goes on from there.
-"""
-
-_LISTED = "\n".join(f"{name:<22}{found.title} ({found.figure})" for name, found in EXPERIMENTS.items())
-PAPERS_HOW = f"""\
-{_LISTED}
---size SIZE           {", ".join((TINY, *paper.SIZES))}; tiny (the default) trains on a laptop
---seeds N --seed S    N trainings of each model, from seed S on (default: 6 from 0; 1 beyond tiny)
-{NUMBERS_HELP} (tiny)"""
+_HOW = f"""\
+{", ".join(EXPERIMENTS)}:
+                      the paper's experiments, by its recipe
+{"".join(f"{name:<22}{study.summary}{chr(10)}" for name, study in STUDIES.items() if not study.papers)}\
+MODULE:STUDY          one of your own: docs/how-to/new-study.md
+--size SIZE           {", ".join(SIZES)}; tiny is the default
+--seeds N --seed S    judge with N seeds, from S on
+{NUMBERS_HELP}
+Of studies that are not the paper's:
+--replaced LAYER      attention, mlp or full are CEM's; --depth T; --compile: faster
+--per-parameter N     tokens for each parameter of Llama, the same for all rows
+--rows NAME ...       only these rows; --beyond: also those that are beyond the paper
+--tuning N            find rates in trainings of 1/N of the length; --tuning-seeds N
+--preconditioner P    of CEM's layers: identity, diagonal or low-rank"""
+_NOT_OF_THE_PAPERS = (
+    *("replaced", "depth", "compile", "per_parameter", "rows", "beyond"),
+    *("tuning", "tuning_seeds", "preconditioner"),
+)
 
 ABOUT_COSTS = """\
 One training reads {tokens:,} tokens, drawn with replacement; that many take {disk:,.2f} GB on disk. What a window
@@ -85,23 +79,13 @@ keeps is beside the memory, for each window of a pass. Causal attention counts a
 are not compiled reach a smaller share of a GPU's speed than Llama's; give the speed of yours with --tflops."""
 
 
-def add_arguments(parser: Command, study: Study | None) -> None:
-    """The options of the command of a study; of a study that the command line names, if it is None."""
-
-    names = ("replaced", "depth", "per_parameter", "seeds", "tuning")
-    usual = dict.fromkeys(names, "")
-    if study is not None:
-        usual = {name: f" (default: {getattr(study, name)})" for name in names}
-        usual |= {
-            "per_parameter": f" (default: {study.per_parameter:g})",
-            "seeds": f" (default: {study.seeds} from 0)",
-        }
-    parser.description = OWN_DESCRIPTION if study is None else study.description
-    name = "own mystudy.sentences:STUDY --until 60" if study is None else f"{study.name} {study.example}"
-    parser.epilog = f"example: python -m synthetic language {name}\n"
-    add = add_recipe_arguments(parser, "the study", HOW.format(**usual), finds_rates=True)
-    if study is None:
-        add("study_of", metavar="MODULE:STUDY")
+def add_arguments(parser: Command, name: str | None = None) -> None:
+    """The options of the command; of a study that the command line names, if `name` is None."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    add = add_recipe_arguments(parser, "the study", _HOW)
+    if name is None:
+        add("study", metavar="NAME")
+    parser.set_defaults(**({} if name is None else {"study": name}))
     add("--replaced")
     add("--size", default=TINY)
     add("--per-parameter", type=positive)
@@ -113,79 +97,71 @@ def add_arguments(parser: Command, study: Study | None) -> None:
     add("--tuning-seeds", type=whole(1))
     add("--tuning", type=whole(1))
     add("--preconditioner")
-    add_when(parser)("--compile", action="store_true")
+    add("--compile", action="store_true")
+    add_when(parser)
     parser.checks.append(_check)
 
 
-def add_papers_arguments(parser: Command) -> None:
-    """The options of `study`, one of the paper's experiments, which the command line names."""
-    parser.description = PAPERS_DESCRIPTION
-    parser.epilog = "example: python -m synthetic language study recursion --size 86M --estimate\n"
-    add = add_recipe_arguments(parser, "the study", PAPERS_HOW)
-    add("experiment", metavar="NAME")
-    add("--size", default=TINY)
-    add("--seeds", type=whole(1))
-    add("--seed", type=seed, default=0)
-    add_when(parser, "")
-    # what the other studies have options for
-    parser.set_defaults(replaced=None, depth=None, per_parameter=None, rows=(), beyond=False, compile=False)
-    parser.set_defaults(tuning=2, tuning_seeds=1, preconditioner=None)
-
-
-def run_papers(options: argparse.Namespace) -> int:
-    """Conducts the experiment of that name, as `run` says; returns the exit code.
-
-    Raises:
-        UsageError: there is no such experiment; and as `run`.
-    """
-    return run(options, study_of_paper(options.experiment))
-
-
-def run(options: argparse.Namespace, study: Study | None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Goes on with the study, prints its tables, writes its result file and its page; returns the exit code.
 
     Raises:
-        UsageError: an option is invalid, or the corpus is not available.
+        UsageError: there is no such study, an option is invalid, or the corpus is not available.
         cemverify.results.envelope.ResultError: something cannot be written.
     """
-    study = _own(options.study_of) if study is None else study
+    study = study_of(options.study)
     choice = corpus_choice(options)
     # a wrong name or number needs no corpus to be told
-    asked = planned(study, options, paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary)
+    plan = planned(study, options, paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary)
     if options.estimate:
-        shown = [] if asked.papers else [tables.need()]
-        envelope.show(terminal([*shown, _costs(study, asked, options)]))
-        envelope.show(f"\n{ABOUT_COSTS.format(tokens=asked.recipe.tokens, disk=2 * asked.recipe.tokens / 1e9)}")
+        estimates = [] if plan.papers else [tables.need()]
+        envelope.show(terminal([*estimates, _costs(study, plan, options)]))
+        envelope.show(f"\n{ABOUT_COSTS.format(tokens=plan.recipe.tokens, disk=2 * plan.recipe.tokens / 1e9)}")
         return 0
-    usual = study.name if asked.papers else f"{study.name}-{asked.replaced}-{asked.size}"
-    place = workplace(options, f"out/{usual}.json")
+    output = study.name if plan.papers else f"{study.name}-{plan.replaced}-{plan.size}"
+    place = workplace(options, f"out/{output}.json")
     corpus = place.corpus
-    asked = planned(study, options, corpus.vocabulary)
-    tuning.check_fits(asked, corpus)
-    if not asked.papers:
+    plan = planned(study, options, corpus.vocabulary)
+    tuning.check_fits(plan, corpus)
+    if not plan.papers:
         note(terminal([tables.need()]))
-    elif asked.size != TINY:
-        note(terminal([_costs(study, asked, options)]))
-    maker = Maker.now(place.again, asdict(asked), asked.seed, place.device)
+    elif plan.size != TINY:
+        note(terminal([_costs(study, plan, options)]))
+    maker = Maker.now(place.again, asdict(plan), plan.seed, place.device)
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    progress = conduct(lambda: tuning.study(asked, place.pinned, place.device), place.where, options.until)
-    if progress.todo and asked.papers:  # which are read together
+    progress = conduct(lambda: tuning.study(plan, place.pinned, place.device), place.where, options.until)
+    if progress.todo and plan.papers:  # which are read together
         write_results(place, progress, None, None)
         return 0
-    source = _source_bits(choice, corpus, asked)
+    floor = _source_bits(choice, corpus, plan)
     found = Found(
-        *(asked, progress.result, f"the {corpus.name}", corpus.unit, source, corpus.train.bytes), len(progress.todo)
+        *(plan, progress.result, f"the {corpus.name}", corpus.unit, floor, corpus.train.bytes), len(progress.todo)
     )
     findings = study.read(found)
-    shown = findings.page.tables
-    envelope.show(terminal(shown))
-    envelope.show(f"\n{words(tuning.paths_of(asked), compiled=asked.compiled)}")
+    envelope.show(terminal(findings.page.tables))
+    envelope.show(f"\n{words(tuning.paths_of(plan), compiled=plan.compiled)}")
     envelope.show(f"\n{findings.conclusion}")
     content = {**everything(study.name, found, findings), "corpus": corpus.describe()}
-    result = envelope.result("readings", maker, shown, content)
-    measured = readings(maker, findings.title, figures(study.name, found, findings))
-    write_results(place, progress, result, measured)
+    result = envelope.result("readings", maker, findings.page.tables, content)
+    write_results(place, progress, result, readings(maker, findings.title, figures(study.name, found, findings)))
     return 0
+
+
+def study_of(name: str) -> Study:
+    """The study of that name, or the one that a module of the user's holds.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if ":" not in name:
+        return one_of("study", name, STUDIES)
+    study = attribute(name)
+    if not isinstance(study, Study):
+        raise UsageError(
+            f"{name} is of type {type(study).__name__}; name a `synthetic.studies.engine.study.Study`, as"
+            " docs/how-to/new-study.md writes one"
+        )
+    return study
 
 
 def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
@@ -194,6 +170,13 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
     Raises:
         UsageError: there is no such size or row, or a number is out of its range.
     """
+    if options.shard is not None and not study.papers:
+        raise UsageError(
+            "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
+            " machines different --seed and --replaced, and bring their --cells together"
+        )
+    if study.papers and (name := next((name for name in _NOT_OF_THE_PAPERS if getattr(options, name)), None)):
+        raise UsageError(f"--{name.replace('_', '-')} is not for the paper's experiments: leave it out")
     dims = tiny_dims(*shape(options)) if any(shape(options)) else None
     if dims is not None and options.size in SIZES[1:]:
         raise UsageError(f"size {options.size} has its own dimensions: leave out --dim, --layers and --heads")
@@ -212,27 +195,17 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
     )
 
 
-def _costs(study: Study, asked: Plan, options: argparse.Namespace) -> Table:
-    return tables.costs(study.name, asked, *speed_at(options.size in paper.SIZES, options.tflops))
+def _costs(study: Study, plan: Plan, options: argparse.Namespace) -> Table:
+    return tables.costs(study.name, plan, *speed_at(options.size in paper.SIZES, options.tflops))
 
 
-def _source_bits(choice: CorpusChoice, corpus: Corpus, asked: Plan) -> float | None:
+def _source_bits(choice: CorpusChoice, corpus: Corpus, plan: Plan) -> float | None:
     """Bits that no predictor can do without on the windows that judge; None of text."""
     chain = chain_of(choice)
     if chain is None:
         return None
-    windows = part_windows(corpus.validation.tokens, "judging", JUDGING_WINDOWS, asked.recipe.context)
+    windows = part_windows(corpus.validation.tokens, "judging", JUDGING_WINDOWS, plan.recipe.context)
     return float(chain.surprisals(windows).mean()) * corpus.validation.tokens_per_byte
-
-
-def _own(name: str) -> Study:
-    found = attribute(name)
-    if not isinstance(found, Study):
-        raise UsageError(
-            f"{name} is of type {type(found).__name__}; name a `synthetic.studies.engine.study.Study`, as"
-            " docs/how-to/new-study.md writes one"
-        )
-    return found
 
 
 _PRECONDITIONERS = {name.replace(" ", "-"): name for name in PRECONDITIONERS}
@@ -243,8 +216,3 @@ def _check(options: argparse.Namespace) -> None:
         one_of("preconditioner", options.preconditioner, _PRECONDITIONERS)
     if options.replaced is not None:
         one_of("layers", options.replaced, dict.fromkeys(REPLACED))
-    if options.shard is not None:
-        raise UsageError(
-            "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
-            " machines different --seed and --replaced, and bring their --cells together"
-        )

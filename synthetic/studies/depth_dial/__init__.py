@@ -13,16 +13,9 @@ from synthetic.studies.engine.study import Study
 
 STUDY = Study(
     "dial",
-    "depth as a dial: one model for every number of steps, against a model for each",
-    """\
-Trains one model with T drawn for each batch, and one model for each of T = 1, 2, 4 and 8, each at its
-own learning rate. Scores each with 1 to 16 steps, and with tokens that stop once their steps lower
-the energy by little. For a chain the smallest possible number of bits is known, and the tables show
-how far above it each model is.
-""",
+    "one model for every number of steps, against a model for each",
     rows,
     read,
-    example="--corpus hidden --compile --page out/dial.md",
     replaced="mlp",
     depth=MOST,
     per_parameter=5.0,

@@ -92,7 +92,7 @@ class Study:
     """A study of language models whose rows find their own learning rates.
 
     Attributes:
-        name: of its command. summary: of one line. description, example: for its help.
+        name: of its command. summary: of one line.
         rows: makes the models. read: says what came of them.
         replaced, depth, per_parameter, seeds: the usual ones. depths, stops: with which judged models are scored.
         papers: whether it is one of the paper's experiments, whose models differ in which layers are CEM's, have the
@@ -102,10 +102,8 @@ class Study:
 
     name: str
     summary: str
-    description: str
     rows: Callable[[Setting], Sequence[Row]]
     read: Callable[[Found], Findings]
-    example: str = ""
     replaced: Replaced = "attention"
     depth: int = 2
     per_parameter: float = 20.0

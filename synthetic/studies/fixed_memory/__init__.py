@@ -19,15 +19,9 @@ from synthetic.studies.fixed_memory.sentences import read
 
 STUDY = Study(
     "fixed-memory",
-    "what does a fixed memory cost? two steps on one memory, or on one that is read anew",
-    """\
-Trains two steps on one memory and two that each read it anew, of size 1/2 and 1, beside one step as
-long as both, T = 1 trained for longer or wider, and Llama. Rates are found at the full length. Nothing
-is compared before all that the plan judges is there; the same command goes on where it stopped.
-""",
+    "what does a memory cost that stays fixed while steps are taken?",
     rows,
     read,
-    example="--replaced full --until 60 --cells full.cells.jsonl",
     replaced="full",
     seeds=16,
     P="low rank",

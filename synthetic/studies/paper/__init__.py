@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
-from cemverify.console.errors import one_of
 from synthetic.studies.engine.study import Study
-from synthetic.studies.paper.rows import EXPERIMENTS
+from synthetic.studies.paper import rows
 from synthetic.studies.paper.sentences import read
 
-
-def study(name: str) -> Study:
-    """The study of one of the paper's experiments.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    experiment = one_of("study", name, EXPERIMENTS)
-    return Study(
-        f"language-{name}", experiment.title, "", experiment.rows, partial(read, name=name), papers=True, seeds=6
-    )
+EXPERIMENTS: Mapping[str, Study] = MappingProxyType(
+    {
+        name: Study(
+            *(f"language-{name}", f"{experiment.title} ({experiment.figure})", experiment.rows),
+            partial(read, name=name),
+            papers=True,
+            seeds=6,
+        )
+        for name, experiment in rows.EXPERIMENTS.items()
+    }
+)

@@ -9,5 +9,5 @@ the root of the least mean squared error over functions, and other models of mat
     cells                     the units of work: what is computed once and kept
     findings                  the study from its first cell on, what its cells say, and what that says of the paper
     page                      the page of a result file
-    presets, command          what is run
+    presets                   what is run
 """

@@ -29,13 +29,7 @@ from synthetic.studies.second_step.sentences import read
 
 STUDY = Study(
     "second-step",
-    "does a second step pay? every row tuned by itself, judged with fresh seeds on other text",
-    """\
-Trains T = 1, T = 2, and the controls that a gain must beat: T = 1 with a longer step, wider, applied
-twice, and with other first weights. Each finds its own learning rate by the same rule and is judged
-with fresh seeds on other text. All trainings are kept: the same command goes on where it stopped.
-""",
+    "does a second step pay? every row is tuned by itself",
     rows,
     read,
-    example="--replaced mlp --until 60 --cells mlp.cells.jsonl",
 )

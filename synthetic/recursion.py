@@ -63,21 +63,19 @@ examples:
   python -m synthetic recursion --report out/recursion.json --page out/recursion.md
   python -m synthetic recursion --prior rbf warped --seeds 10 --models cem reused
   python -m synthetic recursion --prior "changepoint(rbf(lengthscale=1), matern52)" --steps 1 4
-"""
+""".format(
+    priors=priors.describe(),
+    models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
+    presets="\n".join(
+        f"  {name:<20}T = {', '.join(map(str, p.config.depths))}; {len(p.config.priors)} prior(s),"
+        f" {p.config.seeds} functions each; {p.about}"
+        for name, p in PRESETS.items()
+    ),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic recursion`."""
-    parser.description = DESCRIPTION
-    parser.epilog = EPILOG.format(
-        priors=priors.describe(),
-        models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
-        presets="\n".join(
-            f"  {name:<20}T = {', '.join(map(str, p.config.depths))}; {len(p.config.priors)} prior(s),"
-            f" {p.config.seeds} functions each; {p.about}"
-            for name, p in PRESETS.items()
-        ),
-    )
     parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
     parser.add_argument("--steps", nargs="+", type=count, metavar="T", help="recursion depths to compare")
