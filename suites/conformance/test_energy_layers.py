@@ -21,13 +21,14 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_again, judge_property
+from cemverify.conformance.judging.engine import applicable, judge_again
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.questions.black_boxes import Form, Question, scattered, stretched
 from cemverify.conformance.questions.saving import restored
-from cemverify.power.mutants import layer_papers, mutants
+from cemverify.power.mutants import layer_papers
+from suites.conformance.twins import Twin
+from suites.kit.judging import judged, mutant
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "energy_layers").glob("[!_]*.py"))
 
@@ -40,18 +41,6 @@ def quadratic(**changes: Any) -> EnergyLayer:
         "dim": 2,
     }
     return energy_layer(**{**said, **changes})
-
-
-def judged(layer: EnergyLayer, property_: str, examples: int = 30, seed: int = 0) -> Record:
-    return judge_property(layer, select([property_])[0], Effort(examples=examples, seed=seed))
-
-
-def slip(id_: str) -> Record:
-    """What the property says that must kill a mutant, with its smallest counterexample."""
-    (mutant,) = (m for m in mutants() if m.id == id_)
-    subject = mutant.subject()
-    assert isinstance(subject, EnergyLayer)
-    return judge_property(subject, select([mutant.property])[0], Effort())
 
 
 # To compile a layer takes as long as all its other properties: by default one of torch and one of JAX are, and in a
@@ -337,69 +326,264 @@ def binary(own: float) -> EnergyLayer:
     )
 
 
-UPDATE = "update = -eta P grad energy"
-TWINS: dict[str, tuple[Any, Any, str, str]] = {
-    "replicator dynamics": (lambda: replicator(lambda x, f: (x * f).sum(-1)),
-                            lambda: replicator(lambda _, f: f.mean(-1)), "gradient/layer/energy", UPDATE),
-    "a sphere": (lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "gradient/layer/conservative-field",
-                 "the Jacobian equals its transpose"),
-    "gradients on a sphere": (lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "training/layer/states", "grad"),
-    "a box": (lambda: in_a_box(150), lambda: in_a_box(20), "descent/layer/stationary", "the gradient at"),
-    "signs": (lambda: of_signs(0.0), lambda: of_signs(0.3), "gradient/layer/energy", UPDATE),
-    "a mean as it stands": (lambda: of_a_mean(len), lambda: of_a_mean(lambda x: min(len(x), 3)),
-                            "structure/layer/batch-independence", "a batch row alone"),
-    "blocks": (lambda: mean_field(("hidden", "visible")), lambda: mean_field(("hidden", "visible"), 0.21),
-               "descent/layer/whole-step", "the energy <= that with another value of block hidden"),
-    "blocks in another order": (lambda: mean_field(("hidden", "visible")), lambda: mean_field(("visible", "hidden")),
-                                "descent/layer/whole-step", "the energy <= that with another value of block"),
-    "coordinates": (lambda: binary(0.0), lambda: binary(0.25), "descent/layer/whole-step",
-                    "the energy <= that with another value of coordinate"),
-    "logarithms": (lambda: of_logarithms(0.0), lambda: of_logarithms(0.01), "extremes/layer/huge-states", UPDATE),
-    "a singular P": (lambda: turned(FLAT), lambda: turned(FLAT, update=sheared),
-                     "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
-    "a skew P": (lambda: turned(FLAT), lambda: turned(SKEW), "descent/layer/slope", "the update descends nothing"),
-    "an answer that is an argument": (lambda: quadratic(update=lambda x, m: m, returns="next state"),
-                                      lambda: quadratic(update=kept, returns="next state"),
-                                      "structure/layer/edited-arrays", "an output after further calls"),
-    "more memory than there is": (retrieval, lambda: retrieval(wrong=True), "extremes/layer/long-rows", "update = "),
-    "noise instead of the next state": (lambda: drawn_to(1.0), lambda: drawn_to(-1.0), "descent/layer/slope",
-                                        "the slope of the energy"),
+WIDE = np.eye(2)  # float64, as NumPy makes it
+
+
+def widened(x: Any, m: Any) -> Any:
+    return (m - x) @ WIDE
+
+
+def of_rows(x: Tensor, m: Any) -> Any:
+    return -m.gain.reshape(-1, 1, 1) * (x - m.h)
+
+
+COUPLED = torch.tensor([[0.6, -0.3], [0.2, 0.5]], dtype=torch.float64)
+
+
+def solved_until(converged: Callable[[Tensor], Tensor]) -> EnergyLayer:
+    """A solver that stops for a whole batch."""
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        z = x @ COUPLED.to(x).T + m
+        values: Tensor = (x * x).sum(-1) / 2 - torch.logaddexp(z, -z).sum(-1)
+        return values
+
+    def solve(x: Tensor, m: Tensor) -> Tensor:
+        for _ in range(500):
+            before, x = x, torch.tanh(x @ COUPLED.to(x).T + m) @ COUPLED.to(x)
+            if float(converged((x - before).detach().abs())) < 1e-7:
+                break
+        return x
+
+    said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-6}
+    return energy_layer(update=solve, energy=energy, dim=2, **said, not_offered=["vmap", "compile"])
+
+
+def equilibrium(off: float) -> EnergyLayer:
+    said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-3}
+    return quadratic(update=lambda x, m: m + off + 0 * x, **said)
+
+
+def masked_out(x: Tensor, m: Tensor, mask: Tensor | None = None) -> Tensor:
+    values = ((x - m) ** 2).sum(-1) / 2
+    return values if mask is None else values * mask
+
+
+def two_steps(x: Tensor, m: Tensor) -> Tensor:
+    first = x + 0.5 * (m - x)
+    return first + 0.25 * (m - first) - x
+
+
+def heavy(momentum: float) -> EnergyLayer:
+    """Three steps with momentum down |x - m|^4 / 4."""
+    sizes = (0.5, 0.25, 0.25)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        before, now = x, x
+        for eta in sizes:
+            before, now = now, now - eta * (now - m) ** 3 + 0.4 * (now - before)
+        return now - x
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        return ((x - m) ** 4).sum(-1) / 4
+
+    return energy_layer(update=update, energy=energy, dim=2, steps=3, step_size=sizes, momentum=momentum)
+
+
+def own_size(x: Tensor, m: Tensor) -> Tensor:  # one for each row of the batch
+    return 1 / (1 + (x * x).flatten(1).sum(1) + (m * m).flatten(1).sum(1))
+
+
+def by_own_size(declared: Any) -> EnergyLayer:
+    return quadratic(update=lambda x, m: own_size(x, m)[:, None, None] * (m - x), step_size=declared)
+
+
+SIZES = (0.5, 0.25)
+
+
+def proximal(used: tuple[float, ...]) -> EnergyLayer:
+    """Two proximal steps with a preconditioner."""
+    P = torch.tensor([0.5, 2.0], dtype=torch.float64)
+
+    def soft(v: Tensor, eta: float) -> Tensor:
+        return v.sign() * torch.relu(v.abs() - 0.5 * eta)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        now = x
+        for eta in used:
+            now = soft(now - eta * P.to(x) * (now - m), eta)
+        return now - x
+
+    said: dict[str, Any] = {"step": "proximal", "proximal": soft, "penalty": lambda x: 0.5 * x.abs().sum(-1)}
+    return quadratic(update=update, preconditioner=P, steps=2, step_size=SIZES, **said)
+
+
+def learned(order: int) -> EnergyLayer:
+    """The reference's MLP, whose two steps have learned their own sizes, declared in order or turned round."""
+    config = MLPConfig(3, 4, steps=2, step="learned", init_std=0.5, beyond=Beyond(own_steps=True))
+    layer = CEMGatedMLP(config, torch.Generator().manual_seed(0)).double()
+    assert layer.log_step is not None
+    with torch.no_grad():
+        layer.log_step.copy_(torch.tensor([-1.0, -2.0]))
+    sizes = tuple(layer.log_step.detach().exp().tolist())[::order]
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        moved: Tensor = layer(x.double(), m.double())
+        return moved.to(x.dtype) - x
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        return layer.energy(x.double(), layer.energy.remember(m.double())).to(x.dtype)
+
+    return energy_layer(update=update, energy=energy, dim=3, steps=2, step_size=sizes)
+
+
+def rises_rarely(x: Tensor, m: Tensor) -> Tensor:
+    """Uphill at one percent of states."""
+    return torch.where(x[..., :1] > 2.3263, x - m, m - x)
+
+
+def thresholded(x: Tensor, m: Tensor) -> Tensor:
+    """A softplus that is linear beyond twenty."""
+    return -torch.nn.functional.softplus(8 * m) - x
+
+
+def to_softplus(x: Tensor, m: Tensor) -> Tensor:
+    return (x * torch.logaddexp(8 * m, torch.zeros_like(m)) + x * x / 2).sum(-1)
+
+
+def branching(x: Any, m: Any) -> Any:
+    return m - x if float(abs(x).sum()) >= 0 else x
+
+
+def to_targets(stopped: bool) -> EnergyLayer:
+    """A JAX layer that is pulled to targets, which are in its memory."""
+    jax = pytest.importorskip("jax")
+    W_of = jax.lax.stop_gradient if stopped else lambda W: W
+    return energy_layer(
+        update=lambda x, m: m.targets @ W_of(m.W) - x,
+        energy=lambda x, m: ((x - m.targets @ m.W) ** 2).sum(-1) / 2,
+        state=("J", 2), memory={"W": (2, 2), "targets": ("J", 2)}, arrays="jax",
+    )  # fmt: skip
+
+
+def by_jax_size(factor: float | None) -> EnergyLayer:
+    """Its step size is a function of JAX; None: a tensor of torch."""
+    raw = pytest.importorskip("jax").numpy.asarray(0.25)
+    declared: Any = torch.tensor(0.25) if factor is None else lambda: factor * raw
+    return quadratic(update=lambda x, m: raw * (m - x), arrays="jax", step_size=declared)
+
+
+LINEAR = torch.nn.Linear(2, 2)  # of float32
+ENERGY, SLOPE, WHOLE = "gradient/layer/energy", "descent/layer/slope", "descent/layer/whole-step"
+FIELD, STATES, LONG = "gradient/layer/conservative-field", "training/layer/states", "extremes/layer/long-rows"
+STATIONARY, BATCH, DTYPE = "descent/layer/stationary", "structure/layer/batch-independence", "structure/layer/dtype"
+UPDATE, FACTOR = "update = -eta P grad energy", "a constant factor"
+TRANSPOSE, ANOTHER = "the Jacobian equals its transpose", "the energy <= that with another value of "
+UNUSUAL: dict[str, Twin] = {  # what hold with all that their declarations imply
+    "replicator dynamics": Twin(ENERGY, lambda: replicator(lambda x, f: (x * f).sum(-1)),
+                                lambda: replicator(lambda _, f: f.mean(-1)), UPDATE),
+    "a sphere": Twin(FIELD, lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), TRANSPOSE),
+    "a box": Twin(STATIONARY, lambda: in_a_box(150), lambda: in_a_box(20), "the gradient at"),
+    "signs": Twin(ENERGY, lambda: of_signs(0.0), lambda: of_signs(0.3), UPDATE),
+    "a mean as it stands": Twin(BATCH, lambda: of_a_mean(len), lambda: of_a_mean(lambda x: min(len(x), 3)),
+                                "a batch row alone"),
+    "blocks": Twin(WHOLE, lambda: mean_field(("hidden", "visible")), lambda: mean_field(("hidden", "visible"), 0.21),
+                   ANOTHER + "block hidden"),
+    "coordinates": Twin(WHOLE, lambda: binary(0.0), lambda: binary(0.25), ANOTHER + "coordinate"),
+    "logarithms": Twin("extremes/layer/huge-states", lambda: of_logarithms(0.0), lambda: of_logarithms(0.01), UPDATE),
+}  # fmt: skip
+TWINS: dict[str, Twin] = {
+    **UNUSUAL,
+    "gradients on a sphere": Twin(STATES, lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999), "grad"),
+    "blocks in another order": Twin(WHOLE, lambda: mean_field(("hidden", "visible")),
+                                    lambda: mean_field(("visible", "hidden")), ANOTHER + "block"),
+    "a singular P": Twin(FIELD, lambda: turned(FLAT), lambda: turned(FLAT, update=sheared), TRANSPOSE),
+    "a skew P": Twin(SLOPE, lambda: turned(FLAT), lambda: turned(SKEW), "the update descends nothing"),
+    "an answer that is an argument": Twin(
+        "structure/layer/edited-arrays", lambda: quadratic(update=lambda x, m: m, returns="next state"),
+        lambda: quadratic(update=kept, returns="next state"), "an output after further calls"),
+    "more memory than there is": Twin(LONG, retrieval, lambda: retrieval(wrong=True), "update = "),
+    "noise instead of the next state": Twin(SLOPE, lambda: drawn_to(1.0), lambda: drawn_to(-1.0),
+                                            "the slope of the energy"),
+    "constants of float64 that widen float32 states": Twin(
+        DTYPE, lambda: quadratic(arrays="numpy"), lambda: quadratic(arrays="numpy", update=widened)),
+    "the same without float32": Twin(
+        DTYPE, lambda: quadratic(arrays="numpy", update=widened, not_offered=("dtype:float32",))),
+    "one number of the memory for each row": Twin(
+        f"{ENERGY} structure/layer/own-state structure/layer/windows modes/layer/vmap",
+        lambda: energy_layer(update=of_rows, state=("J", 3), memory={"gain": (), "h": ("J", 3)}, causal=False,
+                             energy=lambda x, m: m.gain.reshape(-1, 1) * (x - m.h).pow(2).sum(-1) / 2), examples=6),
+    "a solver that stops for the whole batch, and when one row has converged": Twin(
+        f"{BATCH} {STATIONARY} training/layer/derivatives-agree", lambda: solved_until(torch.max),
+        lambda: solved_until(lambda steps: steps[0].max())),
+    "an equilibrium within its tolerance, and beyond": Twin(STATIONARY, lambda: equilibrium(0.9e-3),
+                                                             lambda: equilibrium(1.1e-3)),
+    "NumPy, differentiated by differences": Twin(
+        ENERGY, lambda: quadratic(arrays="numpy"), lambda: quadratic(arrays="numpy", update=lambda x, m: 2 * (m - x)),
+        part=FACTOR),
+    "a masked token that does what it likes": Twin(
+        "gradient/layer/masked structure/layer/mask",
+        lambda: quadratic(masked=True, update=lambda x, m, mask=None: m - x, energy=masked_out)),
+    "two steps of different sizes": Twin(ENERGY, lambda: quadratic(update=two_steps, steps=2, step_size=(0.5, 0.25)),
+                                         lambda: quadratic(update=two_steps, steps=2, step_size=(0.5, 0.5))),
+    "momentum": Twin(f"{ENERGY} {STATES}", lambda: heavy(0.4), lambda: heavy(0.0), everywhere=True),
+    "a step size of state and memory": Twin(f"{ENERGY} {STATES} {SLOPE}", lambda: by_own_size(own_size),
+                                            lambda: by_own_size(lambda x, m: 2 * own_size(x, m))),
+    "a step size of another shape": Twin(
+        ENERGY, None, lambda: by_own_size(lambda x, m: own_size(x, m)[:, None].expand(-1, 99)),
+        reason="the step size has shape"),
+    "several proximal steps with a preconditioner": Twin(
+        f"{ENERGY} gradient/layer/proximal {STATES}", lambda: proximal(SIZES), lambda: proximal(SIZES[::-1])),
+    "steps that learn their own sizes": Twin(ENERGY, lambda: learned(1), lambda: learned(-1), examples=12),
+    "an error in the sixth digit": Twin(ENERGY, None, lambda: quadratic(update=lambda x, m: (m - x) * (1 + 1e-6)),
+                                        part=FACTOR),
+    "a module in float32": Twin(
+        ENERGY, None, lambda: quadratic(update=lambda x, m: LINEAR(x) + m),
+        reason="Its arguments came as float64: convert the weights (weight.to(x.dtype)), declare an energy layer's "
+        "working_dtype='float32'"),
+    "float32 inside": Twin(
+        ENERGY, None, lambda: quadratic(update=lambda x, m: (m.float().sin() - x.float()).double(),
+                                        energy=lambda x, m: ((x - m.sin()) ** 2).sum(-1) / 2), part="precision"),
+    "a softplus that is linear beyond twenty": Twin(
+        ENERGY, None, lambda: quadratic(update=thresholded, energy=to_softplus), part="a threshold",
+        because="threshold=40", examples=60),
+    "an energy that rises at one percent of states": Twin(
+        SLOPE, None, lambda: quadratic(update=rises_rarely), examples=60),
+    **{f"the same with seed {seed}": Twin(SLOPE, None, lambda: quadratic(update=rises_rarely), examples=60, seed=seed)
+       for seed in (1, 2)},
+    "a JAX energy that is divided by the batch size": Twin(
+        BATCH, lambda: quadratic(arrays="jax"),
+        lambda: quadratic(arrays="jax", energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2 / len(x)), examples=6,
+        arrays="jax"),
+    "a JAX layer that branches on values": Twin(
+        ENERGY, lambda: quadratic(arrays="jax", update=branching, not_offered=("compile", "vmap")), examples=6,
+        arrays="jax"),
+    "gradients through a JAX layer": Twin(STATES, lambda: to_targets(False), lambda: to_targets(True),
+                                          reason="gradient with respect to W", examples=12, arrays="jax"),
+    "a step size that is a function of JAX": Twin(STATES, lambda: by_jax_size(1.0), lambda: by_jax_size(2.0),
+                                                  examples=12, arrays="jax"),
+    "a step size of torch for a JAX layer": Twin(STATES, lambda: by_jax_size(None), examples=12, arrays="jax"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
-    right, wrong, property_, cause = TWINS[name]
-    record = judged(right(), property_)
-    assert record.verdict == Verdict.HOLDS, record.reason
-    record = judge_property(wrong(), select([property_])[0], Effort(examples=30, shrink=False))
-    assert record.verdict == Verdict.VIOLATED
-    assert str(record.cause).startswith(cause)
+    TWINS[name].judge()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "replicator dynamics",
-        "a sphere",
-        "a box",
-        "signs",
-        "logarithms",
-        "a mean as it stands",
-        "blocks",
-        "coordinates",
-    ],
-)
+@pytest.mark.parametrize("name", UNUSUAL)
 def test_an_unusual_layer_holds_with_all_that_its_declaration_implies(name: str) -> None:
-    layer = TWINS[name][0]()
+    right = UNUSUAL[name].right
+    assert right is not None
+    layer = right()
     asked = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
     records = check_implementation(layer, properties=asked, examples=12)
     assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
 
 
 def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:
-    assert 60 < judged(retrieval(), "extremes/layer/long-rows").asked_up_to["J"] <= LONGEST
+    assert 60 < judged(retrieval(), LONG, examples=30).asked_up_to["J"] <= LONGEST
 
 
 def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
@@ -409,29 +593,15 @@ def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
     assert "gradients" not in absent
 
 
-def test_an_update_that_is_too_long_by_the_number_of_tokens_is_told_so() -> None:
-    record = slip("layer-summed-over-tokens")
-    assert record.part == "a constant factor"
-    assert record.because is not None
-    assert record.because.endswith("times what it must be: the number of tokens")
-
-
 def test_an_error_in_the_last_digits_is_not_called_a_factor_of_one() -> None:
-    record = judged(quadratic(update=lambda x, m: (m - x) * (1 + 1e-11)), "gradient/layer/energy")
+    record = judged(quadratic(update=lambda x, m: (m - x) * (1 + 1e-11)), ENERGY, examples=30)
     assert record.verdict == Verdict.VIOLATED
-    assert record.part != "a constant factor"
-    record = judged(quadratic(update=lambda x, m: (m - x) * (1 + 1e-6)), "gradient/layer/energy")
-    assert record.part == "a constant factor"
+    assert record.part != FACTOR
 
 
-@pytest.mark.parametrize(
-    "id_", ["hopfield-heads-beta-of-the-other-head", "hopfield-heads-one-beta-for-all", "cem-attention-heads-swapped"]
-)
-def test_a_fault_of_two_heads_is_shown_with_two_tokens_at_most(id_: str) -> None:
-    record = slip(id_)
-    assert record.verdict == Verdict.VIOLATED
-    assert record.counterexample is not None
-    assert record.counterexample["case"]["tokens"] <= 2
+def slip(id_: str) -> Record:
+    """What the property says that must kill a mutant, with its smallest counterexample."""
+    return judged(mutant(id_).subject(), mutant(id_).property)
 
 
 @pytest.mark.parametrize(
@@ -441,25 +611,27 @@ def test_a_fault_of_two_heads_is_shown_with_two_tokens_at_most(id_: str) -> None
         ("energy-transformer-norm-left-out", "the norm"),
         ("layer-last-channel-short", "channel 3"),
         ("ham-two-layers-decay-of-one-layer-missing", "hidden"),
+        ("layer-summed-over-tokens", FACTOR),
+        ("hopfield-heads-beta-of-the-other-head", None),
+        ("hopfield-heads-one-beta-for-all", None),
+        ("cem-attention-heads-swapped", None),
     ],
 )
-def test_the_part_that_fails_is_named(id_: str, part: str) -> None:
-    assert slip(id_).part == part
-
-
-def test_an_energy_that_rises_at_one_percent_of_states_is_violated_whatever_the_seed() -> None:
-    def update(x: Tensor, m: Tensor) -> Tensor:
-        return torch.where(x[..., :1] > 2.3263, x - m, m - x)
-
-    for seed in range(3):
-        assert judged(quadratic(update=update), "descent/layer/slope", 60, seed).verdict == Verdict.VIOLATED
+def test_the_part_of_a_mutant_that_fails_is_named_and_two_heads_are_shown_with_two_tokens_at_most(
+    id_: str, part: str | None
+) -> None:
+    record = slip(id_)
+    assert record.verdict == Verdict.VIOLATED
+    assert part in (None, record.part)
+    if part == FACTOR:
+        assert str(record.because).endswith("times what it must be: the number of tokens")
+    if part is None:
+        assert record.counterexample is not None
+        assert record.counterexample["case"]["tokens"] <= 2
 
 
 def test_an_answer_that_is_not_contiguous_has_a_counterexample_as_any_other() -> None:
-    def update(x: Tensor, m: Tensor) -> Tensor:
-        return (2 * (m - x)).mT.contiguous().mT
-
-    record = judged(quadratic(update=update), "gradient/layer/energy")
+    record = judged(quadratic(update=lambda x, m: (2 * (m - x)).mT.contiguous().mT), ENERGY, examples=30)
     assert record.verdict == Verdict.VIOLATED
     assert record.saved is not None
     assert record.counterexample is not None
@@ -470,88 +642,21 @@ def test_a_counterexample_with_several_states_is_asked_again() -> None:
     assert record.saved is not None
     question = restored(record.saved.question, record.saved.arrays)
     assert isinstance(question, Question)
-    (property_,) = select([record.id])
-    (mutant,) = (m for m in mutants() if m.id == "ham-two-layers-decay-of-one-layer-missing")
-    again = judge_again(mutant.subject(), property_, question, torch.float64, "cpu")
-    assert again.verdict == Verdict.VIOLATED
-    right = judge_again(mutant.original(), property_, question, torch.float64, "cpu")
-    assert right.verdict == Verdict.HOLDS
+    fault = mutant("ham-two-layers-decay-of-one-layer-missing")
+    for layer, verdict in ((fault.subject(), Verdict.VIOLATED), (fault.original(), Verdict.HOLDS)):
+        assert judge_again(layer, by_id(record.id), question, torch.float64, "cpu").verdict == verdict
 
 
 def test_a_layer_that_computes_in_float32_is_held_to_float32() -> None:
     W = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
-
-    def energy(x: Tensor, m: Tensor) -> Tensor:
-        return ((x - m @ W) ** 2).sum(-1) / 2
-
-    layer = energy_layer(update=lambda x, m: m @ W - x, energy=energy, dim=3, working_dtype="float32")
-    records = check_implementation(layer, examples=12)
-    assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}, [
-        (r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)
-    ]
-
-
-def test_constants_of_float64_that_widen_float32_states_are_seen() -> None:
-    identity = np.eye(2)  # float64, as NumPy makes it
-
-    def update(x: Any, m: Any) -> Any:
-        return (m - x) @ identity
-
-    assert judged(quadratic(arrays="numpy", update=update), "structure/layer/dtype").verdict == Verdict.VIOLATED
-    assert judged(quadratic(arrays="numpy"), "structure/layer/dtype").verdict == Verdict.HOLDS
-    single = quadratic(arrays="numpy", update=update, not_offered=("dtype:float32",))
-    assert judged(single, "structure/layer/dtype").verdict == Verdict.HOLDS
-
-
-def test_a_memory_may_be_one_number_for_each_row() -> None:
     layer = energy_layer(
-        update=lambda x, m: -m.gain.reshape(-1, 1, 1) * (x - m.h),
-        energy=lambda x, m: m.gain.reshape(-1, 1) * (x - m.h).pow(2).sum(-1) / 2,
-        state=("J", 3),
-        memory={"gain": (), "h": ("J", 3)},
-        causal=False,
+        update=lambda x, m: m @ W - x,
+        energy=lambda x, m: ((x - m @ W) ** 2).sum(-1) / 2,
+        dim=3,
+        working_dtype="float32",
     )
-    for id_ in ("gradient/layer/energy", "structure/layer/own-state", "structure/layer/windows", "modes/layer/vmap"):
-        record = judged(layer, id_, examples=6)
-        assert record.verdict == Verdict.HOLDS, (id_, record.reason)
-
-
-def test_a_solver_may_stop_for_the_whole_batch_but_not_when_one_row_has_converged() -> None:
-    W = torch.tensor([[0.6, -0.3], [0.2, 0.5]], dtype=torch.float64)
-
-    def energy(x: Tensor, m: Tensor) -> Tensor:
-        z = x @ W.to(x).T + m
-        values: Tensor = (x * x).sum(-1) / 2 - torch.logaddexp(z, -z).sum(-1)
-        return values
-
-    def until(converged: Callable[[Tensor], Tensor]) -> EnergyLayer:
-        def solve(x: Tensor, m: Tensor) -> Tensor:
-            for _ in range(500):
-                before, x = x, torch.tanh(x @ W.to(x).T + m) @ W.to(x)
-                if float(converged((x - before).detach().abs())) < 1e-7:
-                    break
-            return x
-
-        said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-6}
-        return energy_layer(update=solve, energy=energy, dim=2, **said, not_offered=["vmap", "compile"])
-
-    asked = ("structure/layer/batch-independence", "descent/layer/stationary", "training/layer/derivatives-agree")
-    assert [judged(until(torch.max), p).verdict for p in asked] == [Verdict.HOLDS] * 3
-    assert judged(until(lambda steps: steps[0].max()), asked[0]).verdict == Verdict.VIOLATED
-
-
-def test_an_equilibrium_beyond_its_tolerance_is_none() -> None:
-    for off, verdict in ((0.9e-3, Verdict.HOLDS), (1.1e-3, Verdict.VIOLATED)):
-        said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-3}
-        layer = quadratic(update=lambda x, m, off=off: m + off + 0 * x, **said)
-        assert judged(layer, "descent/layer/stationary").verdict == verdict
-
-
-def test_numpy_layers_are_differentiated_by_differences() -> None:
-    layer = quadratic(arrays="numpy")
-    assert judged(layer, "gradient/layer/energy").verdict == Verdict.HOLDS
-    doubled = quadratic(arrays="numpy", update=lambda x, m: 2 * (m - x))
-    assert judged(doubled, "gradient/layer/energy").part == "a constant factor"
+    records = check_implementation(layer, examples=12)
+    assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
 
 
 def test_energies_of_tokens_that_are_apart_have_the_same_differences_all_at_once() -> None:
@@ -564,20 +669,10 @@ def test_energies_of_tokens_that_are_apart_have_the_same_differences_all_at_once
     )
     q = scattered(at_once.form, 3, {"J": 5})
     for box in (at_once, one_by_one):
-        found, bound = box.differences_of_energy(q.x, q.memory)
-        due = 2 * q.x["x"] + q.memory["memory"]
-        assert bool(((found["x"] - due).abs().flatten(1) <= bound[:, None]).all())
+        differences, bound = box.differences_of_energy(q.x, q.memory)
+        expected = 2 * q.x["x"] + q.memory["memory"]
+        assert bool(((differences["x"] - expected).abs().flatten(1) <= bound[:, None]).all())
         assert float(bound.max()) < 1e-6
-
-
-def test_a_masked_token_may_do_what_it_likes() -> None:
-    def energy(x: Tensor, m: Tensor, mask: Tensor | None = None) -> Tensor:
-        values = ((x - m) ** 2).sum(-1) / 2
-        return values if mask is None else values * mask
-
-    layer = quadratic(masked=True, update=lambda x, m, mask=None: m - x, energy=energy)
-    for id_ in ("gradient/layer/masked", "structure/layer/mask"):
-        assert judged(layer, id_).verdict == Verdict.HOLDS
 
 
 def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> None:
@@ -593,200 +688,16 @@ def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> Non
     assert costly.x["x"].numel() <= 400
 
 
-def test_two_steps_of_different_sizes_are_followed() -> None:
-    def update(x: Tensor, m: Tensor) -> Tensor:
-        first = x + 0.5 * (m - x)
-        return first + 0.25 * (m - first) - x
-
-    assert (
-        judged(quadratic(update=update, steps=2, step_size=(0.5, 0.25)), "gradient/layer/energy").verdict == "holds"
-    )
-    swapped = quadratic(update=update, steps=2, step_size=(0.5, 0.5))
-    assert judged(swapped, "gradient/layer/energy").verdict == Verdict.VIOLATED
-
-
-def test_momentum_is_followed_as_declared() -> None:
-    def heavy(x: Tensor, m: Tensor) -> Tensor:
-        before, now = x, x
-        for eta in (0.5, 0.25, 0.25):
-            before, now = now, now - eta * (now - m) ** 3 + 0.4 * (now - before)
-        return now - x
-
-    def quartic(x: Tensor, m: Tensor) -> Tensor:
-        values: Tensor = ((x - m) ** 4).sum(-1) / 4
-        return values
-
-    def layer(momentum: float) -> EnergyLayer:
-        sizes = (0.5, 0.25, 0.25)
-        return energy_layer(update=heavy, energy=quartic, dim=2, steps=3, step_size=sizes, momentum=momentum)
-
-    for property_ in ("gradient/layer/energy", "training/layer/states"):
-        assert judged(layer(0.4), property_).verdict == Verdict.HOLDS
-        assert judged(layer(0.0), property_).verdict == Verdict.VIOLATED
-
-
-def test_a_step_size_may_depend_on_state_and_memory_and_on_less_than_each_token() -> None:
-    def size(x: Tensor, m: Tensor) -> Tensor:  # one for each row of the batch
-        return 1 / (1 + (x * x).flatten(1).sum(1) + (m * m).flatten(1).sum(1))
-
-    def layer(declared: Any) -> EnergyLayer:
-        def update(x: Tensor, m: Tensor) -> Tensor:
-            return size(x, m)[:, None, None] * (m - x)
-
-        return quadratic(update=update, step_size=declared)
-
-    for property_ in ("gradient/layer/energy", "training/layer/states", "descent/layer/slope"):
-        assert judged(layer(size), property_).verdict == Verdict.HOLDS
-    assert judged(layer(lambda x, m: 2 * size(x, m)), "gradient/layer/energy").verdict == Verdict.VIOLATED
-    record = judged(layer(lambda x, m: size(x, m)[:, None].expand(-1, 99)), "gradient/layer/energy")
-    assert "the step size has shape" in str(record.reason)
-
-
-def test_several_proximal_steps_with_a_preconditioner_are_followed() -> None:
-    P, sizes = torch.tensor([0.5, 2.0], dtype=torch.float64), (0.5, 0.25)
-
-    def soft(v: Tensor, eta: float) -> Tensor:
-        return v.sign() * torch.relu(v.abs() - 0.5 * eta)
-
-    def layer(used: tuple[float, ...]) -> EnergyLayer:
-        def update(x: Tensor, m: Tensor) -> Tensor:
-            now = x
-            for eta in used:
-                now = soft(now - eta * P.to(x) * (now - m), eta)
-            return now - x
-
-        return quadratic(
-            update=update,
-            step="proximal",
-            proximal=soft,
-            penalty=lambda x: 0.5 * x.abs().sum(-1),
-            preconditioner=P,
-            steps=2,
-            step_size=sizes,
-        )
-
-    for property_ in ("gradient/layer/energy", "gradient/layer/proximal", "training/layer/states"):
-        assert judged(layer(sizes), property_).verdict == Verdict.HOLDS
-    assert judged(layer(sizes[::-1]), "gradient/layer/energy").verdict == Verdict.VIOLATED
-
-
-def test_a_layer_whose_steps_learn_their_own_sizes_is_judged_like_any_other() -> None:
-    config = MLPConfig(3, 4, steps=2, step="learned", init_std=0.5, beyond=Beyond(own_steps=True))
-    layer = CEMGatedMLP(config, torch.Generator().manual_seed(0)).double()
-    assert layer.log_step is not None
-    with torch.no_grad():
-        layer.log_step.copy_(torch.tensor([-1.0, -2.0]))
-    sizes = tuple(layer.log_step.detach().exp().tolist())
-
-    def declared(step_size: tuple[float, ...]) -> EnergyLayer:
-        def update(x: Tensor, m: Tensor) -> Tensor:
-            moved: Tensor = layer(x.double(), m.double())
-            return moved.to(x.dtype) - x
-
-        def energy(x: Tensor, m: Tensor) -> Tensor:
-            return layer.energy(x.double(), layer.energy.remember(m.double())).to(x.dtype)
-
-        return energy_layer(update=update, energy=energy, dim=3, steps=2, step_size=step_size)
-
-    record = judged(declared(sizes), "gradient/layer/energy", examples=12)
-    assert record.verdict == Verdict.HOLDS, record.reason
-    assert judged(declared(sizes[::-1]), "gradient/layer/energy", examples=12).verdict == Verdict.VIOLATED
-
-
 def test_a_slip_says_so_where_the_examples_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_papers, "_FOLDER", "examples.somewhere_else")
-    (mutant,) = (m for m in mutants() if m.id == "cem-mlp-one-step-too-few")
     with pytest.raises(LoadError, match="is not installed; it is part of a clone of the repository"):
-        mutant.subject()
-
-
-def test_a_module_in_float32_is_told_what_to_do() -> None:
-    linear = torch.nn.Linear(2, 2)
-    record = judged(quadratic(update=lambda x, m: linear(x) + m), "gradient/layer/energy")
-    assert record.reason is not None
-    assert "Its arguments came as float64" in record.reason
-    assert "working_dtype='float32'" in record.reason
-
-
-def test_float32_inside_is_told_from_a_wrong_number() -> None:
-    def update(x: Tensor, m: Tensor) -> Tensor:
-        return (m.float().sin() - x.float()).double()
-
-    layer = quadratic(update=update, energy=lambda x, m: ((x - m.sin()) ** 2).sum(-1) / 2)
-    record = judged(layer, "gradient/layer/energy")
-    assert record.verdict == Verdict.VIOLATED
-    assert record.part == "precision"
-
-
-def test_a_softplus_that_is_linear_beyond_twenty_is_told_by_its_threshold() -> None:
-    def update(x: Tensor, m: Tensor) -> Tensor:
-        return -torch.nn.functional.softplus(8 * m) - x
-
-    def energy(x: Tensor, m: Tensor) -> Tensor:
-        return (x * torch.logaddexp(8 * m, torch.zeros_like(m)) + x * x / 2).sum(-1)
-
-    record = judged(quadratic(update=update, energy=energy), "gradient/layer/energy", examples=60)
-    assert record.part == "a threshold"
-    assert "threshold=40" in str(record.because)
-
-
-def test_a_jax_energy_that_is_divided_by_the_batch_size_is_violated_although_rows_are_added_elsewhere() -> None:
-    pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    layer = quadratic(arrays="jax", energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2 / len(x))
-    assert judged(layer, "structure/layer/batch-independence", 6).verdict == Verdict.VIOLATED
-    right = quadratic(arrays="jax")
-    assert judged(right, "structure/layer/batch-independence", 6).verdict == Verdict.HOLDS
-
-
-def test_a_jax_layer_that_branches_on_values_is_asked_without_being_compiled() -> None:
-    pytest.importorskip("jax", reason="the extra `jax` is not installed")
-
-    def update(x: Any, m: Any) -> Any:
-        return m - x if float(abs(x).sum()) >= 0 else x
-
-    layer = quadratic(arrays="jax", update=update, not_offered=("compile", "vmap"))
-    assert judged(layer, "gradient/layer/energy", 6).verdict == Verdict.HOLDS
+        mutant("cem-mlp-one-step-too-few").subject()
 
 
 def test_a_state_map_promises_descent_only_as_the_gradient_of_a_lagrangian() -> None:
-    gain = torch.tensor([1.0, 3.0], dtype=torch.float64)
-
     def norm(x: Tensor) -> Tensor:
+        gain = torch.tensor([1.0, 3.0], dtype=torch.float64)
         return gain.to(x) * x / ((x * x).mean(-1, keepdim=True) + 1e-5).sqrt()
 
-    def energy(g: Tensor, m: Tensor) -> Tensor:
-        return -(g * m).sum(-1)
-
-    layer = quadratic(update=lambda x, m: m + 0 * x, energy=energy, state_map=norm)
+    layer = quadratic(update=lambda x, m: m + 0 * x, energy=lambda g, m: -(g * m).sum(-1), state_map=norm)
     assert "gradient of a Lagrangian" in layer.not_offered["slope"]
-
-
-def test_gradients_through_a_jax_layer_are_those_of_its_energy() -> None:
-    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
-
-    def energy(x: Any, m: Any) -> Any:
-        return ((x - m.targets @ m.W) ** 2).sum(-1) / 2
-
-    def update(x: Any, m: Any) -> Any:
-        return m.targets @ m.W - x
-
-    memory = {"W": (2, 2), "targets": ("J", 2)}
-    said: dict[str, Any] = {"dim": None, "state": ("J", 2), "memory": memory, "energy": energy, "arrays": "jax"}
-    assert judged(quadratic(update=update, **said), "training/layer/states", 12).verdict == Verdict.HOLDS
-    stopped = quadratic(update=lambda x, m: m.targets @ jax.lax.stop_gradient(m.W) - x, **said)
-    record = judged(stopped, "training/layer/states", 12)
-    assert record.verdict == Verdict.VIOLATED
-    assert "gradient with respect to W" in str(record.reason)
-
-
-def test_a_jax_layer_may_give_its_step_size_as_a_function() -> None:
-    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    raw = jax.numpy.asarray(0.25)
-
-    def judged_with(step_size: Any) -> Record:
-        layer = quadratic(update=lambda x, m: raw * (m - x), arrays="jax", step_size=step_size)
-        return judged(layer, "training/layer/states", 12)
-
-    for right in (lambda: raw, torch.tensor(0.25)):
-        assert judged_with(right).verdict == Verdict.HOLDS
-    assert judged_with(lambda: 2 * raw).verdict == Verdict.VIOLATED
