@@ -19,7 +19,7 @@ from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, SwiGLU, Sw
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.presets import CONTEXT, SIZES, VOCABULARY, Size, full_cem, llama
 from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Symbols, Working, working
-from cemverify.claims.base import Claim, draft, ours
+from cemverify.claims.base import Claim, draft, ours, slip
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -39,7 +39,6 @@ def claims() -> Iterator[Claim]:
 def _diagonal_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-value-path",
-        kind="ours",
         source=ours("Sec. 2.3"),
         statement="A diagonal in A_k adds the attended memory itself to the update, weighted by the diagonal.",
         formula="-grad eps = sum_k W_Q^T sum_j a_kij W_K h_j + sum_k d_k * sum_j a_kij h_j",
@@ -56,7 +55,6 @@ def _diagonal_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-one-attention",
-        kind="ours",
         source=ours("Sec. 2.3"),
         statement="Attention with a diagonal is plain attention of head dimension R + D whose values are its keys.",
         formula="queries (W_Q x, d * x), keys = values (W_K h, h), output (W_Q^T, diag(d)), scale 1/tau",
@@ -67,7 +65,6 @@ def _diagonal_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-diagonal-rank",
-        kind="paper",
         source=draft("Sec. 2.3", "captures key-query interactions that low-rank matrices alone cannot represent"),
         statement="A diagonal gives a head interactions that no W_Q^T W_K of its rank has.",
         formula="some diag(d) + W_Q^T W_K has a rank above R, the head dimension",
@@ -86,7 +83,6 @@ def _diagonal_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-one-tensor-cache",
-        kind="ours",
         source=ours("Eq. 5"),
         statement="Decoding with CEM attention keeps half the numbers per token that Llama's keeps.",
         formula="numbers kept by CEM attention = (numbers kept by Llama attention) / 2",
@@ -112,7 +108,6 @@ def _diagonal_claims() -> Iterator[Claim]:
 def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-operations",
-        kind="ours",
         source=ours("the operations of a layer"),
         statement="The matrix products that run are those of the formulas used here.",
         formula=(
@@ -132,7 +127,6 @@ def _operation_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-attention-cost",
-        kind="ours",
         source=ours("the operations of a layer"),
         statement="At T = 1, CEM attention costs less than Llama's.",
         formula="FLOPs of CEM attention at T = 1 < FLOPs of Llama attention, n keys attended",
@@ -168,7 +162,6 @@ def _operation_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-diagonal-cost",
-        kind="ours",
         source=ours("Sec. 2.3"),
         statement=(
             "With its exact gradient a shared diagonal makes attention at T = 1 between 1.2 and 1.3 times as costly "
@@ -185,7 +178,6 @@ def _operation_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-mlp-cost",
-        kind="ours",
         source=ours("Eq. 11"),
         statement="At equal hidden width a CEM MLP costs as many operations as Llama's.",
         formula="(2 + 4 T) D M = 6 D M",
@@ -201,7 +193,6 @@ def _operation_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="14-widened-mlp-cost",
-        kind="paper",
         source=draft("Fig. 2b", "at the cost of additional FLOPs"),
         statement="A CEM MLP widened to Llama's parameters costs more operations: 1.5 times as many at T = 1.",
         formula="6 D (3 M / 2) / (6 D M) = 3/2",
@@ -212,7 +203,6 @@ def _operation_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-outside-recursion",
-        kind="paper",
         source=draft("text on recursion", "most computation performed outside the recursion"),
         statement="Most of a recursive layer's computation is performed once, outside the recursion.",
         formula="(FLOPs outside the recursion) / (all FLOPs) > 1/2",
@@ -230,7 +220,6 @@ def _operation_claims() -> Iterator[Claim]:
 def _parameter_claims() -> Iterator[Claim]:
     yield Claim(
         id="15-llama-counts",
-        kind="paper",
         source=draft("Table 1", "86M, 108M, 134M, 162M", "formula"),
         statement="The Llama models of Table 1 have 86, 108, 134 and 162 million parameters.",
         formula="floor((2 V D + L (4 D^2 + 3 D M + 2 D) + D) / 10^6) = 86, 108, 134, 162",
@@ -244,7 +233,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-full-cem-counts",
-        kind="ours",
         source=ours("Table 1, App. C.4"),
         statement="Full CEM of the same shape has 75 to 82 % of the parameters of its Llama model.",
         formula="2 V D + L (2 D^2 + D + 9 K D + 2 D M + 33 D + 2 D) + D",
@@ -259,7 +247,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-half-attention",
-        kind="paper",
         source=draft("Eq. 5", "W^K = W^V, W^Q = W^O", "formula"),
         statement=(
             "CEM attention has half the parameters of Llama's, up to 9 % more with diagonal and preconditioners."
@@ -272,7 +259,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-matched-attention",
-        kind="ours",
         source=ours('Sec. 4.1 of the draft, which sees "no natural parameter-matching scheme"'),
         statement=(
             "At the same model dimension, K R = 2 D gives CEM attention the parameters of Llama's, at more "
@@ -289,7 +275,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-two-thirds-mlp",
-        kind="paper",
         source=draft("Eq. 11; text on Fig. 3", "two-thirds"),
         statement="A CEM MLP has two thirds of the parameters of Llama's, up to 1 % more with its preconditioner.",
         formula="2 D M = (2/3) 3 D M;  2/3 < (2 D M + 33 D) / (3 D M) < 1.01 * 2/3",
@@ -300,8 +285,7 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-one-third-mlp",
-        kind="slip",
-        source=draft("Fig. 3, caption", "one-third the MLP parameters"),
+        source=slip("Fig. 3, caption", "one-third the MLP parameters"),
         statement="CEM MLPs have one third of the parameters of Llama's MLPs.",
         formula="parameters of the CEM MLP / parameters of Llama's = 1/3, up to 1 %",
         finding="They have one third *fewer*. The paper's text says two thirds, which is right.",
@@ -311,7 +295,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-matched-mlp",
-        kind="paper",
         source=draft("Sec. 4.1, Fig. 2b", "increasing the hidden dimension to match parameter count"),
         statement="A CEM MLP with 3/2 of the hidden units has exactly the parameters of Llama's.",
         formula="2 D (3 M / 2) = 3 D M",
@@ -322,7 +305,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-preconditioner-overhead",
-        kind="paper",
         source=draft("Sec. 2, on preconditioners", "negligible"),
         statement=(
             "The parameters that preconditioners add are negligible, which is taken here as at most one in fifty."
@@ -343,7 +325,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-depth-is-free",
-        kind="ours",
         source=ours("Algorithm 1"),
         statement="More recursion steps add no parameters.",
         formula="parameters(T) = parameters(1)",
@@ -357,7 +338,6 @@ def _parameter_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="15-gains-and-biases",
-        kind="ours",
         source=ours("Table 1, App. A"),
         statement=(
             "Of a full CEM layer, RMSNorm gains are 2 D parameters; self and cross biases per head would add 2 K."
@@ -376,8 +356,7 @@ def _parameter_claims() -> Iterator[Claim]:
 def _figure_claims() -> Iterator[Claim]:
     yield Claim(
         id="17-batch-size",
-        kind="slip",
-        source=draft(
+        source=slip(
             "Table 2; App. C.5 (8 GPUs)", "Batch size (per GPU) 8 Gradient accumulation 4 Effective batch size 128"
         ),
         statement="The effective batch of Table 2 is that of App. C.5.",
@@ -389,7 +368,6 @@ def _figure_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-gpu-hours",
-        kind="paper",
         source=draft("App. C.5", "8×2 GPU-hours, while the largest models we tested"),
         statement="The GPU-hours of App. C.5 fit the sizes they are given for.",
         formula="hours(162M) / hours(86M) within a quarter of FLOPs(162M) / FLOPs(86M), 20 tokens to a parameter",
@@ -403,7 +381,6 @@ def _figure_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-all-hours",
-        kind="paper",
         source=draft(
             "App. C.5",
             "End-to-end reproduction of all results in this paper would therefore require on the order of 10,000 "

@@ -23,7 +23,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, draft, ours
+from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
     DIGITS,
@@ -58,8 +58,7 @@ def claims() -> Iterator[Claim]:
 def _algorithm_1() -> Iterator[Claim]:
     yield Claim(
         id="7-sign",
-        kind="slip",
-        source=draft("Algorithm 1", "x <- x - eta sum_k P_k W_Q,k^T o_k", "formula"),
+        source=slip("Algorithm 1", "x <- x - eta sum_k P_k W_Q,k^T o_k", "formula"),
         statement="The attention update of Algorithm 1 goes down the energy.",
         formula="x <- x - eta sum_k P_k W_Q,k^T o_k with o_k = sum_j a_kj v_kj lowers eps",
         finding=(
@@ -76,7 +75,6 @@ def _algorithm_1() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-mlp-line",
-        kind="paper",
         source=draft("Algorithm 1"),
         statement="The MLP's update in Algorithm 1 goes down its energy.",
         formula="x <- x - eta P Delta or x <- x + eta P Delta: the line is lost in the text at hand",
@@ -88,7 +86,6 @@ def _algorithm_1() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-sign-absorbed",
-        kind="ours",
         source=ours("Algorithm 1"),
         statement="The sign of Algorithm 1 does not matter, as trained weights can absorb it.",
         formula="for every A there is an A' with -F(x; A) = F(x; A') for all x, F = -grad eps",
@@ -106,7 +103,6 @@ def _algorithm_1() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-score-only",
-        kind="paper",
         source=draft("Sec. 2.3, Algorithm 1", "v_j = W_K h_j", "formula"),
         statement="With the diagonal of A_k in the scores alone the update is still a gradient, and not uphill.",
         formula="sum_k W_Q,k^T sum_j softmax_j(x . (W_Q^T W_K + diag d)_k h_j / tau) W_K,k h_j is a gradient field",
@@ -204,7 +200,6 @@ def _multiple(case: _Normed) -> bool:
 def _norm_inside() -> Iterator[Claim]:
     yield Claim(
         id="7-norm-gradient",
-        kind="ours",
         source=ours("Algorithm 1"),
         statement="With u = RMSNorm(x) inside, the update is minus the gradient of the function x -> eps(N(x)).",
         formula="F(N(x)) = -grad_x eps(N(x)), F = -grad eps",
@@ -221,7 +216,6 @@ def _norm_inside() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-norm-monotone",
-        kind="ours",
         source=ours("Algorithm 1, Eq. 12"),
         statement="With u = RMSNorm(x) inside, a descent step of any size lowers the energy at N(x).",
         formula="eps(N(x + eta P F(N(x)))) <= eps(N(x)) for all eta > 0, N(x) = G x / r",
@@ -274,7 +268,6 @@ def _norm_inside() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-norm-folded",
-        kind="ours",
         source=ours("Algorithm 1"),
         statement=(
             "Folding the gains into both paths repairs this for all gains, of either sign, and every step size."
@@ -299,7 +292,6 @@ def _norm_inside() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-norm-true-gradient",
-        kind="ours",
         source=ours("Algorithm 1"),
         statement="Stepping along the true gradient J_N^T F lowers the energy at N(x) at every step size.",
         formula="eps(N(x + eta q)) <= eps(N(x)) for all eta > 0, q = J_N^T F = (1 - x x^T / (D r^2)) G F / r",
@@ -454,7 +446,6 @@ def _blocks(*, as_standard: bool) -> st.SearchStrategy[_Block]:
 def _printed_block() -> Iterator[Claim]:
     yield Claim(
         id="7-block",
-        kind="paper",
         source=draft(
             "Sec. 2.4, Algorithm 1",
             "Standard Transformers with weight sharing, as detailed in Equations (5) and (11), appear as the special "
@@ -488,7 +479,6 @@ def _printed_block() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-norm-twice",
-        kind="ours",
         source=ours("Algorithm 1"),
         statement=(
             "Normalising h and normalising again inside is the same as once: queries and keys read the same vector."

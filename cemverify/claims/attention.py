@@ -23,7 +23,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, draft, ours
+from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
     DIGITS,
@@ -52,7 +52,6 @@ def claims() -> Iterator[Claim]:
 def _gradient_step() -> Iterator[Claim]:
     yield Claim(
         id="1-gradient",
-        kind="paper",
         source=draft(
             "abstract; Eq. 1, 5",
             "Within CEM, multihead attention emerges as a gradient step on an interaction energy under the weights "
@@ -77,8 +76,7 @@ def _gradient_step() -> Iterator[Claim]:
     )
     yield Claim(
         id="1-temperature",
-        kind="slip",
-        source=draft("Eq. 5, Algorithm 1, Table 1", "D_h^(-1/2)", "formula"),
+        source=slip("Eq. 5, Algorithm 1, Table 1", "D_h^(-1/2)", "formula"),
         statement=(
             "The scale 1/sqrt(D_h) makes the step standard scaled-dot-product attention. D_h is the model dimension "
             "in the shapes of the weights and in Table 1."
@@ -102,7 +100,6 @@ def _gradient_step() -> Iterator[Claim]:
     )
     yield Claim(
         id="1-scale",
-        kind="ours",
         source=ours("Eq. 5"),
         statement="Temperature and step size are no freedoms of their own: the scale of A contains them.",
         formula="eps(c A, c tau) = c eps(A, tau), so that a step eta on the one is a step c eta on the other",
@@ -116,7 +113,6 @@ def _gradient_step() -> Iterator[Claim]:
     )
     yield Claim(
         id="1-untied-output",
-        kind="ours",
         source=ours("App. B"),
         statement="Attention with an output projection of its own is the gradient step of some energy, too.",
         formula="sum_k W_O,k sum_j a_kj(x) W_K,k h_j is a gradient field for every W_O",
@@ -238,7 +234,6 @@ def _output_has_symmetric_jacobian(case: Sequence[Vector], *, tied: bool) -> Wor
 def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-concave",
-        kind="ours",
         source=ours("Eq. 1"),
         statement="With the memory fixed, the attention energy is concave in x: any A, bias, diagonal and tau > 0.",
         formula="v . Hess eps v = -(1/tau) sum_k sum_{j<l} a_kj a_kl (v . (beta_kj - beta_kl))^2 <= 0",
@@ -256,7 +251,6 @@ def _concavity() -> Iterator[Claim]:
     )
     yield Claim(
         id="4-any-step",
-        kind="ours",
         source=ours("Eq. 3, 12"),
         statement="A step down the gradient lowers the attention energy, whatever its size and the preconditioner P.",
         formula="eps(x - eta P g) <= eps(x) - eta g . P g for all eta > 0",
@@ -291,7 +285,6 @@ def _concavity() -> Iterator[Claim]:
     )
     yield Claim(
         id="4-convex",
-        kind="paper",
         source=draft("App. B", "convex in x"),
         statement="The log-sum-exp energy of the appendix is convex in x.",
         formula="E((a + b) / 2) <= (E(a) + E(b)) / 2 for E(x) = -tau log sum_j exp(h_j . x / tau)",
@@ -305,8 +298,7 @@ def _concavity() -> Iterator[Claim]:
     )
     yield Claim(
         id="4-prefactor",
-        kind="slip",
-        source=draft("App. B", "-(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
+        source=slip("App. B", "-(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
         statement="With the prefactor -1/tau the gradient of the log-sum-exp energy is minus the attended patterns.",
         formula="grad (-(1/tau) log sum_j exp(h_j . x / tau)) = -sum_j softmax_j(h_j . x / tau) h_j",
         finding=(
@@ -322,7 +314,6 @@ def _concavity() -> Iterator[Claim]:
     )
     yield Claim(
         id="4-minimum",
-        kind="paper",
         source=draft(
             "abstract",
             "We introduce Causal Energy Minimization (CEM), a framework that interprets each transformer layer as an "

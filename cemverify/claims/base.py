@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -39,12 +39,15 @@ class Attribution:
         version: of the paper, or "" for a statement of ours. section: equation, section, appendix or table there.
         quote: what stands there, verbatim; "" if it is known by a report only.
         wording: how: the whole sentence, some words of it, a formula transcribed, or a report of what it says.
+        kind: "paper", what the paper states; "slip", where it contradicts itself or its source and means well;
+            "ours", a lemma or a caution that it does not state; "training", what its experiments report.
     """
 
     version: str
     section: str
     quote: str = ""
     wording: Wording = "report"
+    kind: Kind = "paper"
 
     @property
     def where(self) -> str:
@@ -57,6 +60,11 @@ def draft(section: str, quote: str = "", wording: Wording | None = None) -> Attr
     return Attribution(DRAFT, section, quote, wording or ("words" if quote else "report"))
 
 
+def slip(section: str, quote: str = "", wording: Wording | None = None) -> Attribution:
+    """As `draft`, where it contradicts itself or its source and plainly means well."""
+    return replace(draft(section, quote, wording), kind="slip")
+
+
 def arxiv(section: str, quote: str = "") -> Attribution:
     """An attribution to the version on arXiv, of which the abstract is at hand and a report of the rest."""
     return Attribution(ARXIV, section, quote, "sentence" if quote else "report")
@@ -64,7 +72,7 @@ def arxiv(section: str, quote: str = "") -> Attribution:
 
 def ours(on: str = "") -> Attribution:
     """Said here and not in the paper; `on` names what it is about."""
-    return Attribution("", f"on {on}" if on else "")
+    return Attribution("", f"on {on}" if on else "", kind="ours")
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,7 @@ class Claim:
 
     Attributes:
         id: section of docs/mathematics.md and a few words, as "4-concave".
-        kind: "paper", what the paper states; "slip", where it contradicts itself or its source and means well;
-            "ours", a lemma or a caution that it does not state; "training", what its experiments report.
-        source: where. statement: in our own words. formula: the same as a formula.
+        source: where it is made, and by whom. statement: in our own words. formula: the same as a formula.
         condition: under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it.
         finding: what is true, and why. advice: what follows for an implementation.
         holds_for: the statement as a predicate of a case. arguments: what is put to it.
@@ -83,7 +89,6 @@ class Claim:
     """
 
     id: str
-    kind: Kind
     source: Attribution
     statement: str
     formula: str
@@ -94,6 +99,11 @@ class Claim:
     condition: str = ""
     within: Condition | None = field(default=None, repr=False)
     study: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What kind of statement it is."""
+        return self.source.kind
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ def claims() -> Iterator[Claim]:
     """Every claim about the convexified attention energy, each with its arguments."""
     yield Claim(
         id="10-convex",
-        kind="paper",
         source=draft("App. B", "with ϕ a convex nonlinearity, to that the energy is convex in x"),
         statement="With the signs of the gates moved inside, the element-wise energy is convex in x.",
         formula="xi'(x) = -|W h| . phi(sign(W h) * V x) is convex for convex phi",
@@ -60,7 +59,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="10-gradient",
-        kind="paper",
         source=draft("App. B", "The gradient of this energy form is"),
         statement="The gradient that the appendix prints for that energy is right, where a gate is zero too.",
         formula="-grad xi' = V^T ((W h) * sigma(sign(W h) * V x))",
@@ -71,7 +69,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="10-any-step-size",
-        kind="ours",
         source=ours("App. B"),
         statement="That energy falls by at least eta g.Pg at any step size, for any positive semi-definite P.",
         formula="xi'(x - eta P g) <= xi'(x) - eta g.Pg for all eta > 0",
@@ -110,7 +107,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="10-cccp",
-        kind="paper",
         source=draft("App. B", "Optimization via CCCP is possible only when using a convex form.", "sentence"),
         statement="The concave-convex procedure applies to the element-wise energy only in its convexified form.",
         formula="xi = u + v with u convex, v concave, a step of the procedure lowers xi  =>  xi is convex or concave",

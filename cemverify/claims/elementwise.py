@@ -66,7 +66,6 @@ def claims() -> Iterator[Claim]:
 def _tying() -> Iterator[Claim]:
     yield Claim(
         id="2-gated-mlp",
-        kind="paper",
         source=arxiv(
             "abstract; Eq. 7, 10, 11",
             "Extending prior energy-based interpretations of attention, CEM shows that weight-tied MHA can be "
@@ -97,7 +96,6 @@ def _tying() -> Iterator[Claim]:
     )
     yield Claim(
         id="2-names",
-        kind="ours",
         source=ours('the names in Eq. 6 and 11, and "shared up/down projections" in the abstract of v1'),
         statement=(
             "The names W^g, W^u and W^d may be read as those of Llama's code: its MLP with gate projection W^g, up "
@@ -121,7 +119,6 @@ def _tying() -> Iterator[Claim]:
     )
     yield Claim(
         id="2-tied-to-up",
-        kind="ours",
         source=ours("Eq. 11"),
         statement="Tying down to the transpose of the linear projection, Llama's up, also gives a gradient.",
         formula="F(x) = U^T ((U h) * sigma(G x)) has a symmetric Jacobian",
@@ -211,7 +208,6 @@ def _one_dimensional(factors: st.SearchStrategy[Any]) -> st.SearchStrategy[_Step
 def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-safe-step",
-        kind="ours",
         source=ours("Eq. 3 with the energy of Eq. 7"),
         statement="A preconditioned gradient step lowers the element-wise energy.",
         formula="xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.Pg, L = |V|_2^2 max|W h| max|sigma'|",
@@ -249,7 +245,6 @@ def _safe_steps() -> Iterator[Claim]:
     )
     yield Claim(
         id="9-necessary",
-        kind="ours",
         source=ours("Eq. 3 with the energy of Eq. 7"),
         statement="Above the safe step the element-wise energy always rises.",
         formula="eta > 2 / (L lambda_max(P))  =>  xi(x - eta P g) > xi(x)",
@@ -266,7 +261,6 @@ def _safe_steps() -> Iterator[Claim]:
     )
     yield Claim(
         id="9-unit-step",
-        kind="ours",
         source=ours("App. B"),
         statement="A step of size one, as in a gated MLP with its residual, never raises the element-wise energy.",
         formula="xi(x - g) <= xi(x)",
@@ -287,7 +281,6 @@ def _safe_steps() -> Iterator[Claim]:
     )
     yield Claim(
         id="9-initialisation",
-        kind="ours",
         source=ours("App. C.4, Table 1"),
         statement=(
             "With normal weights of standard deviation 0.02, SiLU, hidden width 8 D / 3 and a memory of unit root "
@@ -314,7 +307,6 @@ def _safe_steps() -> Iterator[Claim]:
     )
     yield Claim(
         id="9-every-activation",
-        kind="ours",
         source=ours("Eq. 7"),
         statement="Whatever the activation, given the weights there is a step size that is safe from every start.",
         formula="for all V, W, h: exists eta > 0: for all x: xi(x - eta g) <= xi(x)",
@@ -330,7 +322,6 @@ def _safe_steps() -> Iterator[Claim]:
     )
     yield Claim(
         id="9-smaller-constants",
-        kind="ours",
         source=ours("Eq. 7"),
         statement=(
             "Only units that bend the energy upwards limit the step: those with a negative gate by their largest "

@@ -12,7 +12,7 @@ import sympy
 from hypothesis import strategies as st
 
 from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, working
-from cemverify.claims.base import Claim, draft, ours
+from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import DIGITS, PAIR, Vector, energy, show, simplified, weights
 
 
@@ -20,7 +20,6 @@ def claims() -> Iterator[Claim]:
     """Every claim about Hopfield networks, each with its arguments."""
     yield Claim(
         id="11-cccp",
-        kind="paper",
         source=draft("App. B", "exactly the update rule underlying the attention mechanism"),
         statement=(
             "One CCCP step on the Hopfield energy is attention to the patterns, and a gradient step of size one."
@@ -36,7 +35,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="11-any-step",
-        kind="ours",
         source=ours("App. B"),
         statement="Gradient steps lower the Hopfield energy, the CCCP step (eta = 1) among them.",
         formula="E(x - eta g) <= E(x) - (eta - eta^2 / 2) |g|^2",
@@ -58,8 +56,7 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="11-printed",
-        kind="slip",
-        source=draft("App. B", "E(x) = -(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
+        source=slip("App. B", "E(x) = -(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
         statement="x <- p(x) is the CCCP step of the printed energy, which lacks |x|^2 / 2, and so never raises it.",
         formula="E(p(x)) <= E(x) for E(x) = -(1/tau) log sum_j exp(h_j . x / tau), p(x) = sum_j softmax_j h_j",
         finding=(

@@ -25,7 +25,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, draft, ours
+from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import DIGITS
 
 
@@ -38,8 +38,7 @@ def claims() -> Iterator[Claim]:
 def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-alibi-sign",
-        kind="slip",
-        source=draft("text on positions", "+m|i-j|", "formula"),
+        source=slip("text on positions", "+m|i-j|", "formula"),
         statement="The ALiBi bias as printed is a penalty on distance.",
         formula="b_ijk = +m_k |i - j|, m_k > 0: other things equal, the further token gets no more weight",
         finding=(
@@ -60,7 +59,6 @@ def _bias_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="8-alibi-overhead",
-        kind="paper",
         source=draft("App. A", "This adds negligible overhead compared to RoPE"),
         statement="ALiBi adds a negligible amount of computation, taken here as at most one in fifty of attention's.",
         formula="n K additions of a bias for each token <= (2 D^2 + 4 D^2 + 4 n D) / 50 at T = 1 and n keys",
@@ -75,7 +73,6 @@ def _bias_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="8-alibi-slopes",
-        kind="ours",
         source=ours('the text on positions, which gives the slopes as typical ("e.g.")'),
         statement="The slopes 2^-k, k = 1..K, are ALiBi's.",
         formula="{2^-k : k = 1..K} = the slopes of Press et al. for K heads",
@@ -96,7 +93,6 @@ def _bias_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="8-self-cross",
-        kind="ours",
         source=ours('App. A, "a learnable bias"'),
         statement=(
             "Of the bias on a token's own score and the bias on all others only the difference acts: shifting both "
@@ -117,7 +113,6 @@ def _bias_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="8-bias-gradient",
-        kind="paper",
         source=draft(
             "App. A", "modifies the logits before normalization but leaves the overall gradient structure unchanged"
         ),
@@ -146,7 +141,6 @@ def _bias_claims() -> Iterator[Claim]:
 def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rotary-gradient",
-        kind="ours",
         source=ours("the text on positions"),
         statement=(
             "With rotary positions the gradient is attention whose values are the rotated keys and whose output is "
@@ -172,7 +166,6 @@ def _rotary_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="13-rope-memory",
-        kind="paper",
         source=draft("text on positions", "substantially increases memory costs"),
         statement="Rotary positions need memory for every query, and so substantially more of it.",
         formula="numbers kept for the gradient with rotary positions > without",
@@ -191,7 +184,6 @@ def _rotary_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="13-unrotated-values",
-        kind="ours",
         source=ours("the text on positions, which says the opposite"),
         statement="Weight-tied attention with rotated queries and keys and unrotated values is a gradient in x.",
         formula="the Jacobian of W_Q^T sum_j a_ij W_K h_j in x is symmetric",
@@ -212,7 +204,6 @@ def _rotary_claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="13-rotary-concave",
-        kind="ours",
         source=ours("the text on positions"),
         statement="With rotary positions the energy is still concave in x.",
         formula="z . Hess eps(x_i) z = -(1/tau) sum_{j<l} a_ij a_il (z . (beta_ij - beta_il))^2 <= 0",

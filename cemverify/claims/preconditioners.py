@@ -65,7 +65,6 @@ def _two_heads(*, equal: bool) -> st.SearchStrategy[_TwoHeads]:
 def _per_head() -> Iterator[Claim]:
     yield Claim(
         id="5-per-head",
-        kind="paper",
         source=draft("Sec. 2.3, on Eq. 12", "For the interaction energy, we insert per-head preconditioners"),
         statement="Each head may have a positive definite preconditioner of its own; the step still descends.",
         formula="P_k > 0 for all k  =>  sum_k P_k g_k is a descent direction for sum_k g_k",
@@ -92,7 +91,6 @@ def _per_head() -> Iterator[Claim]:
     )
     yield Claim(
         id="5-trace-and-determinant",
-        kind="ours",
         source=ours("Eq. 12"),
         statement="It is enough for descent that the heads' preconditioners have one trace and one determinant.",
         formula="P_k = Q_k diag(s) Q_k^T > 0, Q_k orthogonal  =>  g.sum_k P_k g_k >= 0, g = sum_k g_k",
@@ -117,7 +115,6 @@ def _per_head() -> Iterator[Claim]:
     )
     yield Claim(
         id="5-only-equal",
-        kind="ours",
         source=ours("Eq. 12"),
         statement="Preconditioners per head that differ ascend for some gradients, whatever they are.",
         formula="(sum_k g_k).(sum_k P_k g_k) >= 0 for all g_1 ... g_K  <=>  P_1 = ... = P_K; each P_k > 0, symmetric",
@@ -136,7 +133,6 @@ def _per_head() -> Iterator[Claim]:
     )
     yield Claim(
         id="5-field",
-        kind="ours",
         source=ours("Eq. 3, 12"),
         statement=(
             "A step with one preconditioner per head still goes down the gradient of some energy, as it does with a "
@@ -164,7 +160,6 @@ def _per_head() -> Iterator[Claim]:
     )
     yield Claim(
         id="5-merge",
-        kind="ours",
         source=ours("Eq. 12"),
         statement=(
             "Preconditioners per head cost nothing per token: they can be multiplied into the output projection once."
@@ -331,7 +326,6 @@ _TWO = st.tuples(_SMALL, _SMALL)
 def _definiteness() -> Iterator[Claim]:
     yield Claim(
         id="6-softplus-diagonal",
-        kind="paper",
         source=draft("Eq. 12, 13; App. C.4", _PRINTED, "formula"),
         statement="The softplus makes the preconditioner diag(softplus(d)) + U V^T + V U^T positive definite.",
         formula="diag(softplus(d)) + U V^T + V U^T > 0 for all d, U, V",
@@ -348,7 +342,6 @@ def _definiteness() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-exact-test",
-        kind="ours",
         source=ours("Eq. 12, 13"),
         statement="Whether the printed P is positive definite can be read off a matrix of size 2 R.",
         formula=(
@@ -369,7 +362,6 @@ def _definiteness() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-product-bound",
-        kind="ours",
         source=ours("Eq. 12, 13"),
         statement="The printed P is positive definite if its diagonal exceeds twice the product of the norms.",
         formula="min softplus(d) > 2 |U|_2 |V|_2  =>  diag(softplus(d)) + U V^T + V U^T > 0; 2 cannot be lowered",
@@ -386,7 +378,6 @@ def _definiteness() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-difference-bound",
-        kind="ours",
         source=ours("Eq. 12, 13"),
         statement="The printed P is positive definite whenever U and V are close enough, however large they are.",
         formula="min softplus(d) > |U - V|_2^2 / 2  =>  P > 0; for R = 1 and S = s I: P > 0 <=> s > |u| |v| - u.v",
@@ -404,7 +395,6 @@ def _definiteness() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-initialisation",
-        kind="ours",
         source=ours("App. C.4, which says that d starts at 1"),
         statement="At the paper's initialisation, V = 0 and d = 1, P is the identity.",
         formula="softplus(1) = 1",
@@ -418,7 +408,6 @@ def _definiteness() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-stays-definite",
-        kind="ours",
         source=ours("App. C.4 and Table 2"),
         statement=(
             "Started there, training at the rate of Table 2 keeps the printed P of the MLP, R = 16, positive "
@@ -632,7 +621,6 @@ def _parameters(name: str) -> int:
 def _safe_forms() -> Iterator[Claim]:
     yield Claim(
         id="6-safe-form",
-        kind="ours",
         source=ours("Eq. 12, 13"),
         statement=(
             "Scaling the cross term by its norms gives a P that is positive definite for all parameters, as many as "
@@ -664,7 +652,6 @@ def _safe_forms() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-sum-of-squares",
-        kind="ours",
         source=ours("Eq. 12, 13"),
         statement=(
             "S + U U^T + V V^T is positive definite for all parameters, but V does not move from V = 0, where the "
@@ -681,7 +668,6 @@ def _safe_forms() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-product-form",
-        kind="ours",
         source=ours("Eq. 12, 13"),
         statement="(I + U V^T) S (I + V U^T) is positive definite.",
         formula="x.Px = |S^1/2 (I + V U^T) x|^2 > 0 for x != 0",
@@ -797,7 +783,6 @@ def _product_is_definite(case: _Rank1, *, transposed: bool) -> Working:
 def _training() -> Iterator[Claim]:
     yield Claim(
         id="6-scaled-diagonal",
-        kind="ours",
         source=ours("App. C.4, where d = sqrt(D) p, and Table 2"),
         statement="A step of Adam on p moves d by sqrt(D) times the learning rate of that step.",
         formula=(
@@ -817,7 +802,6 @@ def _training() -> Iterator[Claim]:
     )
     yield Claim(
         id="6-weight-decay",
-        kind="ours",
         source=ours("App. C.4 and Table 2"),
         statement="Weight decay on p pulls the preconditioner towards the identity.",
         formula="lim softplus(sqrt(D) p(t)) = 1 for p(t+1) = (1 - lr wd) p(t), 0 < lr wd < 1",

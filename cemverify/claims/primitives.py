@@ -43,7 +43,6 @@ def claims() -> Iterator[Claim]:
 def _primitives() -> Iterator[Claim]:
     yield Claim(
         id="3-silu-primitive",
-        kind="ours",
         source=ours("Eq. 7"),
         statement="SiLU has a primitive in closed form that vanishes at zero.",
         formula="phi(x) = x softplus(x) + Li2(-e^x) + pi^2/12, phi'(x) = x / (1 + e^-x), phi(0) = 0",
@@ -61,7 +60,6 @@ def _primitives() -> Iterator[Claim]:
     )
     yield Claim(
         id="3-other-primitives",
-        kind="ours",
         source=ours("Eq. 7"),
         statement="Identity, ReLU, its square, tanh, sigmoid, softplus and GELU have primitives in closed form too.",
         formula=(
@@ -78,7 +76,6 @@ def _primitives() -> Iterator[Claim]:
     )
     yield Claim(
         id="3-left-limit",
-        kind="ours",
         source=ours("Eq. 7"),
         statement="Far to the left the primitives of SiLU and both GELUs approach finite positive values.",
         formula="phi(-inf) = pi^2/12 for SiLU, 1/4 for GELU, 0.249586 for the tanh GELU",
@@ -92,7 +89,6 @@ def _primitives() -> Iterator[Claim]:
     )
     yield Claim(
         id="3-near-zero",
-        kind="ours",
         source=ours("Eq. 7"),
         statement=(
             "The closed form of the SiLU primitive may be evaluated as it stands in float64: for |x| <= 1 it keeps "
@@ -113,7 +109,6 @@ def _primitives() -> Iterator[Claim]:
     )
     yield Claim(
         id="3-reflection",
-        kind="ours",
         source=ours("Eq. 7"),
         statement=(
             "For SiLU, both GELUs and softplus the positive side of the primitive follows from the negative one, and "
@@ -261,7 +256,6 @@ def _reference_is_accurate() -> Working:
 def _slopes() -> Iterator[Claim]:
     yield Claim(
         id="3-convex",
-        kind="ours",
         source=ours("App. B"),
         statement=(
             "The primitives of the activations are convex, as the appendix assumes of its phi, which it leaves open."
@@ -285,7 +279,6 @@ def _slopes() -> Iterator[Claim]:
     )
     yield Claim(
         id="3-largest-slopes",
-        kind="ours",
         source=ours("the step size of Eq. 3"),
         statement="The largest |sigma'| of each activation, which the safe step needs.",
         formula=(

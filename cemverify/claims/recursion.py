@@ -20,7 +20,7 @@ from cemverify.claims.arguments import (
     Working,
     working,
 )
-from cemverify.claims.base import Claim, draft, ours
+from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
     DIGITS,
@@ -48,7 +48,6 @@ def claims() -> Iterator[Claim]:
 def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-steps-compose",
-        kind="paper",
         source=draft("Eq. 3, 12", "x^(t+1) = x^(t) - eta Delta x(x^(t) | h), t = 0 .. T-1", "formula"),
         statement="T steps of recursion are T steps down one energy: the one-step map, T times, on the same memory.",
         formula="x^(t+1) = x^(t) - eta P grad eps(x^(t) | h), the same h for all t",
@@ -69,7 +68,6 @@ def _recursion() -> Iterator[Claim]:
     )
     yield Claim(
         id="12-keys-once",
-        kind="paper",
         source=draft("Sec. 2.3, Algorithm 1", "our approach updates only x_i^{(t)} and fix h_{1:i}"),
         statement=(
             "Keys are computed from the memory once, before the recursion; computing them anew changes nothing."
@@ -88,7 +86,6 @@ def _recursion() -> Iterator[Claim]:
     )
     yield Claim(
         id="12-not-reuse",
-        kind="paper",
         source=draft(
             "Sec. 4.4, Fig. 3c, 4", "whether within-layer recursion is necessary or if naive layer reuse suffices"
         ),
@@ -160,8 +157,7 @@ def _differs_from_reuse(case: tuple[int, int, Fraction], *, tokens: str) -> Work
 def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-in-place",
-        kind="slip",
-        source=draft("Algorithm 1, the loop over i", "h_{1:i} <- RMSNorm(h_{1:i})", "formula"),
+        source=slip("Algorithm 1, the loop over i", "h_{1:i} <- RMSNorm(h_{1:i})", "formula"),
         statement=(
             "Algorithm 1, which normalises and overwrites h token after token, treats all tokens alike, in parallel."
         ),
@@ -183,7 +179,6 @@ def _not_established() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-newton",
-        kind="paper",
         source=draft(
             "Sec. 2.3, on preconditioners",
             "trainable low-rank positive-definite matrices that approximate curvature information",
@@ -222,7 +217,6 @@ def _not_established() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-one-step",
-        kind="paper",
         source=draft(
             "Sec. 2.3",
             "A single gradient descent step is often insufficient to reach a low-energy state.",
@@ -238,7 +232,6 @@ def _not_established() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-more-steps",
-        kind="paper",
         source=draft("Sec. 2, on recursion", "better minimize its energy"),
         statement="More recursion steps lower a layer's energy further.",
         formula="eps(x^(T+1)) <= eps(x^(T)), xi(x^(T+1)) <= xi(x^(T))",
@@ -264,7 +257,6 @@ def _not_established() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-diverges",
-        kind="ours",
         source=ours("the recursion without norm"),
         statement="From any point that is not stationary the attention recursion without norm leaves every region.",
         formula="|g(x^(t+1))| >= |g(x^(t))|, so that eps(x^(t)) <= eps(x^(0)) - t eta |g(x^(0))|^2",
@@ -285,7 +277,6 @@ def _not_established() -> Iterator[Claim]:
     )
     yield Claim(
         id="17-joint",
-        kind="ours",
         source=ours("a block of attention and MLP"),
         statement="Attention and MLP each lower their own energy; so a block lowers the sum of the two.",
         formula="eps(x) + xi(x) does not rise from a block's input to its output",

@@ -36,7 +36,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="16-square-root",
-        kind="ours",
         source=ours("a usual tolerance"),
         statement=(
             "The relative error of an attention update in floating point is at most a small multiple of the unit "
@@ -64,7 +63,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="16-logits",
-        kind="ours",
         source=ours("a tolerance for updates"),
         statement="The relative error of an attention update is at most a few u (1 + S), S the largest |logit|.",
         formula="|error| <= c u (1 + S) |F|; c = 4 in float32 and 1 in bfloat16",
@@ -95,7 +93,6 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         id="16-mlp",
-        kind="ours",
         source=ours("a tolerance for updates"),
         statement="The relative error of an MLP update is a few u: no softmax multiplies the roundoff.",
         formula="|error| <= c u |F|; c = 16 in float32 and 3 in bfloat16",

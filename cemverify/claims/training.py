@@ -7,7 +7,7 @@ the rules of `readings`, and change when a study is made again. Statements that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cemverify.claims.arguments import Argument, Finding, Side, Statement
 from cemverify.claims.base import Attribution, Claim, arxiv, draft, ours
@@ -483,7 +483,8 @@ def _claim(
     arguments: Sequence[Argument],
     study: str,
 ) -> Claim:
-    return Claim(id_, "training", source, statement, formula, finding, advice, arguments=arguments, study=study)
+    source = replace(source, kind="training")
+    return Claim(id_, source, statement, formula, finding, advice, arguments=arguments, study=study)
 
 
 def _finding(readings: Readings, side: Side, summary: str) -> Finding:

@@ -77,8 +77,8 @@ def matrices(layer: CEMLayer) -> list[Tensor]:
     """P_t of each step, dense: T of (K or 1, D, D)."""
     steps = layer.descent.steps
     own = [layer.preconditioner, *layer.later_preconditioners]
-    matrices = [own[t if len(own) > 1 else 0]().matrix(D).detach() for t in range(steps)]
-    return [P if P.dim() == 3 else P[None] for P in matrices]
+    dense = [own[t if len(own) > 1 else 0]().matrix(D).detach() for t in range(steps)]
+    return [P if P.dim() == 3 else P[None] for P in dense]
 
 
 def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:

@@ -27,6 +27,10 @@ _LAYER = {
 }
 
 
+UNKNOWN: Any = "no"
+SELF_CROSS: Any = "self-cross"
+
+
 @pytest.mark.parametrize(
     ("config", "defaults"),
     [
@@ -75,9 +79,23 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
         (lambda: LlamaAttentionConfig(1, 0), "dim and heads must be positive, not 1 and 0"),
         (lambda: SwiGLUConfig(0, 1), "dim and hidden must be positive, not 0 and 1"),
         (lambda: SwiGLUConfig(1, 0), "dim and hidden must be positive, not 1 and 0"),
+        (lambda: AttentionConfig(6, 4), "dim 6 is not a multiple of heads 4; give head_dim"),
+        (lambda: AttentionConfig(4, 2, temperature=0.0), "must be positive and finite, not 0.0"),
+        (lambda: AttentionConfig(4, 2, temperature=float("inf")), "must be positive and finite, not inf"),
+        (lambda: AttentionConfig(4, 2, position=UNKNOWN), "unknown position 'no'; choose from none, alibi"),
+        (lambda: AttentionConfig(4, 2, diagonal=UNKNOWN), "unknown diagonal 'no'; choose from none, shared"),
+        (lambda: AttentionConfig(4, 2, norm=UNKNOWN), "unknown norm 'no'; choose from none, scalar, channel"),
+        (lambda: MLPConfig(4, 4, norm=UNKNOWN), "unknown norm 'no'; choose from none, scalar, channel"),
+        (lambda: MLPConfig(4, 4, preconditioner=PreconditionerConfig("diagonal", per_head=True)), "has no heads"),
+        (lambda: PreconditionerConfig(UNKNOWN), "unknown preconditioner 'no'; choose from identity, diagonal"),
+        (lambda: PreconditionerConfig(init=UNKNOWN), "unknown init 'no'; choose from paper, identity"),
+        (lambda: LlamaAttentionConfig(6, 4), "dim 6 is not a multiple of heads 4"),
+        (lambda: LlamaAttentionConfig(6, 2, UNKNOWN), "unknown position 'no'; choose from none, rotary"),
+        # CEM's alone
+        (lambda: LlamaAttentionConfig(6, 2, SELF_CROSS), "unknown position 'self-cross'; choose from none, rotary"),
     ],
 )
-def test_a_size_below_one_is_refused(build: Callable[[], object], message: str) -> None:
+def test_a_configuration_that_cannot_be_built_says_why(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
 

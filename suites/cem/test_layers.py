@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -219,60 +218,6 @@ def test_a_diagonal_keeps_the_states_beside_the_keys() -> None:
     _, memory = attention(diagonal="shared").residual(h)
     assert memory.states is not None
     assert torch.equal(memory.states, h)
-
-
-# --- configurations -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("build", "arguments", "message"),
-    [
-        (AttentionConfig, {"dim": 6, "heads": 4}, "dim 6 is not a multiple of heads 4; give head_dim"),
-        (AttentionConfig, {"dim": 0, "heads": 1}, "dim and heads must be positive, not 0 and 1"),
-        (AttentionConfig, {"dim": 4, "heads": 2, "temperature": 0.0}, "must be positive and finite, not 0.0"),
-        (AttentionConfig, {"dim": 4, "heads": 2, "temperature": math.inf}, "must be positive and finite, not inf"),
-        (
-            AttentionConfig,
-            {"dim": 4, "heads": 2, "position": "rope"},
-            "unknown position 'rope'; choose from none, alibi",
-        ),
-        (
-            AttentionConfig,
-            {"dim": 4, "heads": 2, "diagonal": "head"},
-            "unknown diagonal 'head'; choose from none, shared",
-        ),
-        (
-            AttentionConfig,
-            {"dim": 4, "heads": 2, "norm": "rms"},
-            "unknown norm 'rms'; choose from none, scalar, channel",
-        ),
-        (MLPConfig, {"dim": 4, "hidden": 0}, "dim and hidden must be positive, not 4 and 0"),
-        (MLPConfig, {"dim": 4, "hidden": 4, "norm": "rms"}, "unknown norm 'rms'; choose from none, scalar, channel"),
-        (
-            MLPConfig,
-            {"dim": 4, "hidden": 4, "preconditioner": PreconditionerConfig("diagonal", per_head=True)},
-            "has no heads",
-        ),
-        (
-            PreconditionerConfig,
-            {"kind": "lowrank"},
-            "unknown preconditioner 'lowrank'; choose from identity, diagonal",
-        ),
-        (PreconditionerConfig, {"init": "zero"}, "unknown init 'zero'; choose from paper, identity"),
-        (LlamaAttentionConfig, {"dim": 6, "heads": 4}, "dim 6 is not a multiple of heads 4"),
-        (LlamaAttentionConfig, {"dim": 6, "heads": 0}, "dim and heads must be positive, not 6 and 0"),
-        (
-            LlamaAttentionConfig,
-            {"dim": 6, "heads": 2, "position": "self-cross"},
-            "unknown position 'self-cross'; choose from none, rotary",
-        ),
-    ],
-)
-def test_a_configuration_that_cannot_be_built_says_why(
-    build: Callable[..., object], arguments: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        build(**arguments)
 
 
 def test_a_head_dimension_of_its_own_need_not_divide_the_model_dimension() -> None:
