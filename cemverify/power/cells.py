@@ -101,29 +101,31 @@ class MatrixCell:
 Measurement = DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell
 
 
-def cell_of(asked: IntroductionCell | Measurement) -> Cell:
+def cell_of(measurement: IntroductionCell | Measurement) -> Cell:
     """The cell that computes a measurement."""
-    label, seconds = _expected(asked)
-    if isinstance(asked, IntroductionCell):
-        return introduce.cell(asked, cost=seconds, label=label)
-    return measure.cell(asked, cost=seconds, label=label)
+    label, seconds = _expected(measurement)
+    if isinstance(measurement, IntroductionCell):
+        return introduce.cell(measurement, cost=seconds, label=label)
+    return measure.cell(measurement, cost=seconds, label=label)
 
 
-def _expected(asked: IntroductionCell | Measurement) -> tuple[str, float]:
+def _expected(measurement: IntroductionCell | Measurement) -> tuple[str, float]:
     """What progress lines call it, and roughly how many seconds it takes."""
-    match asked:
+    match measurement:
         case IntroductionCell():
-            return f"{asked.implementation or 'the mutants'}: what can be asked", 2.0
+            return f"{measurement.implementation or 'the mutants'}: what can be asked", 2.0
         case DetectionCell():
-            return f"{asked.mutant}, {asked.examples} examples", 0.1 * len(asked.seeds)
+            return f"{measurement.mutant}, {measurement.examples} examples", 0.1 * len(measurement.seeds)
         case FalseAlarmCell():
-            label = f"{asked.implementation}: {asked.properties[0]} and {len(asked.properties) - 1} more"
-            return label, (5.0 if asked.costly else 0.1) * len(asked.properties) * len(asked.seeds)
+            first, *more = measurement.properties
+            seconds = (5.0 if measurement.costly else 0.1) * (1 + len(more)) * len(measurement.seeds)
+            return f"{measurement.implementation}: {first} and {len(more)} more", seconds
         case SmallestFaultCell():
-            label = f"smallest fault that {asked.property_id} detects in {asked.dtype}, in a {asked.place}"
-            return label, 0.2 * _BISECTIONS * len(asked.seeds)
+            where = f"in {measurement.dtype}, in a {measurement.place}"
+            label = f"smallest fault that {measurement.property_id} detects {where}"
+            return label, 0.2 * _BISECTIONS * len(measurement.seeds)
         case MatrixCell():
-            return f"{asked.mutant}, every property", 0.3 * len(by_id()) * len(asked.seeds)
+            return f"{measurement.mutant}, every property", 0.3 * len(by_id()) * len(measurement.seeds)
 
 
 @algorithm("cemverify.power.cells:introduce", introduction=1)
@@ -204,7 +206,7 @@ def _detection(cell: DetectionCell) -> list[dict[str, Any]]:
     for seed in cell.seeds:
         record = _judge(_faulty(mutant, cell.implementation), property_, cell.examples, seed)
         killed = mutant.is_killed(record)
-        runs.append({"seed": seed, "killed": killed, "examples": record.examples, **_said(record)})
+        runs.append({"seed": seed, "killed": killed, "examples": record.examples, **_outcome(record)})
     return runs
 
 
@@ -212,7 +214,7 @@ def _false_alarms(cell: FalseAlarmCell) -> list[dict[str, Any]]:
     """Per property and seed: whether a correct implementation was called wrong."""
     subject = load(cell.implementation)
     return [
-        {"property": id_, "seed": seed, **_said(_judge(subject, by_id()[id_], cell.examples, seed))}
+        {"property": id_, "seed": seed, **_outcome(_judge(subject, by_id()[id_], cell.examples, seed))}
         for id_ in cell.properties
         for seed in cell.seeds
     ]
@@ -258,9 +260,9 @@ def _judge(
     return judge_property(subject, property_, effort)
 
 
-def _said(record: Record) -> dict[str, Any]:
-    said = {"verdict": str(record.verdict)}
-    return said | ({"cause": record.cause} if record.cause is not None else {"reason": record.reason})
+def _outcome(record: Record) -> dict[str, Any]:
+    outcome = {"verdict": str(record.verdict)}
+    return outcome | ({"cause": record.cause} if record.cause is not None else {"reason": record.reason})
 
 
 def _faulty(mutant: Mutant, implementation: str | None) -> Subject:

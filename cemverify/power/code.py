@@ -74,7 +74,7 @@ def _implementation(name: str) -> str:
     if not attribute:
         return ""
     try:
-        found = importlib.util.find_spec(module)
-        return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()[:16] if found and found.origin else ""
+        spec = importlib.util.find_spec(module)
+        return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16] if spec and spec.origin else ""
     except (ImportError, OSError, ValueError):
         return ""

@@ -202,19 +202,26 @@ def summarise(
             )
         )
     alarms = [_alarms(name, len(offered[name]), list(_alarm_runs(taken, name))) for name in plan.bank]
-    matrix = {asked.mutant: payload["detected"] for asked, payload in taken if isinstance(asked, MatrixCell)}
+    matrix = {
+        measurement.mutant: payload["detected"]
+        for measurement, payload in taken
+        if isinstance(measurement, MatrixCell)
+    }
     return Power(plan, measured, alarms, _smallest(taken), matrix)
 
 
 def _detection_runs(taken: Taken, mutant: str, examples: int) -> Iterator[Payload]:
-    for asked, payload in taken:
-        if isinstance(asked, DetectionCell) and (asked.mutant, asked.examples) == (mutant, examples):
+    for measurement, payload in taken:
+        if isinstance(measurement, DetectionCell) and (measurement.mutant, measurement.examples) == (
+            mutant,
+            examples,
+        ):
             yield from payload["runs"]
 
 
 def _alarm_runs(taken: Taken, implementation: str) -> Iterator[Payload]:
-    for asked, payload in taken:
-        if isinstance(asked, FalseAlarmCell) and asked.implementation == implementation:
+    for measurement, payload in taken:
+        if isinstance(measurement, FalseAlarmCell) and measurement.implementation == implementation:
             yield from payload["runs"]
 
 
@@ -239,11 +246,11 @@ def _alarms(name: str, properties: int, runs: Sequence[Mapping[str, Any]]) -> Al
 def _smallest(taken: Taken) -> list[Smallest]:
     """The best of each family and dtype."""
     best: dict[tuple[str, str], Smallest] = {}
-    for asked, payload in taken:
-        if not isinstance(asked, SmallestFaultCell):
+    for measurement, payload in taken:
+        if not isinstance(measurement, SmallestFaultCell):
             continue
-        family, dtype, epsilon = by_id()[asked.property_id].family, asked.dtype, payload["epsilon"]
+        family, dtype, epsilon = by_id()[measurement.property_id].family, measurement.dtype, payload["epsilon"]
         before = best.setdefault((family, dtype), Smallest(family, dtype, None))
         if epsilon is not None and (before.epsilon is None or epsilon < before.epsilon):
-            best[family, dtype] = Smallest(family, dtype, epsilon, asked.property_id, asked.place)
+            best[family, dtype] = Smallest(family, dtype, epsilon, measurement.property_id, measurement.place)
     return list(best.values())

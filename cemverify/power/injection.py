@@ -71,9 +71,9 @@ def falling_short(subject: Subject, place: str, epsilon: float) -> Subject:
         if name.endswith("_energy"):
             return function
 
-        def short(first: Any, *others: Any) -> Any:
+        def short(first: Any, *arguments: Any) -> Any:
             start = as_tensor(first)
-            answer = function(first, *others)
+            answer = function(first, *arguments)
             update = as_tensor(answer) - start
             lacking = torch.zeros_like(update)
             last = update.shape[axis] - 1
@@ -92,8 +92,8 @@ def _shifted(
     """answer + (faulty answer - sound answer)."""
 
     def shifted(*arguments: Any) -> Any:
-        *given, weights, config = arguments
-        exact = [_exact(array, own_dtype) for array in given]
+        *states, weights, config = arguments
+        exact = [_exact(array, own_dtype) for array in states]
         named = {name: _exact(array, own_dtype) for name, array in weights.items()}
         answer = function(*arguments)
         with torch.no_grad():

@@ -21,9 +21,9 @@ def measure_power(plan: PowerPlan, where: RunOptions) -> Power:
         ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
     """
     introduced = _introduce(plan, where)
-    asked = list(plan.cells(introduced))
-    stored = run_cells([cell_of(a) for a in asked], where)
-    taken = [(a, _payload(a, s, where)) for a, s in zip(asked, stored, strict=True)]
+    measurements = list(plan.cells(introduced))
+    stored = run_cells([cell_of(a) for a in measurements], where)
+    taken = [(a, _payload(a, s, where)) for a, s in zip(measurements, stored, strict=True)]
     offered = {name: introduced[name].properties for name in plan.bank}
     return summarise(plan, introduced[plan.implementation].inapplicable, offered, taken)
 
@@ -32,17 +32,17 @@ def _introduce(plan: PowerPlan, where: RunOptions) -> dict[str | None, Introduce
     """Every shard needs all introductions: the cells of the plan follow from them."""
     names = list(dict.fromkeys((plan.implementation, *plan.bank)))
     cells = [cell_of(IntroductionCell(name, Code.here(name))) for name in names]
-    found = payloads(run_cells(cells, replace(where, shard=None)), where.store)
-    return {name: Introduced(**payload) for name, payload in zip(names, found, strict=True)}
+    introductions = payloads(run_cells(cells, replace(where, shard=None)), where.store)
+    return {name: Introduced(**payload) for name, payload in zip(names, introductions, strict=True)}
 
 
-def _payload(asked: Measurement, stored: StoredCell, where: RunOptions) -> Payload:
+def _payload(measurement: Measurement, stored: StoredCell, where: RunOptions) -> Payload:
     """What was measured. If the measurement failed, its runs neither killed a mutant nor judged an implementation."""
     failure = stored.failure
-    if failure is not None and isinstance(asked, DetectionCell):
-        return {"runs": [{"killed": False, **_failed(seed, failure)} for seed in asked.seeds]}
-    if failure is not None and isinstance(asked, FalseAlarmCell):
-        pairs = [(id_, seed) for id_ in asked.properties for seed in asked.seeds]
+    if failure is not None and isinstance(measurement, DetectionCell):
+        return {"runs": [{"killed": False, **_failed(seed, failure)} for seed in measurement.seeds]}
+    if failure is not None and isinstance(measurement, FalseAlarmCell):
+        pairs = [(id_, seed) for id_ in measurement.properties for seed in measurement.seeds]
         return {"runs": [{"property": id_, **_failed(seed, failure)} for id_, seed in pairs]}
     return payloads([stored], where.store)[0]
 

@@ -60,9 +60,9 @@ class PowerPlan:
     sweep: bool = True
 
     def __post_init__(self) -> None:
-        known = dict.fromkeys(m.family for m in mutants())
-        if strange := [family for family in self.families if family not in known]:
-            raise UsageError(f"unknown family of mutants {strange[0]!r}; choose from {', '.join(known)}")
+        families = dict.fromkeys(m.family for m in mutants())
+        if strange := [family for family in self.families if family not in families]:
+            raise UsageError(f"unknown family of mutants {strange[0]!r}; choose from {', '.join(families)}")
 
     @property
     def budget(self) -> int:
@@ -96,10 +96,10 @@ class PowerPlan:
     def _false_alarms(self, name: str, properties: Sequence[str]) -> Iterator[FalseAlarmCell]:
         costly, code = name in self.costly, Code.here(name)
         if costly:
-            asked = [(properties[k::PARTS], tuple(range(k, self.seeds, PARTS))) for k in range(PARTS)]
+            shares = [(properties[k::PARTS], tuple(range(k, self.seeds, PARTS))) for k in range(PARTS)]
         else:
-            asked = [(properties, seeds) for seeds in _parts(range(self.seeds), _SEEDS)]
-        for some, seeds in asked:
+            shares = [(properties, seeds) for seeds in _parts(range(self.seeds), _SEEDS)]
+        for some, seeds in shares:
             for few in _parts(some, _PROPERTIES) if seeds else ():
                 yield FalseAlarmCell(name, few, BANK_EXAMPLES, seeds, costly, code)
 
@@ -110,10 +110,10 @@ class PowerPlan:
             if property_.kind != "CEM implementation" or property_.family in _UNSWEPT:
                 continue
             places = _PLACES.get(property_.family, ("feature", "position"))
-            for dtype, asked in DTYPES.items():
-                if property_.dtype in (None, asked):
-                    for place in places if dtype == "float64" else places[:1]:
-                        yield SmallestFaultCell(id_, dtype, place, self.budget, seeds, self.implementation, code)
+            for name, dtype in DTYPES.items():
+                if property_.dtype in (None, dtype):
+                    for place in places if name == "float64" else places[:1]:
+                        yield SmallestFaultCell(id_, name, place, self.budget, seeds, self.implementation, code)
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write.set_defaults(run=_page)
     options = parser.parse_args(arguments)
     if (number := getattr(options, "round", None)) is not None:
-        if number not in (known := [r.number for r in rounds()]):
-            parser.error(f"no round {number}; choose from {', '.join(map(str, known))}")
+        if number not in (numbers := [r.number for r in rounds()]):
+            parser.error(f"no round {number}; choose from {', '.join(map(str, numbers))}")
         if unknown := [name for name in options.names or () if name not in load(number).names]:
             parser.error(f"round {number} has no implementation {unknown[0]!r}; its faults.json names them")
     return int(options.run(options))
@@ -60,45 +60,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _ask(options: argparse.Namespace) -> int:
     round_ = load(options.round)
-    found = answers(options.round)
+    results = answers(options.round)
     names = [
         name
         for name in options.names or round_.names
-        if name not in found
-        or "error" in found[name]
-        or (options.again and found[name]["violated"] == round_.is_right(name))
-        or (options.killed and found[name]["violated"])
+        if name not in results
+        or "error" in results[name]
+        or (options.again and results[name]["violated"] == round_.is_right(name))
+        or (options.killed and results[name]["violated"])
     ]
     random.Random(0).shuffle(names)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
     commit = _commit()
     processes = context()
     with ThreadPoolExecutor(options.workers) as threads:
-        killers = {name: str(found.get(name, {}).get("by", "")) for name in names}
-        waiting = {threads.submit(apart, processes, round_.folder, *asked): asked[0] for asked in killers.items()}
+        killers = {name: str(results.get(name, {}).get("by", "")) for name in names}
+        waiting = {threads.submit(apart, processes, round_.folder, *killer): killer[0] for killer in killers.items()}
         for i, future in enumerate(as_completed(waiting), 1):
             name, answer = waiting[future], future.result()
-            before = found.get(name)
-            found[name] = {**answer, "commit": commit}
+            before = results.get(name)
+            results[name] = {**answer, "commit": commit}
             if before is not None and "error" not in before:
-                found[name]["first"] = before.get("first", {key: before[key] for key in ("violated", "commit")})
-                found[name] |= {key: before[key] for key in ("read", "when", "afterwards") if key in before}
+                results[name]["first"] = before.get("first", {key: before[key] for key in ("violated", "commit")})
+                results[name] |= {key: before[key] for key in ("read", "when", "afterwards") if key in before}
             elif options.when:
-                found[name]["when"] = options.when
-            _keep(options.round, found)
-            print(f"{i} of {len(names)}: {name}: {_said(answer)}", file=sys.stderr, flush=True)
+                results[name]["when"] = options.when
+            _keep(options.round, results)
+            print(f"{i} of {len(names)}: {name}: {_sentence(answer)}", file=sys.stderr, flush=True)
     return 0
 
 
 def _read(options: argparse.Namespace) -> int:
     round_, commit = load(options.round), _commit()
-    found = answers(options.round)
-    chosen = [(name, found[name]) for name in options.names or found if name in found]
+    results = answers(options.round)
+    chosen = [(name, results[name]) for name in options.names or results if name in results]
     survived = [name for name, answer in chosen if not (round_.is_right(name) or at_first(answer))]
     for i, name in enumerate(survived, 1):
-        if "read" not in found[name]:
-            found[name]["read"] = {**read(round_, name, options.workers), "commit": commit}
-            _keep(options.round, found)
-            print(f"{i} of {len(survived)}: {name}: {json.dumps(found[name]['read'])}", file=sys.stderr, flush=True)
+        if "read" not in results[name]:
+            results[name]["read"] = {**read(round_, name, options.workers), "commit": commit}
+            _keep(options.round, results)
+            print(f"{i} of {len(survived)}: {name}: {json.dumps(results[name]['read'])}", file=sys.stderr, flush=True)
     return 0
 
 
@@ -107,8 +107,9 @@ def _draw(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keep(number: int, found: Mapping[str, Answer]) -> None:
-    _write(answers_file(number), json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+def _keep(number: int, results: Mapping[str, Answer]) -> None:
+    rows = (f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in sorted(results.items()))
+    _write(answers_file(number), "{{\n{}\n}}\n".format(",\n".join(rows)))
 
 
 def _write(path: Path, text: str) -> None:
@@ -116,15 +117,15 @@ def _write(path: Path, text: str) -> None:
         aside.write_text(text)
 
 
-def _said(answer: Answer) -> str:
+def _sentence(answer: Answer) -> str:
     if "error" in answer:
         return f"no answer ({answer['error']})"
     return f"violates {answer['by']}" if answer["violated"] else "nothing seen"
 
 
 def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)  # noqa: S607
-    return found.stdout.strip() or "unknown"
+    printed = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)  # noqa: S607
+    return printed.stdout.strip() or "unknown"
 
 
 def _page(_options: argparse.Namespace) -> int:

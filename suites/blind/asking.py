@@ -28,13 +28,13 @@ STANDSTILL = 30.0  # seconds in which nothing is computed
 
 def context() -> Any:
     """Of processes that start with everything imported."""
-    found = get_context("forkserver")
-    found.set_forkserver_preload([__name__])
-    return found
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    return processes
 
 
 def apart(processes: Any, folder: Path, name: str, first: str = "") -> Answer:
-    """What `asked` finds, from a process of its own, which the implementation may end."""
+    """What `ask` finds, from a process of its own, which the implementation may end."""
     ours, theirs = processes.Pipe(duplex=False)
     process = processes.Process(target=_answer, args=(theirs, folder, name, first))
     process.start()
@@ -58,10 +58,10 @@ def apart(processes: Any, folder: Path, name: str, first: str = "") -> Answer:
 
 
 def _answer(there: Any, folder: Path, name: str, first: str) -> None:
-    there.send(asked(folder, name, first))
+    there.send(ask(folder, name, first))
 
 
-def asked(folder: Path, name: str, first: str = "") -> Answer:
+def ask(folder: Path, name: str, first: str = "") -> Answer:
     """Whether some property is violated, at the default budget with seed 0; the first one that is.
 
     Args:

@@ -34,21 +34,21 @@ class Sample:
     """What became of the mutants that one seed drew.
 
     Attributes:
-        date, commit, seed: when, of which code. asked, died: how many. survivors: what is wrong with the others.
+        date, commit, seed: when, of which code. tested, died: how many. survivors: what is wrong with the others.
     """
 
     date: str
     commit: str
     seed: int
-    asked: int
+    tested: int
     died: int
     survivors: tuple[str, ...]
 
     def row(self) -> tuple[str, str, int, int, int, str, str]:
         """The row of the published table for a sample of drawn mutants."""
-        low, high = clopper_pearson(self.died, self.asked)
-        share, interval = f"{self.died / self.asked:.1%}", f"{low:.1%} to {high:.1%}"
-        return self.date, self.commit, self.seed, self.asked, self.died, share, interval
+        low, high = clopper_pearson(self.died, self.tested)
+        share, interval = f"{self.died / self.tested:.1%}", f"{low:.1%} to {high:.1%}"
+        return self.date, self.commit, self.seed, self.tested, self.died, share, interval
 
 
 def killer(subject: Subject, properties: Sequence[Property], effort: Effort) -> str | None:
@@ -61,7 +61,7 @@ def killer(subject: Subject, properties: Sequence[Property], effort: Effort) -> 
     return None
 
 
-def asked() -> list[Property]:
+def chosen_properties() -> list[Property]:
     """The properties that a drawn mutant is asked: those of its kind that compile nothing."""
     return [p for p in applicable("CEM implementation", catalogue()) if "compile" not in p.needs]
 
@@ -69,10 +69,10 @@ def asked() -> list[Property]:
 def measure(count: int, seed: int, commit: str, path: Path = SERIES) -> None:
     """Asks the mutants of a seed that were not asked of this commit yet, and adds a line for each."""
     done = {row["mutant"] for row in rows(path) if (row["commit"], row["seed"]) == (commit, seed)}
-    properties, effort = asked(), Effort(seed=seed, shrink=False, seconds=_SECONDS)
+    properties, effort = chosen_properties(), Effort(seed=seed, shrink=False, seconds=_SECONDS)
     for number, mutant in enumerate(drawn(seed, count), 1):
         if str(mutant) not in done:
-            row = _asked(mutant, properties, effort)
+            row = _row(mutant, properties, effort)
             with path.open("a") as file:
                 file.write(
                     json.dumps({"date": date.today().isoformat(), "commit": commit, "seed": seed, **row}) + "\n"
@@ -80,10 +80,10 @@ def measure(count: int, seed: int, commit: str, path: Path = SERIES) -> None:
             print(f"{number} of {count}: {row['killed_by'] or 'SURVIVES'}: {mutant}", file=sys.stderr, flush=True)
 
 
-def _asked(mutant: Drawn, properties: Sequence[Property], effort: Effort) -> Row:
+def _row(mutant: Drawn, properties: Sequence[Property], effort: Effort) -> Row:
     began = time.process_time()
-    found = killer(mutant.subject(), properties, effort)
-    return {"mutant": str(mutant), "killed_by": found, "cpu": round(time.process_time() - began, 1)}
+    id_ = killer(mutant.subject(), properties, effort)
+    return {"mutant": str(mutant), "killed_by": id_, "cpu": round(time.process_time() - began, 1)}
 
 
 def rows(path: Path = SERIES) -> list[Row]:
@@ -93,9 +93,9 @@ def rows(path: Path = SERIES) -> list[Row]:
 
 def samples(path: Path = SERIES) -> Iterator[Sample]:
     """What became of each sample, in the order in which they were drawn."""
-    found = rows(path)
-    for commit, seed in dict.fromkeys((row["commit"], row["seed"]) for row in found):
-        chosen = [row for row in found if (row["commit"], row["seed"]) == (commit, seed)]
+    series = rows(path)
+    for commit, seed in dict.fromkeys((row["commit"], row["seed"]) for row in series):
+        chosen = [row for row in series if (row["commit"], row["seed"]) == (commit, seed)]
         survivors = tuple(row["mutant"] for row in chosen if row["killed_by"] is None)
         died = len(chosen) - len(survivors)
         yield Sample(chosen[0]["date"], commit, seed, len(chosen), died, survivors)

@@ -45,55 +45,55 @@ def page() -> str:
     return "\n\n".join([*parts, *_drawn(list(samples()))]) + "\n"
 
 
-def _drawn(found: Sequence[Sample]) -> list[str]:
+def _drawn(drawn: Sequence[Sample]) -> list[str]:
     """What became of mutants that a grammar drew."""
-    if not found:
+    if not drawn:
         return []
     header = ("date", "commit", "seed", "asked", "died", "share", "95 % interval")
-    table = grid(Table("Drawn mutants", header, [sample.row() for sample in found]), "markdown")
-    survivors = [f"* {mutant} (seed {sample.seed})" for sample in found for mutant in sample.survivors]
+    table = grid(Table("Drawn mutants", header, [sample.row() for sample in drawn]), "markdown")
+    survivors = [f"* {mutant} (seed {sample.seed})" for sample in drawn for mutant in sample.survivors]
     listed = ["### What survived", "\n".join(survivors)] if survivors else []
     return ["## Mutants that nobody wrote", DRAWN, table, *listed]
 
 
-def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
+def _section(round_: Round, results: Mapping[str, Answer]) -> list[str]:
     rows = []
     frameworks = list(dict.fromkeys(fault.framework for fault in round_.faults))
     for framework in (*frameworks, "all"):
         chosen = [f for f in round_.faults if framework in (f.framework, "all")]
-        rows.append((framework, *_counts([f.name for f in chosen], found)))
+        rows.append((framework, *_counts([f.name for f in chosen], results)))
     subtle = [f.name for f in round_.faults if f.subtle]
-    rows.append(("subtle, in the view of their author", *_counts(subtle, found)))
-    faults = [f.name for f in round_.faults if f.name in found]
-    for when in sorted({found[name]["when"] for name in faults if "when" in found[name]}):
-        asked = [name for name in faults if found[name].get("when") == when]
-        rows.append((f"of all, first tested {when}", *_counts(asked, found)))
+    rows.append(("subtle, in the view of their author", *_counts(subtle, results)))
+    faults = [f.name for f in round_.faults if f.name in results]
+    for when in sorted({results[name]["when"] for name in faults if "when" in results[name]}):
+        tested = [name for name in faults if results[name].get("when") == when]
+        rows.append((f"of all, first tested {when}", *_counts(tested, results)))
     columns = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
     parts = [
         f"## Round {round_.number}, {round_.written}",
         f"*What the author was told:* {round_.instructions}",
         grid(Table("Faults", columns, rows), "markdown"),
     ]
-    survivors = [f for f in round_.faults if f.name in found and not at_first(found[f.name])]
+    survivors = [f for f in round_.faults if f.name in results and not at_first(results[f.name])]
     if survivors:
-        lines = [(f.name, f.fault, f.shown_by, _now(found[f.name])) for f in survivors]
+        lines = [(f.name, f.fault, f.shown_by, _now(results[f.name])) for f in survivors]
         table = Table("What survived at first", ("fault", "what is wrong", "shown by", "when last tested"), lines)
-        parts += [f"### {table.title}", grid(table, "markdown"), *_read([f.name for f in survivors], found)]
+        parts += [f"### {table.title}", grid(table, "markdown"), *_read([f.name for f in survivors], results)]
     right = [*round_.bases, *(style.name for style in round_.styles)]
-    if known := [name for name in right if name in found]:
-        alarms = [name for name in known if at_first(found[name])]
+    if tested := [name for name in right if name in results]:
+        alarms = [name for name in tested if at_first(results[name])]
         number = f"{len(alarms)} of them {'was' if len(alarms) == 1 else 'were'}" if alarms else "None of them was"
         parts.append(
-            f"Of {len(right)} correct implementations by the same author, {len(known)} were tested."
+            f"Of {len(right)} correct implementations by the same author, {len(tested)} were tested."
             f" {number} called wrong{':' if alarms else '.'}"
         )
-        parts += ["\n".join(_alarm(name, found[name]) for name in alarms)] if alarms else []
+        parts += ["\n".join(_alarm(name, results[name]) for name in alarms)] if alarms else []
     return parts
 
 
-def _read(survivors: Sequence[str], found: Mapping[str, Answer]) -> list[str]:
+def _read(survivors: Sequence[str], results: Mapping[str, Answer]) -> list[str]:
     """What became of the survivors when their code was read, before anything was mended."""
-    read = {name: found[name]["read"] for name in survivors if "read" in found[name]}
+    read = {name: results[name]["read"] for name in survivors if "read" in results[name]}
     if not read:
         return []
     by = {name: row["by"] for name, row in read.items() if row["by"] and not row["unread"]}
@@ -103,12 +103,12 @@ def _read(survivors: Sequence[str], found: Mapping[str, Answer]) -> list[str]:
 
 
 def _counts(names: Sequence[str], answers: Mapping[str, Answer]) -> tuple[Any, ...]:
-    asked_ = [answers[name] for name in names if name in answers]
-    first, now = sum(map(at_first, asked_)), sum(answer["violated"] for answer in asked_)
-    if not asked_:
+    tested = [answers[name] for name in names if name in answers]
+    first, now = sum(map(at_first, tested)), sum(answer["violated"] for answer in tested)
+    if not tested:
         return len(names), 0, "", "", "", ""
-    share = [f"{100 * n / len(asked_):.1f} %" for n in (first, now)]
-    return len(names), len(asked_), first, share[0], now, share[1]
+    share = [f"{100 * n / len(tested):.1f} %" for n in (first, now)]
+    return len(names), len(tested), first, share[0], now, share[1]
 
 
 def _alarm(name: str, answer: Answer) -> str:

@@ -107,7 +107,7 @@ class Round:
         """The text of a module that declares the implementation of that name as `mine`."""
         if self.declares:
             return self.source(name)
-        framework = self.bases.get(name) or self._by_name[name].framework
+        framework = self._framework(name)
         return f"""{self.source(name)}
 
 
@@ -119,6 +119,9 @@ mine = implementation(
     not_offered=(*{tuple(self.not_offered[framework])}, *globals().get("NOT_OFFERED", ())),
 )
 """
+
+    def _framework(self, name: str) -> str:
+        return self.bases.get(name) or self._by_name[name].framework
 
     def area(self, name: str) -> str:
         """Where the mistake lies, in its author's word; nothing for what is right."""
@@ -140,8 +143,7 @@ mine = implementation(
         module = _module(key, self.source(name))
         if self.declares:
             return cast(Subject, module.mine)
-        found = self.bases.get(name) or self._by_name[name].framework
-        framework = cast(Literal["torch", "numpy", "jax"], found)
+        framework = cast(Literal["torch", "numpy", "jax"], self._framework(name))
         functions = {f: getattr(module, f) for f in FUNCTIONS if hasattr(module, f)}
         missing = [f for f in FUNCTIONS if f not in functions]
         return implementation(

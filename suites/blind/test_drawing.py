@@ -33,10 +33,10 @@ def test_a_sample_depends_on_its_seed_alone() -> None:
 
 
 def test_every_word_of_the_grammar_is_drawn() -> None:
-    found = drawn(0, 2000)
-    assert {mutant.place for mutant in found} == set(PLACES)
-    assert {mutant.kind for mutant in found} == set(KINDS)
-    assert {condition for mutant in found for condition in mutant.conditions} == set(CONDITIONS)
+    sample = drawn(0, 2000)
+    assert {mutant.place for mutant in sample} == set(PLACES)
+    assert {mutant.kind for mutant in sample} == set(KINDS)
+    assert {condition for mutant in sample for condition in mutant.conditions} == set(CONDITIONS)
 
 
 @pytest.mark.parametrize("case", [ATTENTION, MLP], ids=["attention", "mlp"])
@@ -164,11 +164,11 @@ def test_a_mutant_is_killed_by_the_first_property_that_it_violates(tmp_path: Pat
 
 def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     series = tmp_path / "series.jsonl"
-    monkeypatch.setattr("suites.blind.drawing.asked", lambda: list(select(["gradient/mlp/silu"])))
+    monkeypatch.setattr("suites.blind.drawing.chosen_properties", lambda: list(select(["gradient/mlp/silu"])))
     measure(2, 3, "abc", series)
     before = series.read_text()
     measure(3, 3, "abc", series)
     assert series.read_text().startswith(before)
     assert [json.loads(line)["mutant"] for line in series.read_text().splitlines()] == [str(m) for m in drawn(3, 3)]
     (sample,) = samples(series)
-    assert (sample.asked, sample.died, len(sample.survivors)) == (3, sample.died, 3 - sample.died)
+    assert (sample.tested, sample.died, len(sample.survivors)) == (3, sample.died, 3 - sample.died)

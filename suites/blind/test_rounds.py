@@ -68,8 +68,8 @@ def test_every_patch_fits_its_base_and_makes_another_program(number: int) -> Non
 @pytest.mark.parametrize("number", [r.number for r in rounds()])
 def test_no_name_stands_twice(number: int) -> None:
     round_ = load(number)
-    others = [name for r in rounds() if r is not round_ for name in r.names if name not in r.bases]
-    names = [*(fault.name for fault in (*round_.faults, *round_.styles)), *round_.bases, *others]
+    elsewhere = [name for r in rounds() if r is not round_ for name in r.names if name not in r.bases]
+    names = [*(fault.name for fault in (*round_.faults, *round_.styles)), *round_.bases, *elsewhere]
     assert len(names) == len(set(names))
     assert set(answers(number)) <= set(round_.names)
 
@@ -90,8 +90,8 @@ def test_bases_of_a_round_may_declare_themselves(layers: Path, name: str) -> Non
 def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path: Path) -> None:
     assert command.main(["ask", "9", "--workers", "1", "--names", "anew", "--when", "after a mend"]) == 0
     assert command.main(["ask", "9", "--workers", "1"]) == 0
-    found = answers(9)
-    assert {name: answer["violated"] for name, answer in found.items()} == {
+    results = answers(9)
+    assert {name: answer["violated"] for name, answer in results.items()} == {
         "well": False,
         "twice": True,
         "anew": True,
@@ -118,20 +118,20 @@ def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died
     first = {"violated": False, "commit": "c"}
     killed = {"violated": True, "by": "gradient/layer/energy", "commit": "c"}
     (layers / "answers.json").write_text(json.dumps({"anew": first, "twice": killed, "well": first}))
-    asked = []
+    names = []
 
     def read(_round: object, name: str, _workers: int) -> dict[str, object]:
-        asked.append(name)
+        names.append(name)
         return {"by": "descent/layer/steps", "unread": None}
 
     monkeypatch.setattr(command, "read", read)
     assert [command.main(["read", "9"]), command.main(["read", "9"])] == [0, 0]
-    assert asked == ["anew"]
+    assert names == ["anew"]
     assert command.main(["ask", "9", "--names", "anew", "--again", "--workers", "1"]) == 0
     assert answers(9)["anew"]["read"]["by"] == "descent/layer/steps"
     assert command.main(["page"]) == 0
-    said = "1 of these were checked with their code read. It killed 1: `anew` by `descent/layer/steps`."
-    assert said in (tmp_path / "page.md").read_text()
+    sentence = "1 of these were checked with their code read. It killed 1: `anew` by `descent/layer/steps`."
+    assert sentence in (tmp_path / "page.md").read_text()
 
 
 @cache

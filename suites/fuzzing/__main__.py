@@ -39,11 +39,11 @@ def main() -> int:
             tried[abuse.kind] += 1
             codes[abuse.kind][outcome.code] += 1
             excused.update(excuses(abuse, outcome))
-            if found := complaints(abuse, outcome):
+            if departures := complaints(abuse, outcome):
                 broken[abuse.kind] += 1
-                said = outcome.stderr.strip().splitlines()[-1:]
-                print(json.dumps({"abuse": as_json(abuse), "complaints": found, "said": said, "code": outcome.code,
-                                  "seconds": outcome.seconds}), flush=True)  # fmt: skip
+                complaint = outcome.stderr.strip().splitlines()[-1:]
+                print(json.dumps({"abuse": as_json(abuse), "complaints": departures, "said": complaint,
+                                  "code": outcome.code, "seconds": outcome.seconds}), flush=True)  # fmt: skip
             if number % 50 == 0:
                 print(
                     f"{number} of {len(abuses)}, {sum(broken.values())} broke the rule", file=sys.stderr, flush=True

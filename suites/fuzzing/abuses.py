@@ -76,14 +76,14 @@ class Outcome:
 
 def complaints(abuse: Abuse, outcome: Outcome) -> list[str]:
     """In how many ways an outcome breaks the rule; what is excused is left out."""
-    found = _complaints(abuse, outcome)
-    return [each for each in found if not any(excuse.fits(each, abuse, outcome) for excuse in EXCUSED)]
+    departures = _complaints(abuse, outcome)
+    return [each for each in departures if not any(excuse.fits(each, abuse, outcome) for excuse in EXCUSED)]
 
 
 def excuses(abuse: Abuse, outcome: Outcome) -> list[str]:
     """Why departures of an outcome from the rule stay; each reason once."""
-    found = list(_complaints(abuse, outcome))
-    return [excuse.reason for excuse in EXCUSED if any(excuse.fits(each, abuse, outcome) for each in found)]
+    departures = list(_complaints(abuse, outcome))
+    return [excuse.reason for excuse in EXCUSED if any(excuse.fits(each, abuse, outcome) for each in departures)]
 
 
 # of an error that nobody foresaw, or of reading what has no end
@@ -154,13 +154,13 @@ def _is_a_verdict(complaint: str, abuse: Abuse, outcome: Outcome) -> bool:
     # where verdicts are made up, or a property of the user's own is at fault; elsewhere it is a mistake of ours
     if not abuse.real or "--properties-from" in abuse.words:
         verdicts += r"|[1-9]\d* suite error|SUITE ERROR"
-    found = re.search(verdicts, " ".join(outcome.stdout.split()))
-    return complaint == _MUTE and outcome.code == 2 and found is not None
+    verdict = re.search(verdicts, " ".join(outcome.stdout.split()))
+    return complaint == _MUTE and outcome.code == 2 and verdict is not None
 
 
 def _was_asked_for(complaint: str, abuse: Abuse, outcome: Outcome) -> bool:
-    asked = complaint == _CONTROLS and bool(abuse.environment.get("FORCE_COLOR"))
-    return asked and not _controls(_COLOUR.sub("", outcome.stdout + outcome.stderr))
+    in_colour = complaint == _CONTROLS and bool(abuse.environment.get("FORCE_COLOR"))
+    return in_colour and not _controls(_COLOUR.sub("", outcome.stdout + outcome.stderr))
 
 
 def _is_left_by_the_dead(complaint: str, abuse: Abuse, _: Outcome) -> bool:
@@ -213,8 +213,8 @@ _ALWAYS = ("kind", "words")
 def as_json(abuse: Abuse) -> dict[str, Any]:
     """To be sent to another process, and to be kept as a regression."""
     usual = Abuse(abuse.kind, abuse.words)
-    kept = {name: value for name, value in vars(abuse).items() if name in _ALWAYS or value != getattr(usual, name)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in kept.items()}
+    unusual = {name: value for name, value in vars(abuse).items() if name in _ALWAYS or value != getattr(usual, name)}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in unusual.items()}
 
 
 def from_json(content: Mapping[str, Any]) -> Abuse:

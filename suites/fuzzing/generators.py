@@ -23,67 +23,37 @@ from suites.fuzzing.hostile import hostile
 
 # --- arguments, from the parsers themselves -----------------------------------------------------------------
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 _TEXTS = (
-    *(
-        "",
-        " ",
-        "x" * 300,
-        "a/" * 2000,
-        "\x1b[2J\x07",
-        "\u03c4\u03b1\u03c5\u202e",
-        "\udcff",
-        "a\nb",
-        "-",
-        "--",
-        "*",
-        "[",
-    ),
-    *("%s", "{0}", "$HOME", "~", "../..", "1/0", "2/1", "1/9999999999999", "0/0", "cuda:99", "meta", "reference"),
-    *("right:mine", "right.py:mine", "right:none", "package.layer:mine", ":", "a:b:c", ".py:", "none:mine", "=", "#"),
+    *("", " ", "x" * 300, "a/" * 2000, "\x1b[2J\x07", "\u03c4\u03b1\u03c5\u202e", "\udcff", "a\nb"),
+    *_words("- -- * [ %s {0} $HOME ~ ../.. 1/0 2/1 1/9999999999999 0/0 cuda:99 meta reference"),
+    *_words("right:mine right.py:mine right:none package.layer:mine : a:b:c .py: none:mine = #"),
     *("gradient/mlp/silu", "gradient", "9" * 4500, "rbf", "1*rbf + 0*linear", "rbf(", "(" * 500, "0.0.1", "nan"),
-    *(
-        "T = 1",
-        "markov",
-        "tiny",
-        "smoke",
-        "2027-02-19",
-        "0001-01-01",
-        "fail",
-        "right.mine:x.y",
-        "os:path",
-        "json:dumps",
-    ),
+    *("T = 1", *_words("markov tiny smoke 2027-02-19 0001-01-01 fail right.mine:x.y os:path json:dumps")),
 )
 _NUMBERS = (
-    *("0", "1", "2", "3", "-1", "07", "1.5", "1e10", "1e308", "1e-308", "nan", "inf", "-inf", "9" * 30, "9" * 4500),
-    *("4294967295", "4294967296", "1000000000000", "0x10", "\u0663", "1_000", "", " 1", "+1", "one"),
+    *_words("0 1 2 3 -1 07 1.5 1e10 1e308 1e-308 nan inf -inf"),
+    *("9" * 30, "9" * 4500, "4294967295", "4294967296", "1000000000000", "0x10", "\u0663", "1_000"),
+    *("", " 1", "+1", "one"),
 )
 _SOUND_NUMBERS = ("1", "2", "3", "8")
 # nothing outside the folder is ever written: tests may run as root
 _PATHS = (
-    *("new.json", "new/deeper.json", "new", "right.py", "found/../right.py", "r.json", "check.json", "known.toml"),
-    *(
-        "found",
-        "found/gradient-mlp-silu.json",
-        "store",
-        "corpora",
-        "one.txt",
-        "tokens.npy",
-        "w.safetensors",
-        "results",
-    ),
-    *("benchmarks.json", "second-step-mlp.json", "some.cells.jsonl", "package", "package/layer.py", "model.py", "."),
-    *("loop", "loop/x", "dangling", "fifo", "socket", "sparse", "to-stdout", "/dev/zero", "/dev/null", "/dev/full"),
-    *("/proc/none/x", "right.py/x", "x" * 255, "x" * 256, "y" * 230 + ".json", "a/" * 2000, "", "\udcff.json", "~"),
+    *_words("new.json new/deeper.json new right.py found/../right.py r.json check.json known.toml found"),
+    *_words("found/gradient-mlp-silu.json store corpora one.txt tokens.npy w.safetensors results benchmarks.json"),
+    *_words("second-step-mlp.json some.cells.jsonl package package/layer.py model.py . loop loop/x dangling fifo"),
+    *_words("socket sparse to-stdout /dev/zero /dev/null /dev/full /proc/none/x right.py/x"),
+    *("x" * 255, "x" * 256, "y" * 230 + ".json", "a/" * 2000, "", "\udcff.json", "~"),
     *(
         "to-null",
         "found/to-right.py",
         "\x1b[2J.json",
         "new\nline.json",
-        "/dev/urandom",
-        "r.json/",
-        "./r.json",
-        "new.md",
+        *_words("/dev/urandom r.json/ ./r.json new.md"),
     ),
 )
 _MADE = MappingProxyType(
@@ -135,12 +105,12 @@ _ENDLESS = ("help", "watch")  # which exits while it reads, and goes on until a 
 @cache
 def _commands() -> Mapping[str, tuple[argparse.Action, ...]]:
     """What every command can be given, by the words that begin it."""
-    found = {}
+    commands = {}
     for program in PROGRAMS:
         for words, parser in parsers(program).items():
             actions = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction)]
-            found[words.removeprefix("python -m ")] = tuple(a for a in actions if a.dest not in _ENDLESS)
-    return MappingProxyType(found)
+            commands[words.removeprefix("python -m ")] = tuple(a for a in actions if a.dest not in _ENDLESS)
+    return MappingProxyType(commands)
 
 
 def _value(action: argparse.Action) -> st.SearchStrategy[str]:
@@ -500,24 +470,21 @@ def environments(folder: Path) -> list[Abuse]:
 
 # --- signals ------------------------------------------------------------------------------------------------
 
-_SIGNALLED = (
-    *(
-        "reports page . -o new.html",
-        "reports pictures benchmarks.json --output new",
-        "cemverify claims 2-exact-descent",
-    ),
-    *("cemverify claims 15-matched-mlp --json new.json", "synthetic examine rbf --train-points 200 --test-points 50"),
-    *(
-        "cemverify list gradient/mlp/silu",
-        "benchmarks --report benchmarks.json --page new.md",
-        "cemverify init --no-check",
-    ),
-    "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store new --output new.json",
-    "cemverify check right:mine --properties gradient/mlp/silu --examples 5 --json new.json --workers 1",
-    "cemverify check right:mine --properties gradient/mlp/silu --examples 5 --workers 1 --watch",
-    "cemverify repair right:mine --properties gradient/mlp/silu --examples 5 --json new.json --workers 1",
-    "cemverify power right:mine --store new --workers 1 --json new.json --examples 4",
-)
+_SIGNALLED = """
+reports page . -o new.html
+reports pictures benchmarks.json --output new
+cemverify claims 2-exact-descent
+cemverify claims 15-matched-mlp --json new.json
+synthetic examine rbf --train-points 200 --test-points 50
+cemverify list gradient/mlp/silu
+benchmarks --report benchmarks.json --page new.md
+cemverify init --no-check
+synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store new --output new.json
+cemverify check right:mine --properties gradient/mlp/silu --examples 5 --json new.json --workers 1
+cemverify check right:mine --properties gradient/mlp/silu --examples 5 --workers 1 --watch
+cemverify repair right:mine --properties gradient/mlp/silu --examples 5 --json new.json --workers 1
+cemverify power right:mine --store new --workers 1 --json new.json --examples 4
+"""
 
 
 def signalled(kind: str, numbers: Sequence[signal.Signals]) -> st.SearchStrategy[Abuse]:
@@ -525,7 +492,7 @@ def signalled(kind: str, numbers: Sequence[signal.Signals]) -> st.SearchStrategy
 
     @st.composite
     def drawn(draw: st.DrawFn) -> Abuse:
-        line, number = draw(st.sampled_from(_SIGNALLED)), draw(st.sampled_from(numbers))
+        line, number = draw(st.sampled_from(_SIGNALLED.strip().splitlines())), draw(st.sampled_from(numbers))
         return Abuse(kind, tuple(line.split()), signals=(int(number), draw(st.integers(5, 2500)) / 1000), real=True)
 
     return drawn()
@@ -562,15 +529,15 @@ def draw_all(folder: Path, count: int, start: int, kinds: Collection[str] = tupl
         "kills": signalled("kills", [signal.SIGKILL]),
         "hostile": hostile(),
     }
-    found: list[Abuse] = []
+    abuses: list[Abuse] = []
     for kind, strategy in strategies.items():
-        found += _drawn(strategy, _share(kind, count), start) if kind in kinds else []
+        abuses += _drawn(strategy, _share(kind, count), start) if kind in kinds else []
     if "environments" not in kinds:
-        return found
+        return abuses
     rows = environments(folder)
     wanted = _share("environments", count)
     first = start * wanted % len(rows)
-    return found + [*rows, *rows][first : first + min(wanted, len(rows))]
+    return abuses + [*rows, *rows][first : first + min(wanted, len(rows))]
 
 
 def _share(kind: str, count: int) -> int:
@@ -579,13 +546,13 @@ def _share(kind: str, count: int) -> int:
 
 
 def _drawn(strategy: st.SearchStrategy[Abuse], count: int, start: int) -> list[Abuse]:
-    found: dict[str, Abuse] = {}
+    abuses: dict[str, Abuse] = {}
 
     @seed(start)
     @settings(max_examples=3 * count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(strategy)
     def keep(abuse: Abuse) -> None:
-        found[json.dumps(as_json(abuse))] = abuse
+        abuses[json.dumps(as_json(abuse))] = abuse
 
     keep()
-    return list(found.values())[:count]
+    return list(abuses.values())[:count]

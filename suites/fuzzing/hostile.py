@@ -86,7 +86,7 @@ torch.zeros(0)
 torch.empty(right.shape, device='meta')
 """
 # These are what a property of one's own says, in place of what it got, what is due and how far apart they may be.
-_SAID = """
+_STATEMENTS = """
 None
 right
 right, right
@@ -150,7 +150,7 @@ def hostile(draw: st.DrawFn) -> Abuse:
     """A check of a module that does one harm."""
     place = draw(st.sampled_from(("at_import", "in_call", "in_call", "answer", "in_property", "said")))
     ends = draw(st.booleans())
-    pool = {"answer": _ANSWERS, "said": _SAID}.get(place, _ENDS if ends else _GOES_ON)
+    pool = {"answer": _ANSWERS, "said": _STATEMENTS}.get(place, _ENDS if ends else _GOES_ON)
     deeds = pool.strip().splitlines()
     if place == "at_import":
         deeds = [deed for deed in deeds if deed not in _HANGS]
@@ -158,8 +158,8 @@ def hostile(draw: st.DrawFn) -> Abuse:
     wrong = place == "answer" or (ends and place in ("at_import", "in_call"))
     # the first call is made before anything is asked; a later one is in the midst of it
     module = _HEAD.format(**{**_USUAL, place: deed}, call=draw(st.sampled_from((1, 2, 5))))
-    asked = "own/itself --properties-from harm.py" if place in ("in_property", "said") else "gradient/mlp/silu"
+    properties = "own/itself --properties-from harm.py" if place in ("in_property", "said") else "gradient/mlp/silu"
     more = draw(st.sampled_from(("", "--github", "--black-box", "--save-counterexamples new")))
-    line = f"{_LINE} --properties {asked} {more}"
+    line = f"{_LINE} --properties {properties} {more}"
     files = {"harm.py": module.encode().hex()}
     return Abuse("hostile", tuple(line.split()), files=files, changed=("harm.py",), real=True, wrong=wrong)

@@ -13,9 +13,9 @@ from cemverify.runs.store import content_of, digest_of
 from suites.fuzzing.abuses import Abuse
 
 _CHECK = "cemverify check right:mine"
-_FOUND = "found/gradient-mlp-silu"
-_REPLAY = f"cemverify replay {_FOUND}.json"
-_ASKED = f"{_CHECK} --properties gradient/mlp/silu --examples 5 --workers 1"
+_COUNTEREXAMPLE = "found/gradient-mlp-silu"
+_REPLAY = f"cemverify replay {_COUNTEREXAMPLE}.json"
+_QUICK_CHECK = f"{_CHECK} --properties gradient/mlp/silu --examples 5 --workers 1"
 _POWER = "cemverify power right:mine --store new --workers 1 --json new.json"
 
 # A command line, and what is put beside the sound files.
@@ -40,8 +40,8 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cemverify check odd.py:mine", {"odd.py": "sparse"}),
     ("cemverify repair odd.py:mine", {"odd.py": "sparse"}),
     (f"{_CHECK} --baseline check.json --json check.json", {}),
-    *((f"{_REPLAY} --json {_FOUND}{suffix}", {}) for suffix in (".json", ".npz", ".py")),
-    (f"{_CHECK} --save-counterexamples found --json found/../{_FOUND}.json", {}),
+    *((f"{_REPLAY} --json {_COUNTEREXAMPLE}{suffix}", {}) for suffix in (".json", ".npz", ".py")),
+    (f"{_CHECK} --save-counterexamples found --json found/../{_COUNTEREXAMPLE}.json", {}),
     ("reports page . -o check.json", {}),
     ("reports page check.json -o link", {"link": "-> check.json"}),
     ("reports compare r.json r.json --json found/../r.json", {}),
@@ -72,9 +72,9 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
 # A signal, and the seconds after which it was lost, or its command did not end. It comes at other instants on other
 # machines; `suites/entry/test_ends.py` has what was wrong.
 _SIGNALLED = (
-    ("SIGTERM", 0.195, f"{_ASKED} --watch"),
-    ("SIGHUP", 0.27, f"{_ASKED} --watch"),
-    ("SIGQUIT", 0.012, f"{_ASKED} --watch"),
+    ("SIGTERM", 0.195, f"{_QUICK_CHECK} --watch"),
+    ("SIGHUP", 0.27, f"{_QUICK_CHECK} --watch"),
+    ("SIGQUIT", 0.012, f"{_QUICK_CHECK} --watch"),
     ("SIGHUP", 0.042, f"{_POWER} --examples 4"),
     ("SIGQUIT", 0.226, f"{_POWER} --examples 4"),
 )
@@ -152,7 +152,7 @@ def _forged_cells() -> Iterator[Abuse]:
 
 def _odd_counterexamples(ground: Path) -> Iterator[Abuse]:
     """Arrays that are laid out or typed as none ever was."""
-    text = (ground / f"{_FOUND}.json").read_text()
+    text = (ground / f"{_COUNTEREXAMPLE}.json").read_text()
 
     def with_array(**odd: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         return lambda node: {**node, **odd} if "array" in node else node
@@ -162,7 +162,7 @@ def _odd_counterexamples(ground: Path) -> Iterator[Abuse]:
     odd += [{"dtype": name} for name in ("qint8", "quint4x2", "bits8", "float8_e4m3fn", "load", "int8", "nn")]
     for each in odd:
         content = json.dumps(json.loads(text, object_hook=with_array(**each)))
-        yield Abuse("regressions", tuple(_REPLAY.split()), files={f"{_FOUND}.json": _hex(content)})
+        yield Abuse("regressions", tuple(_REPLAY.split()), files={f"{_COUNTEREXAMPLE}.json": _hex(content)})
 
 
 def _hex(text: str) -> str:

@@ -51,7 +51,7 @@ _SCRIPTS = ("cemverify.conformance.counterexamples.standalone",)
 _WORK = ("measure_power", "conduct", "survey", "examine", "train_side_by_side", "open_corpus",
          "harvest", "perform", "search")  # fmt: skip
 
-_ROOM = 3 * 2**30  # bytes of addresses beyond those of the zygote
+_MOST_BYTES = 3 * 2**30  # bytes of addresses beyond those of the zygote
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -89,10 +89,10 @@ def _imported() -> Mapping[str, Main]:
     for program in PROGRAMS:
         parsers(program)
     for package in _PACKAGES:
-        for found in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
-            if not found.name.endswith("__main__") and found.name not in _SCRIPTS:
+        for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
+            if not module.name.endswith("__main__") and module.name not in _SCRIPTS:
                 with contextlib.suppress(ImportError):  # what is optional and not here
-                    import_module(found.name)
+                    import_module(module.name)
     import_module("torch._dynamo")
     return {**MAINS, "read": _reading(test_damaged_files.READERS), "spoil": spoiling.main}
 
@@ -119,7 +119,7 @@ def _work_is_told(*, starts_servers: bool) -> None:
     from cemverify.console.errors import Refusal
     from suites.entry.test_damaged_files import _records
 
-    def told(*_: Any, **__: Any) -> NoReturn:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
         raise Refusal("the work would begin here")
 
     def run(name: str, *_: Any, **__: Any) -> Iterator[RunFinished]:
@@ -131,9 +131,9 @@ def _work_is_told(*, starts_servers: bool) -> None:
     places = [(module, name) for module in _ours() for name in _WORK if isfunction(vars(module).get(name))]
     assert {name for _, name in places} == set(_WORK), "work has another name now"
     for module, name in places:
-        setattr(module, name, told)
-    _replace("benchmarks.page", "run", told)
-    _replace("cemverify.commands.demo", "_judge", told)
+        setattr(module, name, refuse)
+    _replace("benchmarks.page", "run", refuse)
+    _replace("cemverify.commands.demo", "_judge", refuse)
     _replace("cemverify.commands.claims", "_judged", judged)
     _replace("cemverify.conformance.workers.isolation", "run", run)
     if not starts_servers:
@@ -142,19 +142,19 @@ def _work_is_told(*, starts_servers: bool) -> None:
 
 
 def _ours() -> list[ModuleType]:
-    return [found for name, found in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
+    return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
 
 
 def _replace(module: str, name: str, by: Callable[..., Any]) -> None:
-    found = import_module(module)
-    assert hasattr(found, name), f"{module} has no {name} any more"
-    setattr(found, name, by)
+    imported = import_module(module)
+    assert hasattr(imported, name), f"{module} has no {name} any more"
+    setattr(imported, name, by)
 
 
 _FINDINGS: Sequence[Any] = ()
 
 
-def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequence[Path]) -> int:
+def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, streams: Sequence[Path]) -> int:
     """In the child: goes to its folder, with its streams and limits, and runs the command."""
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -173,8 +173,8 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequenc
         os.chdir(gone)
         gone.rmdir()
     for name, number, how, path in (
-        ("stderr", 2, abuse.streams[1], said[1]),
-        ("stdout", 1, abuse.streams[0], said[0]),
+        ("stderr", 2, abuse.streams[1], streams[1]),
+        ("stdout", 1, abuse.streams[0], streams[0]),
     ):
         replace_stream(name, number, how, path, abuse.environment.get("PYTHONIOENCODING") or "utf-8")
     heed()
@@ -183,7 +183,7 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequenc
         _work_is_told(starts_servers=bool(abuse.limits))
     resource.setrlimit(resource.RLIMIT_CPU, (CORE_SECONDS, CORE_SECONDS))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, used + _ROOM))
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MOST_BYTES, used + _MOST_BYTES))
     for limit, name in ((resource.RLIMIT_NOFILE, "files"), (resource.RLIMIT_FSIZE, "bytes")):
         if name in abuse.limits:
             resource.setrlimit(limit, (abuse.limits[name], abuse.limits[name]))
@@ -236,34 +236,34 @@ def _seen(box: Path) -> dict[str, str]:
     for folder, folders, names in os.walk(box):
         for name in (*folders, *names):
             path = Path(folder, name)
-            found = path.lstat()
-            if stat.S_ISLNK(found.st_mode):
-                what = f"-> {os.readlink(path)}"
-            elif stat.S_ISREG(found.st_mode):
-                sparse = found.st_size > 2**30
-                what = "sparse" if sparse else hashlib.sha256(path.read_bytes()).hexdigest()
-            elif stat.S_ISDIR(found.st_mode):
-                what = "folder"
+            status = path.lstat()
+            if stat.S_ISLNK(status.st_mode):
+                description = f"-> {os.readlink(path)}"
+            elif stat.S_ISREG(status.st_mode):
+                sparse = status.st_size > 2**30
+                description = "sparse" if sparse else hashlib.sha256(path.read_bytes()).hexdigest()
+            elif stat.S_ISDIR(status.st_mode):
+                description = "folder"
             else:
-                what = str(stat.S_IFMT(found.st_mode))
-            seen[str(path.relative_to(box))] = what
+                description = str(stat.S_IFMT(status.st_mode))
+            seen[str(path.relative_to(box))] = description
     return seen
 
 
 def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
     """The exit code of the child and how long it took; None if it had to be killed."""
     started = time.monotonic()
-    due, heeded = None, abuse.signals is None
+    signal_at, heeded = None, abuse.signals is None
     while (passed := time.monotonic() - started) < SECONDS:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), passed
         if not heeded and abuse.signals is not None and _catches(child, signal.SIGTERM):
             # before it does, the system ends it as any other process
-            due, heeded = passed + abuse.signals[1], True
-        if due is not None and abuse.signals is not None and passed >= due:
+            signal_at, heeded = passed + abuse.signals[1], True
+        if signal_at is not None and abuse.signals is not None and passed >= signal_at:
             os.kill(child, abuse.signals[0])
-            due = None
+            signal_at = None
         time.sleep(0.003)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
@@ -303,8 +303,8 @@ def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
         box, temporary = Path(around, "outer", "box"), Path(around, "temporary")
         shutil.copytree(ground, box, symlinks=True)
         temporary.mkdir()
-        said = Path(around, "stdout"), Path(around, "stderr")
-        for path in said:
+        streams = Path(around, "stdout"), Path(around, "stderr")
+        for path in streams:
             path.touch()
         _prepare(abuse, box)
         before = _seen(box)
@@ -312,10 +312,10 @@ def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
         if (child := os.fork()) == 0:
             ended = 99
             try:
-                ended = _perform(main, abuse, box, temporary, said)
+                ended = _perform(main, abuse, box, temporary, streams)
             except BaseException as error:
                 with contextlib.suppress(OSError):
-                    said[1].write_text(f"Traceback: {error!r}, outside the command")
+                    streams[1].write_text(f"Traceback: {error!r}, outside the command")
                 raise
             finally:
                 os._exit(ended)
@@ -325,8 +325,8 @@ def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
         fresh = [box / path for path in after.keys() - before.keys() if len(after[path]) == 64]
         return Outcome(
             code,
-            said[0].read_text("utf-8", "replace"),
-            said[1].read_text("utf-8", "replace"),
+            streams[0].read_text("utf-8", "replace"),
+            streams[1].read_text("utf-8", "replace"),
             round(seconds, 2),
             before,
             after,

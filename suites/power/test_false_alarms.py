@@ -59,10 +59,12 @@ def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementa
         for p in applicable(kind_of(subject), catalogue())
         if not_offered(p, subject.not_offered, torch.float64) is None
     ]
-    asked = COSTLY.get(entry.name) or offered
+    properties = COSTLY.get(entry.name) or offered
     if not thorough and entry.name not in COSTLY:
-        asked = [id_ for id_ in asked[BANK.index(entry) % SHARE :: SHARE] if (entry.name, id_) not in TOO_SLOW]
-    records = check_implementation(subject, properties=asked, examples=60 if thorough else 6, seed=1)
+        properties = [
+            id_ for id_ in properties[BANK.index(entry) % SHARE :: SHARE] if (entry.name, id_) not in TOO_SLOW
+        ]
+    records = check_implementation(subject, properties=properties, examples=60 if thorough else 6, seed=1)
     wrong = (Verdict.VIOLATED, Verdict.SUITE_ERROR)
     assert [(r.id, r.reason) for r in records if r.verdict in wrong] == []
     assert any(r.verdict == Verdict.HOLDS for r in records)

@@ -26,8 +26,8 @@ def named(id_: str) -> Mutant:
 
 
 def answer(subject: Implementation, case: Case) -> torch.Tensor:
-    given = {name: w.numpy() for name, w in case.weights.items()}
-    return torch.from_numpy(subject.functions["attention"](case.x.numpy(), case.h.numpy(), given, case.config))
+    weights = {name: w.numpy() for name, w in case.weights.items()}
+    return torch.from_numpy(subject.functions["attention"](case.x.numpy(), case.h.numpy(), weights, case.config))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_jax_implementation_takes_a_fault() -> None:
     subject = inject(named("ascent"), implementation(attention=lambda x, h, weights, config: x, arrays="jax"))
     assert isinstance(subject, Implementation)
     case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
-    given = {name: jax.numpy.asarray(w.float().numpy()) for name, w in case.weights.items()}
+    weights = {name: jax.numpy.asarray(w.float().numpy()) for name, w in case.weights.items()}
     x, h = (jax.numpy.asarray(a.float().numpy()) for a in (case.x, case.h))
-    returned = subject.functions["attention"](x, h, given, case.config)
+    returned = subject.functions["attention"](x, h, weights, case.config)
     assert isinstance(returned, jax.Array)
     assert returned.dtype == np.float32
     assert not np.allclose(returned, x)

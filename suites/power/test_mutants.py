@@ -28,12 +28,12 @@ _OWNERS = {m.property for m in mutants()}
 def _also() -> list[Any]:
     """Pairs as parameters of a test. By default each property without a mutant of its own has to kill one."""
     unarmed = {p.id for p in catalogue()} - _OWNERS
-    found = []
+    parameters = []
     for mutant, property_ in _ALSO:
         marks = [] if property_.id in unarmed else [pytest.mark.thorough]
         unarmed.discard(property_.id)
-        found.append(pytest.param(mutant, property_, id=f"{mutant.id}-by-{property_.id}", marks=marks))
-    return found
+        parameters.append(pytest.param(mutant, property_, id=f"{mutant.id}-by-{property_.id}", marks=marks))
+    return parameters
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda m: m.id)

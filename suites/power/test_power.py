@@ -90,14 +90,14 @@ def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_imple
     code = Code.here(None)
 
     def costs(*seeds: int) -> list[float]:
-        asked: list[Measurement] = [
+        measurements: list[Measurement] = [
             DetectionCell("ascent", "gradient/attention/plain", 15, seeds, None, code),
             FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, False, code),
             FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, True, code),
             SmallestFaultCell("gradient/attention/plain", "float64", "feature", 60, seeds, None, code),
             MatrixCell("ascent", 60, seeds, None, code),
         ]
-        return [cell_of(each).cost for each in asked]
+        return [cell_of(each).cost for each in measurements]
 
     few, many = costs(0), costs(0, 1, 2)
     assert many == pytest.approx([3 * cost for cost in few])
@@ -113,10 +113,10 @@ def test_faults_are_tried_at_one_two_and_five_times_powers_of_ten() -> None:
 def test_the_matrix_counts_the_seeds_with_which_each_property_calls_a_mutant_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = [by_id()[id_] for id_ in ("gradient/attention/rotary", "gradient/mlp/silu")]
-    monkeypatch.setattr(cells, "offered_to", lambda _: asked)
-    found = measure(MatrixCell("unrotated-values", 15, (0, 1), None, Code.here(None)))
-    assert found == {"detected": {"gradient/attention/rotary": 2, "gradient/mlp/silu": 0}}
+    properties = [by_id()[id_] for id_ in ("gradient/attention/rotary", "gradient/mlp/silu")]
+    monkeypatch.setattr(cells, "offered_to", lambda _: properties)
+    measured = measure(MatrixCell("unrotated-values", 15, (0, 1), None, Code.here(None)))
+    assert measured == {"detected": {"gradient/attention/rotary": 2, "gradient/mlp/silu": 0}}
 
 
 def detected(mutant: str) -> dict[str, Any]:
@@ -171,9 +171,9 @@ _ONE_FAMILY = PowerPlan(seeds=2, budgets=(5,), families=("block",), sweep=False)
 def test_what_is_stored_is_not_measured_again_and_more_seeds_measure_the_new_ones_only(tmp_path: Path) -> None:
     where = RunOptions(tmp_path, workers=0)
     first = measure_power(_ONE_FAMILY, where).describe()
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
     assert measure_power(_ONE_FAMILY, where).describe() == first
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == kept
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == times
 
 
 def test_a_measurement_that_fails_leaves_a_survivor_and_says_why(
@@ -196,13 +196,13 @@ def test_shards_share_the_measurements_and_the_whole_is_printed_from_the_store(
     monkeypatch.chdir(tmp_path)
     for shard in ("1/2", "2/2"):
         assert main([*_QUICK, "--workers", "0", "--shard", shard]) == 0
-        told = capsys.readouterr()
-        assert told.out == ""
-    assert "all 7 cells there" in told.err
+        printed = capsys.readouterr()
+        assert printed.out == ""
+    assert "all 7 cells there" in printed.err
     assert main([*_QUICK, "--workers", "0"]) == 0
-    told = capsys.readouterr()
-    assert "computing" not in told.err
-    assert "7 of 7 mutants were killed" in told.out
+    printed = capsys.readouterr()
+    assert "computing" not in printed.err
+    assert "7 of 7 mutants were killed" in printed.out
 
 
 def test_a_run_writes_what_the_schema_says(
@@ -240,8 +240,8 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, monkeyp
     while _group_lives(started.pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    kept = {path: path.stat().st_mtime_ns for path in halves.glob("*/*.json")}
-    assert kept
+    times = {path: path.stat().st_mtime_ns for path in halves.glob("*/*.json")}
+    assert times
     monkeypatch.chdir(tmp_path)
     payloads = []
     for store in ("halves", "whole"):
@@ -251,7 +251,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, monkeyp
         content = json.loads((tmp_path / file).read_text())
         payloads.append(json.dumps({k: v for k, v in content.items() if k != "made_by"}))
     assert payloads[0] == payloads[1]
-    assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
+    assert all(path.stat().st_mtime_ns == then for path, then in times.items())
 
 
 @pytest.mark.parametrize(
@@ -275,5 +275,5 @@ def test_slips_get_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["power", *arguments, "--no-sweep", "--workers", "1"]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert sentence in said[-1]
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert sentence in lines[-1]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Zoo, fault
 
 ZOO = Zoo("attention")
 
 
-@ZOO.killed_by(
-    "The update is subtracted, as Algorithm 1 prints it.",
+@ZOO.part(
+    "sum_heads",
     "gradient/attention/plain",
     also=(
         "gradient/attention/diagonal-*",
@@ -30,9 +31,69 @@ ZOO = Zoo("attention")
         "descent/attention/*",
     ),
 )
-class Ascent(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return -heads.sum(1)
+@fault("The update is subtracted, as Algorithm 1 prints it.")
+def ascent(usual: Plain, heads: Tensor) -> Tensor:
+    return -heads.sum(1)
+
+
+def finite_mask(penalty: float) -> dict[str, Any]:
+    """Parts that hide a token by a penalty in place of minus infinity."""
+
+    def bias(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
+        columns = torch.arange(length, device=rows.device)
+        return usual.bias(rows, length, w, c) - penalty * (columns[None, :] > rows[:, None])
+
+    return {"hidden": lambda usual, i, j: usual.hidden(i, j) & False, "bias": bias}
+
+
+@ZOO.part("output", "gradient/attention/plain")
+@fault("The last head's output is too large by one part in a billion.")
+def one_in_abillion(usual: Plain, w: Weights) -> Tensor:
+    scaled = w["W_Q"].clone()
+    scaled[-1] *= 1 + 1e-9
+    return scaled
+
+
+@ZOO.part("scores", "gradient/attention/plain")
+@fault("Scores read W_K^T W_Q instead of W_Q^T W_K; outputs are right.")
+def transposed_score_matrix(
+    usual: Plain, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig
+) -> Tensor:
+    if c.diagonal != "none" or c.position == "rotary":
+        return usual.scores(q, k, x, h, w, c)
+    return torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT
+
+
+@ZOO.part("softmax", "gradient/attention/plain", "not finite")
+@fault("The largest logit is not subtracted, so large logits overflow.")
+def softmax_without_shift(usual: Plain, logits: Tensor) -> Tensor:
+    weights = logits.exp()
+    return weights / weights.sum(-1, keepdim=True)
+
+
+@ZOO.part("attend", "gradient/attention/plain")
+@fault("A token's own key counts twice: from the cache and as the new key.")
+def own_key_twice(usual: Plain, logits: Tensor, hidden: Tensor) -> Tensor:
+    own = torch.eye(logits.shape[-1], dtype=torch.bool)[-logits.shape[-2] :]
+    return usual.softmax((logits + math.log(2) * own).masked_fill(hidden, -math.inf))
+
+
+@ZOO.part("attention_direction", "gradient/attention/plain", needs=("start",))
+@fault("Values are projections of x; keys are those of h.")
+def values_from_the_state(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    return (
+        _ValuesFrom(x).attention_direction(x, h, w, c)
+        if x.shape == h.shape
+        else usual.attention_direction(x, h, w, c)
+    )
+
+
+class _ValuesFrom(Plain):
+    def __init__(self, state: Tensor) -> None:
+        self.state = state
+
+    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return super().keys(self.state, w, c)
 
 
 ZOO += [
@@ -55,32 +116,6 @@ ZOO += [
     ZOO.but("sees-the-next-token", "The causal mask is off by one.",
         "structure/attention/causality", "outputs before token i are unchanged*",
         also=("structure/attention/causality*", "structure/block/causality"), hidden=lambda _, i, j: j > i + 1),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "Hidden tokens get a logit of -1000 instead of minus infinity.",
-    "extremes/attention/large-logits",
-    "update at logits of 1e4*",
-)
-class FiniteMask(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i, j) & False
-
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        columns = torch.arange(length, device=rows.device)
-        return super().bias(rows, length, w, c) - 1000.0 * (columns[None, :] > rows[:, None])
-
-
-@ZOO.killed_by("The last head's output is too large by one part in a billion.", "gradient/attention/plain")
-class OneInABillion(Plain):
-    def output(self, w: Weights) -> Tensor:
-        scaled = w["W_Q"].clone()
-        scaled[-1] *= 1 + 1e-9
-        return scaled
-
-
-ZOO += [
     ZOO.but("first-head-counts-twice", "The first head's direction is counted twice.",
         "structure/attention/head-order", "output with the heads reversed",
         also=("structure/attention/head-order*",), sum_heads=lambda _, heads: heads.sum(1) + heads[:, 0]),
@@ -95,18 +130,6 @@ ZOO += [
             usual.advance(x, heads + 1e-3 * (heads - heads.mean(0, keepdim=True)), w, c)),
     ZOO.but("negated-scores", "Scores are negated, so tokens attend to what they resemble least.",
         "gradient/attention/plain", scores=lambda usual, q, k, x, h, w, c: -usual.scores(q, k, x, h, w, c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by("Scores read W_K^T W_Q instead of W_Q^T W_K; outputs are right.", "gradient/attention/plain")
-class TransposedScoreMatrix(Plain):
-    def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        if c.diagonal != "none" or c.position == "rotary":
-            return super().scores(q, k, x, h, w, c)
-        return torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT
-
-
-ZOO += [
     ZOO.but("queries-and-keys-swapped", "W_Q and W_K are exchanged everywhere.",
         "gradient/attention/plain",
         attention=lambda usual, x, h, w, c: usual.attention(x, h, {**w, "W_Q": w["W_K"], "W_K": w["W_Q"]}, c)),
@@ -133,19 +156,6 @@ ZOO += [
             torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]),
     ZOO.but("unnormalised-softmax", "Attention weights are exponentials that are not normalised.",
         "gradient/attention/plain", softmax=lambda _, logits: logits.exp()),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "The largest logit is not subtracted, so large logits overflow.", "gradient/attention/plain", "not finite"
-)
-class SoftmaxWithoutShift(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        weights = logits.exp()
-        return weights / weights.sum(-1, keepdim=True)
-
-
-ZOO += [
     ZOO.but("clipped-logits", "Logits are clipped to [-30, 30].",
         "gradient/attention/plain",
         softmax=lambda _, logits:
@@ -167,43 +177,10 @@ ZOO += [
         "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | ((j == 0) & (i > 1))),
     ZOO.but("sliding-window", "A token sees the last four tokens only.",
         "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | (j < i - 3)),
-]  # fmt: skip
-
-
-@ZOO.killed_by("A token's own key counts twice: from the cache and as the new key.", "gradient/attention/plain")
-class OwnKeyTwice(Plain):
-    def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        own = torch.eye(logits.shape[-1], dtype=torch.bool)[-logits.shape[-2] :]
-        return self.softmax((logits + math.log(2) * own).masked_fill(hidden, -math.inf))
-
-
-ZOO += [
     ZOO.but("keys-normalised", "Keys are normalised to unit length for the scores, but not as values.",
         "gradient/attention/plain",
         scores=lambda usual, q, k, x, h, w, c:
             usual.scores(q, k / (k.norm(dim=-1, keepdim=True) + 1e-12), x, h, w, c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by("Values are projections of x; keys are those of h.", "gradient/attention/plain", needs=("start",))
-class ValuesFromTheState(Plain):
-    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return (
-            _ValuesFrom(x).attention_direction(x, h, w, c)
-            if x.shape == h.shape
-            else super().attention_direction(x, h, w, c)
-        )
-
-
-class _ValuesFrom(Plain):
-    def __init__(self, state: Tensor) -> None:
-        self.state = state
-
-    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().keys(self.state, w, c)
-
-
-ZOO += [
     ZOO.but("last-head-forgotten", "With more than two heads, the last is left out of the sum.",
         "gradient/attention/plain",
         sum_heads=lambda _, heads: heads[:, :-1].sum(1) if heads.shape[1] > 2 else heads.sum(1)),
@@ -215,4 +192,8 @@ ZOO += [
     ZOO.but("starts-at-the-memory", "The descent starts at h, whatever x is.",
         "gradient/attention/plain", needs=("start",),
         attention=lambda usual, x, h, w, c: usual.attention(h + 0 * x, h, w, c)),
+    ZOO.but("finite-mask", "Hidden tokens get a logit of -1000 instead of minus infinity.",
+        "extremes/attention/large-logits", "update at logits of 1e4*", **finite_mask(1e3)),
+    ZOO.but("mask-of-a-billion", "Hidden tokens get a logit of -1e9, which no logit reaches in small cases.",
+        "extremes/attention/large-logits", "update at logits of 1e4*", **finite_mask(1e9)),
 ]  # fmt: skip

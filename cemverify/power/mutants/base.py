@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from torch import Tensor
 
@@ -17,9 +18,8 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 
 Wrap = Callable[[Any], Any]
 Function = Callable[..., Any]
-Kind = TypeVar("Kind", bound=type[Plain])
+Kind = TypeVar("Kind")
 Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
-Part = Callable[..., Any]  # of the usual methods, and of a method's arguments
 
 UPDATE = "update = -eta P grad energy*"  # the cause of whatever moves a layer's output
 
@@ -86,12 +86,12 @@ class Call:
     """A function that a fault is put around.
 
     Attributes:
-        name, function: its own. kept: what faults remember between the calls of all functions of an implementation.
+        name, function: its own. memory: what faults remember between the calls of all functions of an implementation.
     """
 
     name: str
     function: Function
-    kept: dict[Any, Any]
+    memory: dict[Any, Any]
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
@@ -113,45 +113,113 @@ class TooLarge(Plain):
         return super().advance(x, heads * self.factor if isinstance(c, self.of) and self.where(x, c) else heads, w, c)
 
 
-def plain_but(parts: Mapping[str, Part]) -> Plain:
-    """`Plain` with other parts in the place of its methods of these names; each part may call the usual methods."""
+@dataclass(frozen=True)
+class After:
+    """A part that changes what the usual method answers; `change` gets that, then the method's arguments."""
 
-    def instead(part: Part) -> Part:
+    change: Callable[..., Any]
+
+
+Part = Callable[..., Any] | After  # of the usual methods, and of a method's arguments
+
+
+def plain_but(parts: Mapping[str, Part]) -> Plain:
+    """`Plain` with other parts in the place of its methods of these names; each gets the usual methods first."""
+
+    def instead(name: str, part: Part) -> Function:
+        if isinstance(part, After):
+            return lambda self, *arguments: part.change(getattr(super(kind, self), name)(*arguments), *arguments)
         return lambda self, *arguments: part(super(kind, self), *arguments)
 
-    kind: type[Plain] = type("PlainBut", (Plain,), {name: instead(part) for name, part in parts.items()})
+    kind: type[Plain] = type("PlainBut", (Plain,), {name: instead(name, part) for name, part in parts.items()})
     return kind()
+
+
+def in_both(layer: Function) -> Mapping[str, Any]:
+    """The parts with a function for attention and the MLP; it gets the usual one of them, then its arguments."""
+    return {
+        "attention": lambda usual, *arguments: layer(usual.attention, *arguments),
+        "mlp": lambda usual, *arguments: layer(usual.mlp, *arguments),
+    }
+
+
+def fault(sentence: str) -> Callable[[Kind], Kind]:
+    """States what is wrong with a function or class, under the decorator of a `Zoo` that enters it."""
+
+    def state(kind: Kind) -> Kind:
+        setattr(kind, _FAULT, sentence)
+        return kind
+
+    return state
+
+
+_FAULT = "fault_of_a_mutant"
+
+
+class OfPlain(TypedDict, total=False):
+    """What a mutant that is a kind of `Plain` may say beside its fault, property and cause: as in `Mutant`."""
+
+    also: tuple[str, ...]
+    own_dtype: bool
+    needs: tuple[str, ...]
+
+
+class OfAny(TypedDict, total=False):
+    """What a mutant that wraps any implementation may say beside its fault, property and cause: as in `Mutant`."""
+
+    also: tuple[str, ...]
+    original: Callable[[], Implementation]
+    edits: bool
 
 
 class Zoo(list[Mutant]):
     """The mutants of one family, in the order of their definition."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, original: Callable[[], Implementation] = sound) -> None:
         self.family = family
+        self.original = original  # what is wrapped, where a mutant names no other
 
-    def killed_by(
-        self,
-        fault: str,
-        property_: str,
-        cause: str = UPDATE,
-        *,
-        also: tuple[str, ...] = (),
-        own_dtype: bool = False,
-        needs: tuple[str, ...] = (),
+    # Decorators enter what stands under them and under `fault`: its name becomes the id, property_ must be violated
+    # for the cause.
+
+    def killed_by(self, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]) -> Callable[[Kind], Kind]:
+        """Enters a subclass of Plain."""
+        return self.enter(lambda id_, fault, kind: self._of_plain(id_, fault, property_, cause, kind, **more))
+
+    def part(
+        self, method: str, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]
     ) -> Callable[[Kind], Kind]:
-        """Enters a subclass of Plain; its name becomes the id.
+        """Enters a function that stands in for a method of Plain; it gets the usual methods, then the arguments."""
+        return self.enter(
+            lambda id_, fault, part: self._of_plain(
+                id_, fault, property_, cause, partial(plain_but, {method: part}), **more
+            )
+        )
 
-        Args:
-            fault: what is wrong with it, as a sentence. property_: the one that must be violated, for which cause.
-            also: patterns of properties that may be violated as well.
-        """
+    def layers(self, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]) -> Callable[[Kind], Kind]:
+        """Enters a function that stands in for attention and the MLP; it gets the usual one, then its arguments."""
+        return self.enter(
+            lambda id_, fault, layer: self._of_plain(
+                id_, fault, property_, cause, partial(plain_but, in_both(layer)), **more
+            )
+        )
+
+    def calls(self, property_: str, cause: str, *, of: str = "*", **more: Unpack[OfAny]) -> Callable[[Kind], Kind]:
+        """Enters a function as the `answer` of `calling`."""
+        return self.enter(
+            lambda id_, fault, answer: self.calling(id_, fault, property_, cause, answer=answer, of=of, **more)
+        )
+
+    def enter(self, make: Callable[[str, str, Any], Mutant]) -> Callable[[Kind], Kind]:
+        """Enters the mutant that is made of an id, a fault, and the function or class that states it."""
 
         def enter(kind: Kind) -> Kind:
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
-            self.append(self._of_plain(words, fault, property_, cause, kind, also, own_dtype, needs))
+            self.append(make(id_of(kind), getattr(kind, _FAULT), kind))
             return kind
 
         return enter
+
+    # The others make mutants of an expression, as rows of a table.
 
     def but(
         self,
@@ -165,12 +233,9 @@ class Zoo(list[Mutant]):
         needs: tuple[str, ...] = (),
         **parts: Part,
     ) -> Mutant:
-        """A mutant that is `Plain` but for some parts.
-
-        Args:
-            fault, property_, cause, also, own_dtype, needs: as for `killed_by`. parts: as for `plain_but`.
-        """
-        return self._of_plain(id_, fault, property_, cause, lambda: plain_but(parts), also, own_dtype, needs)
+        """A mutant that is `Plain` but for some parts, as for `plain_but`."""
+        make, more = partial(plain_but, parts), OfPlain(also=also, own_dtype=own_dtype, needs=needs)
+        return self._of_plain(id_, fault, property_, cause, make, **more)
 
     def too_large(
         self,
@@ -182,15 +247,65 @@ class Zoo(list[Mutant]):
         *,
         of: type = object,
         cause: str = UPDATE,
-        own_dtype: bool = False,
-        needs: tuple[str, ...] = (),
+        **more: Unpack[OfPlain],
     ) -> Mutant:
-        """A mutant whose updates are too large where a condition holds.
+        """A mutant whose updates are too large where a condition holds: where, factor and of as for `TooLarge`."""
+        return self._of_plain(id_, fault, property_, cause, partial(TooLarge, where, factor, of), **more)
+
+    def calling(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str,
+        *,
+        answer: Function,
+        of: str = "*",
+        **more: Unpack[OfAny],
+    ) -> Mutant:
+        """A mutant of any implementation, some of whose functions answer otherwise.
 
         Args:
-            fault, property_, cause, own_dtype, needs: as for `killed_by`. where, factor, of: as for `TooLarge`.
+            answer: gets the right function as a `Call`, then the arguments. of: a pattern of the names of functions
+                that it stands in for.
         """
-        return self._of_plain(id_, fault, property_, cause, lambda: TooLarge(where, factor, of), (), own_dtype, needs)
+
+        def wrap(implementation: Implementation) -> Implementation:
+            memory: dict[Any, Any] = {}
+
+            def change(name: str, function: Function) -> Function:
+                call = Call(name, function, memory)
+                return (lambda *arguments: answer(call, *arguments)) if fnmatchcase(name, of) else function
+
+            return around(implementation, change)
+
+        return self.wrapping(id_, fault, property_, cause, wrap, **more)
+
+    def wrapping(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str,
+        wrap: Wrap,
+        *,
+        also: tuple[str, ...] = (),
+        original: Callable[[], Implementation] | None = None,
+        edits: bool = False,
+    ) -> Mutant:
+        """A mutant that `wrap` makes of any implementation."""
+        return Mutant(
+            id_,
+            fault,
+            property_,
+            cause,
+            lambda: wrap((original or self.original)()),
+            self.family,
+            also,
+            wrap=wrap,
+            original=original or self.original,
+            edits=edits,
+        )
 
     def _of_plain(
         self,
@@ -199,9 +314,10 @@ class Zoo(list[Mutant]):
         property_: str,
         cause: str,
         make: Callable[[], Plain],
-        also: tuple[str, ...],
-        own_dtype: bool,
-        needs: tuple[str, ...],
+        *,
+        also: tuple[str, ...] = (),
+        own_dtype: bool = False,
+        needs: tuple[str, ...] = (),
     ) -> Mutant:
         return Mutant(
             id_,
@@ -216,95 +332,33 @@ class Zoo(list[Mutant]):
             needs=frozenset(needs),
         )
 
-    def calling(
-        self,
-        id_: str,
-        fault: str,
-        property_: str,
-        cause: str,
-        *,
-        answer: Function,
-        of: str = "*",
-        also: tuple[str, ...] = (),
-        original: Callable[[], Implementation] = sound,
-        edits: bool = False,
-    ) -> Mutant:
-        """A mutant of any implementation, some of whose functions answer otherwise.
 
-        Args:
-            fault, property_, cause, also: as for `killed_by`. answer: gets the right function as a `Call`, then the
-            arguments. of: a pattern of the names of functions that it stands in for. original: what is wrapped.
-            edits: as in `Mutant`.
-        """
+def id_of(kind: Any) -> str:
+    """The id of a mutant that a function or class makes: its name."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", "-", kind.__name__).lower()
 
-        def wrap(implementation: Implementation) -> Implementation:
-            kept: dict[Any, Any] = {}
 
-            def change(name: str, function: Function) -> Function:
-                call = Call(name, function, kept)
-                return (lambda *arguments: answer(call, *arguments)) if fnmatchcase(name, of) else function
+def arrays_of(arguments: tuple[Any, ...]) -> list[Any]:
+    """The states and weights of a call."""
+    return [*arguments[:-2], *arguments[-2].values()]
 
-            return around(implementation, change)
 
-        return self._of_any(id_, fault, property_, cause, wrap, also, original, edits)
+def remembering(key: Callable[..., Any], again: Callable[[Any], Any] = lambda answer: answer + 0) -> Function:
+    """An `answer` that is kept for a key of the arguments, and given again for that.
 
-    def calls(self, fault: str, property_: str, cause: str, **more: Any) -> Callable[[Function], Function]:
-        """Enters a function as the `answer` of `calling`, which names the arguments; its name becomes the id."""
+    Args:
+        key: None where nothing is to be kept. again: what is made of an answer that is given; usually a copy.
+    """
 
-        def enter(answer: Function) -> Function:
-            id_ = answer.__name__.replace("_", "-")
-            self.append(self.calling(id_, fault, property_, cause, answer=answer, **more))
-            return answer
+    def answer(call: Call, *arguments: Any) -> Any:
+        if (key_ := key(*arguments)) is None:
+            return call(*arguments)
+        if (name := (call.name, key_)) not in call.memory:
+            # the arrays too, or their ids would soon be those of others
+            call.memory[name] = call(*arguments), arrays_of(arguments)
+        return again(call.memory[name][0])
 
-        return enter
-
-    def wraps(
-        self,
-        fault: str,
-        property_: str,
-        cause: str,
-        *,
-        also: tuple[str, ...] = (),
-        original: Callable[[], Implementation] = sound,
-        edits: bool = False,
-    ) -> Callable[[Wrap], Wrap]:
-        """Enters a function from an implementation to a faulty one around it; its name becomes the id.
-
-        Args:
-            fault: what is wrong with it, as a sentence. property_: the one that must be violated, for which cause.
-            also: patterns of properties that may be violated as well. original: what is wrapped.
-        """
-
-        def enter(wrap: Wrap) -> Wrap:
-            id_ = wrap.__name__.replace("_", "-")
-            self.append(self._of_any(id_, fault, property_, cause, wrap, also, original, edits))
-            return wrap
-
-        return enter
-
-    def _of_any(
-        self,
-        id_: str,
-        fault: str,
-        property_: str,
-        cause: str,
-        wrap: Wrap,
-        also: tuple[str, ...],
-        original: Callable[[], Subject],
-        edits: bool,
-    ) -> Mutant:
-        return Mutant(
-            id_,
-            fault,
-            property_,
-            cause,
-            lambda: wrap(original()),
-            self.family,
-            also,
-            wrap=wrap,
-            original=original,
-            edits=edits,
-        )
+    return answer
 
 
 def around(implementation: Implementation, change: Callable[[str, Function], Function]) -> Implementation:

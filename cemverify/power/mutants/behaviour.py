@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.contract import Implementation
-from cemverify.power.mutants.base import Call, Zoo, around
+from cemverify.power.mutants.base import Call, Zoo, fault
 
 ZOO = Zoo("behaviour")
 
@@ -18,46 +17,33 @@ _INPUTS = ("contract/*/inputs-unchanged",)
 
 
 @ZOO.calls(
-    "The first array is overwritten by the output.",
     "contract/attention/inputs-unchanged",
     "x after the call*",
     also=tuple(f"contract/{name}/inputs-unchanged" for name in ("mlp", "block", "decode")),
     edits=True,
 )
-def edits_its_input(call: Call, first: Any, *others: Any) -> Any:
-    answer = call(first, *others)
+@fault("The first array is overwritten by the output.")
+def edits_its_input(call: Call, first: Any, *arguments: Any) -> Any:
+    answer = call(first, *arguments)
     if answer.shape == first.shape:
         first[...] = answer
     return answer
 
 
-@ZOO.calls(
-    "The first array is filled with NaN after use.",
-    "contract/attention/inputs-unchanged",
-    "x after the call*",
-    also=_INPUTS,
-    edits=True,
-)
-def wipes_its_input(call: Call, first: Any, *others: Any) -> Any:
-    answer = call(first, *others)
+@ZOO.calls("contract/attention/inputs-unchanged", "x after the call*", also=_INPUTS, edits=True)
+@fault("The first array is filled with NaN after use.")
+def wipes_its_input(call: Call, first: Any, *arguments: Any) -> Any:
+    answer = call(first, *arguments)
     first[...] = math.nan
     return answer
 
 
-@ZOO.wraps(
-    "Every call's output is larger than that of the call before by one part in a million.",
-    "contract/attention/determinism",
-    "second call = first call",
-    also=("contract/*/determinism",),
-)
-def counts_its_calls(implementation: Implementation) -> Implementation:
-    calls = itertools.count(1)
-    return around(
-        implementation, lambda _, function: lambda *arguments: function(*arguments) * (1 + 1e-6 * next(calls))
-    )
-
-
 ZOO += [
+    ZOO.calling("counts-its-calls",
+        "Every call's output is larger than that of the call before by one part in a million.",
+        "contract/attention/determinism", "second call = first call", also=("contract/*/determinism",),
+        answer=lambda call, *arguments:
+            call(*arguments) * (1 + 1e-6 * next(call.memory.setdefault("calls", itertools.count(1))))),
     ZOO.calling("always-float32", "The output is float32, whatever the dtype of the input.",
         "contract/attention/shape-and-dtype", "float64 in, float32 out: the dtype is kept*",
         also=("contract/*/shape-and-dtype",), answer=lambda call, *arguments: _single(call(*arguments))),

@@ -3,72 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Part, Zoo, fault
 
 ZOO = Zoo("block")
+
+
+@ZOO.part("block", "gradient/block/any-options", also=("tying/block/pre-norm",))
+@fault("Attention and MLP both read the block's input, as parallel blocks do.")
+def parallel_block(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
+    outputs = []
+    for name, layer, config in (("attention", usual.attention, c.attention), ("mlp", usual.mlp, c.mlp)):
+        own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
+        outputs.append(usual.sublayer(layer, h, own, config))
+    return outputs[0] + outputs[1] - h
+
+
+@ZOO.part("block", "gradient/block/any-options", also=("tying/block/pre-norm",))
+@fault("The MLP comes before attention.")
+def mlpfirst(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
+    for name, layer, config in (("mlp", usual.mlp, c.mlp), ("attention", usual.attention, c.attention)):
+        own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
+        h = usual.sublayer(layer, h, own, config)
+    return h
+
+
+def one_for_both(option: str) -> Part:
+    """A block whose MLP reads an option of attention's."""
+    return lambda usual, h, w, c: usual.block(
+        h, w, replace(c, mlp=replace(c.mlp, **{option: getattr(c.attention, option)}))
+    )
 
 
 ZOO += [
     ZOO.but("block-starts-at-the-norm", "The block overwrites h by N(h) and starts there, as Algorithm 1 prints it.",
         "tying/block/pre-norm", "block = standard*", also=("gradient/block/any-options",),
         sublayer=lambda usual, layer, h, w, c: usual.sublayer(layer, usual.norm(h, w, c), w, c)),
+    ZOO.but("memory-without-norm", "The sublayers' memory is h instead of N(h).",
+        "gradient/block/any-options", needs=("norm:channel",),
+        sublayer=lambda usual, layer, h, w, c: layer(h, h, w, c)),
+    ZOO.but("one-gain-for-both", "The MLP's norm uses attention's gain.",
+        "gradient/block/any-options", needs=("norm:channel",),
+        block=lambda usual, h, w, c:
+            usual.block(h, {**w, **({"mlp.gain": w["attention.gain"]} if "mlp.gain" in w else {})}, c)),
+    ZOO.but("one-step-size-for-both", "The MLP uses attention's step size.",
+        "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),
+    ZOO.but("one-depth-for-both", "The MLP takes as many steps as attention.",
+        "gradient/block/any-options", needs=("steps",), block=one_for_both("steps")),
 ]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "Attention and MLP both read the block's input, as parallel blocks do.",
-    "gradient/block/any-options",
-    also=("tying/block/pre-norm",),
-)
-class ParallelBlock(Plain):
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        outputs = []
-        for name, layer, config in (("attention", self.attention, c.attention), ("mlp", self.mlp, c.mlp)):
-            own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
-            outputs.append(self.sublayer(layer, h, own, config))
-        return outputs[0] + outputs[1] - h
-
-
-@ZOO.killed_by("The MLP comes before attention.", "gradient/block/any-options", also=("tying/block/pre-norm",))
-class MLPFirst(Plain):
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        for name, layer, config in (("mlp", self.mlp, c.mlp), ("attention", self.attention, c.attention)):
-            own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
-            h = self.sublayer(layer, h, own, config)
-        return h
-
-
-@ZOO.killed_by("The sublayers' memory is h instead of N(h).", "gradient/block/any-options", needs=("norm:channel",))
-class MemoryWithoutNorm(Plain):
-    def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
-        output: Tensor = layer(h, h, w, c)
-        return output
-
-
-@ZOO.killed_by("The MLP's norm uses attention's gain.", "gradient/block/any-options", needs=("norm:channel",))
-class OneGainForBoth(Plain):
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        gain = {"mlp.gain": w["attention.gain"]} if "mlp.gain" in w else {}
-        return super().block(h, {**w, **gain}, c)
-
-
-@ZOO.killed_by("The MLP uses attention's step size.", "gradient/block/any-options", needs=("step-size",))
-class OneStepSizeForBoth(Plain):
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        config: Any = c
-        mlp = replace(config.mlp, step_size=config.attention.step_size)
-        return super().block(h, w, replace(c, mlp=mlp))
-
-
-@ZOO.killed_by("The MLP takes as many steps as attention.", "gradient/block/any-options", needs=("steps",))
-class OneDepthForBoth(Plain):
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        config: Any = c
-        mlp = replace(config.mlp, steps=config.attention.steps)
-        return super().block(h, w, replace(c, mlp=mlp))

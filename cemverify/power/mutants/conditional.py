@@ -12,17 +12,25 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain
-from cemverify.power.mutants.base import UPDATE, Call, Function, Zoo, around
+from cemverify.power.mutants.base import UPDATE, Call, Zoo, fault, remembering
 
 ZOO = Zoo("conditional")
 
 
 # --- sizes, options and dtypes ----------------------------------------------------------------------
 
-# Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
+
+@ZOO.part("attend", "gradient/attention/plain")
+@fault("If two logits of a token are equal, the later one is left out.")
+def wrong_for_ties(usual: Plain, logits: Tensor, hidden: Tensor) -> Tensor:
+    seen = logits.masked_fill(hidden, -torch.inf)
+    same = (seen[..., None, :] == seen[..., :, None]).tril(-1) & ~hidden[..., :, None]  # (B, K, J, S, S)
+    return usual.softmax(seen.masked_fill(same.any(-1), -torch.inf))
+
+
 ZOO += [
+    # Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
     ZOO.too_large("wrong-at-odd-head-sizes", "Wrong only at odd head dimensions above one.",
         "gradient/attention/plain", lambda _, c: c.R % 2 == 1 and c.R > 1, of=AttentionConfig),
     ZOO.too_large("wrong-at-three-heads", "Wrong only if the number of heads is not a power of two.",
@@ -61,10 +69,6 @@ ZOO += [
         "gradient/mlp/any-options", lambda _, c: c.dim > 16, 1 + 1e-6),
     ZOO.too_large("wrong-beyond-three-rows", "Wrong only beyond three rows.",
         "gradient/mlp/silu", lambda x, _: x.shape[0] > 3),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.but("keys-shared-by-the-ends-of-the-batch",
         "Keys are made once where the first and the last row of the batch have the same memory.",
         "gradient/attention/any-options",
@@ -75,18 +79,6 @@ ZOO += [
         keys=lambda usual, h, w, c: usual.keys(h[:, :1].expand_as(h) if torch.equal(h[:, 0], h[:, -1]) else h, w, c)),
     ZOO.but("misses-the-first-block", "Beyond thirty-two tokens, the first sixteen are not read by the last ones.",
         "precision/attention/float32", "|error| of*", hidden=lambda _, i, j: (j > i) | ((i >= 32) & (j < 16))),
-]  # fmt: skip
-
-
-@ZOO.killed_by("If two logits of a token are equal, the later one is left out.", "gradient/attention/plain")
-class WrongForTies(Plain):
-    def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        seen = logits.masked_fill(hidden, -torch.inf)
-        same = (seen[..., None, :] == seen[..., :, None]).tril(-1) & ~hidden[..., :, None]  # (B, K, J, S, S)
-        return self.softmax(seen.masked_fill(same.any(-1), -torch.inf))
-
-
-ZOO += [
     ZOO.but("wrong-where-the-state-is-the-memory", "Wrong only if x differs from h: the residual is h.",
         "gradient/attention/plain", needs=("start",),
         attention=lambda usual, x, h, w, c: usual.attention(x, h, w, c) - x + h),
@@ -94,12 +86,6 @@ ZOO += [
 
 
 # --- layouts, modes and calls -----------------------------------------------------------------------
-
-
-ZOO += [
-    ZOO.calling("wrong-on-views", "Arrays that are not contiguous are read as if they were contiguous.",
-        "gradient/attention/plain", UPDATE, answer=lambda call, first, *others: call(_misread(first), *others)),
-]  # fmt: skip
 
 
 def _misread(array: Any) -> Any:
@@ -111,92 +97,40 @@ def _misread(array: Any) -> Any:
     return array.ravel(order="K").reshape(array.shape)
 
 
-@ZOO.calls(
-    "Every second output is one part in a thousand too large.",
-    "contract/attention/determinism",
-    "third call = second call",
-    also=("contract/mlp/determinism",),
-)
+@ZOO.calls("contract/attention/determinism", "third call = second call", also=("contract/mlp/determinism",))
+@fault("Every second output is one part in a thousand too large.")
 def wrong_every_second_call(call: Call, *arguments: Any) -> Any:
-    call.kept["calls"] = call.kept.get("calls", 0) + 1
-    return call(*arguments) * (1 if call.kept["calls"] % 2 else 1.001)
+    call.memory["calls"] = call.memory.get("calls", 0) + 1
+    return call(*arguments) * (1 if call.memory["calls"] % 2 else 1.001)
 
 
-@ZOO.calls(
-    "The first call with each shape is right; later outputs are one part in a million too large.",
-    "contract/attention/determinism",
-    "second call = first call",
-    also=("contract/mlp/determinism",),
-)
+@ZOO.calls("contract/attention/determinism", "second call = first call", also=("contract/mlp/determinism",))
+@fault("The first call with each shape is right; later outputs are one part in a million too large.")
 def wrong_once_a_shape_is_known(call: Call, *arguments: Any) -> Any:
     shapes = (call.name, tuple(arguments[0].shape), arguments[-1])
-    scale = 1 + 1e-6 * (shapes in call.kept)
-    call.kept[shapes] = True
+    scale = 1 + 1e-6 * (shapes in call.memory)
+    call.memory[shapes] = True
     return call(*arguments) * scale
 
 
-@ZOO.calls(
-    "A thousandth of the previous output of that shape is added: state leaks from call to call.",
-    "contract/attention/determinism",
-    "second call = first call",
-    also=("contract/mlp/determinism",),
-)
+@ZOO.calls("contract/attention/determinism", "second call = first call", also=("contract/mlp/determinism",))
+@fault("A thousandth of the previous output of that shape is added: state leaks from call to call.")
 def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
     key = (call.name, tuple(answer.shape))
-    before, call.kept[key] = call.kept.get(key, 0.0 * answer), answer + 0
+    before, call.memory[key] = call.memory.get(key, 0.0 * answer), answer + 0
     return answer + before / 1000
 
 
-@ZOO.wraps(
-    "Noise of one part in a million is added, as if dropout had been left on.",
-    "contract/attention/determinism",
-    "second call = first call",
-    also=("contract/mlp/determinism",),
-)
-def draws_noise(implementation: Implementation) -> Implementation:
-    generator = torch.Generator().manual_seed(0)
-
-    def change(_: str, function: Function) -> Function:
-        return lambda *arguments: function(*arguments) * (1 + 1e-6 * float(torch.randn((), generator=generator)))
-
-    return around(implementation, change)
+@ZOO.calls("contract/attention/determinism", "second call = first call", also=("contract/mlp/determinism",))
+@fault("Noise of one part in a million is added, as if dropout had been left on.")
+def draws_noise(call: Call, *arguments: Any) -> Any:
+    generator = call.memory.setdefault("generator", torch.Generator().manual_seed(0))
+    return call(*arguments) * (1 + 1e-6 * float(torch.randn((), generator=generator)))
 
 
-ZOO += [
-    ZOO.calling("wrong-with-gradients-enabled",
-        "Outputs are one part in a thousand too large while torch records gradients, which it does by default.",
-        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
-        answer=lambda call, *arguments: call(*arguments) * (1.001 if torch.is_grad_enabled() else 1)),
-]  # fmt: skip
-
-
-@ZOO.calls(
-    "Outputs are cached by shapes and configuration, ignoring the weights.",
-    "gradient/attention/plain",
-    UPDATE,
-)
-def answers_from_a_stale_cache(call: Call, *arguments: Any) -> Any:
-    key = (call.name, arguments[0].shape, str(arguments[0].dtype), arguments[-1])
-    if key not in call.kept:
-        call.kept[key] = call(*arguments)
-    return call.kept[key] + 0
-
-
-ZOO += [
-    ZOO.calling("scales-by-the-batch",
-        "Outputs are larger by one part in a million for every batch row after the first.",
-        "structure/attention/batch-independence", "a batch row alone*", also=("structure/mlp/batch-independence",),
-        answer=lambda call, first, *others: call(first, *others) * (1 + 1e-6 * (first.shape[0] - 1))),
-]  # fmt: skip
-
-
-@ZOO.calls(
-    "W_Q is scaled in place.",
-    "contract/attention/inputs-unchanged",
-    "W_Q after the call*",
-    edits=True,
-)
+@ZOO.calls("contract/attention/inputs-unchanged", "W_Q after the call*", edits=True)
+@fault("W_Q is scaled in place.")
 def edits_its_weights(call: Call, *arguments: Any) -> Any:
     answer, weights = call(*arguments), arguments[-2]
     if "W_Q" in weights and call.name == "attention":
@@ -204,12 +138,8 @@ def edits_its_weights(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls(
-    "The memory is overwritten with zeros after use.",
-    "contract/attention/inputs-unchanged",
-    "h after the call*",
-    edits=True,
-)
+@ZOO.calls("contract/attention/inputs-unchanged", "h after the call*", edits=True)
+@fault("The memory is overwritten with zeros after use.")
 def edits_its_memory(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
     if len(arguments) == 4:
@@ -217,24 +147,8 @@ def edits_its_memory(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls(
-    "A batch of one row is returned without its batch axis.",
-    "gradient/attention/plain",
-    "wrong shape",
-)
-def drops_a_batch_of_one(call: Call, first: Any, *others: Any) -> Any:
-    return _squeezed(call(first, *others))
-
-
 def _squeezed(answer: Any) -> Any:
     return answer[0] if answer.shape[0] == 1 else answer
-
-
-ZOO += [
-    ZOO.calling("rounds-to-float32", "Outputs are rounded to float32 and returned in the dtype of the input.",
-        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
-        answer=lambda call, *arguments: _rounded(call(*arguments))),
-]  # fmt: skip
 
 
 def _rounded(answer: Any) -> Any:
@@ -243,20 +157,30 @@ def _rounded(answer: Any) -> Any:
     return answer.astype("float32").astype(answer.dtype)
 
 
-@ZOO.wraps(
-    "The update is returned without the state that it should be added to.",
-    "gradient/attention/plain",
-    UPDATE,
-    also=("gradient/mlp/silu",),
-)
-def returns_the_update(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        return function if name.endswith("_energy") else lambda first, *others: function(first, *others) - first
-
-    return around(implementation, change)
-
-
 ZOO += [
+    ZOO.calling("wrong-on-views", "Arrays that are not contiguous are read as if they were contiguous.",
+        "gradient/attention/plain", UPDATE, answer=lambda call, first, *arguments: call(_misread(first), *arguments)),
+    ZOO.calling("wrong-with-gradients-enabled",
+        "Outputs are one part in a thousand too large while torch records gradients, which it does by default.",
+        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        answer=lambda call, *arguments: call(*arguments) * (1.001 if torch.is_grad_enabled() else 1)),
+    ZOO.calling("scales-by-the-batch",
+        "Outputs are larger by one part in a million for every batch row after the first.",
+        "structure/attention/batch-independence", "a batch row alone*", also=("structure/mlp/batch-independence",),
+        answer=lambda call, first, *arguments: call(first, *arguments) * (1 + 1e-6 * (first.shape[0] - 1))),
+    ZOO.calling("drops-a-batch-of-one", "A batch of one row is returned without its batch axis.",
+        "gradient/attention/plain", "wrong shape",
+        answer=lambda call, first, *arguments: _squeezed(call(first, *arguments))),
+    ZOO.calling("answers-from-a-stale-cache", "Outputs are cached by shapes and configuration, ignoring the weights.",
+        "gradient/attention/plain", UPDATE,
+        answer=remembering(lambda x, *arguments: (x.shape, str(x.dtype), arguments[-1]))),
+    ZOO.calling("returns-the-update", "The update is returned without the state that it should be added to.",
+        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        answer=lambda call, first, *arguments:
+            call(first, *arguments) - (0 if call.name.endswith("_energy") else first)),
+    ZOO.calling("rounds-to-float32", "Outputs are rounded to float32 and returned in the dtype of the input.",
+        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        answer=lambda call, *arguments: _rounded(call(*arguments))),
     ZOO.but("three-ranks-at-most", "Only the first three ranks of a low-rank preconditioner are used.",
         "gradient/mlp/preconditioner-low-rank-printed",
         cross=lambda usual, w: usual.cross({name: w[name][..., :3] for name in ("P_U", "P_V")})),
@@ -266,10 +190,6 @@ ZOO += [
         "gradient/mlp/silu", needs=("step-size",),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.calling("wrong-where-arrays-are-one",
         "If x and h are the same array, outputs are one part in a thousand too large.",
         "contract/attention/one-array", "output with x and h as one array*", also=("contract/*/one-array",),

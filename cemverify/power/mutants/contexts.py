@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import is_traced
-from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Function, Zoo, around
+from cemverify.power.mutants.base import Call, Function, Zoo, fault
 
 ZOO = Zoo("contexts")
 
@@ -19,23 +18,8 @@ _PRODUCT = "vector-Jacobian product with respect to*"
 _OUTPUT = "output*"
 
 
-@ZOO.killed_by(
-    "Where the state records no gradient, nothing does.",
-    "contexts/attention/any-options",
-    _PRODUCT,
-    also=("contexts/mlp/any-options", "contexts/block/any-options", "contexts/decode/any-options"),
-)
-class FrozenBesideAFrozenState(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads if x.requires_grad else heads.detach(), w, c)
-
-
-@ZOO.killed_by(
-    "Where one array is state and memory, its gradient is that of the state alone.",
-    "contexts/attention/any-options",
-    _PRODUCT,
-    also=("contexts/mlp/any-options",),
-)
+@ZOO.killed_by("contexts/attention/any-options", _PRODUCT, also=("contexts/mlp/any-options",))
+@fault("Where one array is state and memory, its gradient is that of the state alone.")
 class OneArrayTrainedOnce(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
         return super().attention(x, h.detach() if x is h else h, w, c)
@@ -47,16 +31,6 @@ class OneArrayTrainedOnce(Plain):
         """In a block state and memory are two arrays, so that it trains."""
         output: Tensor = layer(h, self.norm(h, w, c).clone(), w, c)
         return output
-
-
-ZOO += [
-    ZOO.but("temperature-clipped", "The temperature is kept between 0.05 and 100.",
-        "contexts/attention/any-options", "output*", needs=("temperature",),
-        temperature=lambda _, c: min(max(c.tau, 0.05), 100.0)),
-    ZOO.but("tiny-states-flushed", "States below 1e-150 are taken for zero.",
-        "contexts/attention/any-options", "*",
-        advance=lambda usual, x, heads, w, c: usual.advance(x * (x.abs() > 1e-150), heads, w, c)),
-]  # fmt: skip
 
 
 class _TimesTheLatestStep(torch.autograd.Function):
@@ -74,65 +48,82 @@ class _TimesTheLatestStep(torch.autograd.Function):
         return products[0] * (_TimesTheLatestStep.latest / context.own), None
 
 
-@ZOO.killed_by(
-    "Backward passes use the step size of the latest call, whichever output they belong to.",
-    "contexts/attention/any-options",
-    _PRODUCT,
-    also=("contexts/mlp/any-options",),
-    needs=("step-size",),
+@ZOO.part(
+    "advance", "contexts/attention/any-options", _PRODUCT, also=("contexts/mlp/any-options",), needs=("step-size",)
 )
-class PullsBackWithTheLatestStep(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        if not is_traced(heads):
-            heads = _TimesTheLatestStep.apply(heads, c.step_size)  # type: ignore[no-untyped-call]
-        return super().advance(x, heads, w, c)
+@fault("Backward passes use the step size of the latest call, whichever output they belong to.")
+def pulls_back_with_the_latest_step(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    if not is_traced(heads):
+        heads = _TimesTheLatestStep.apply(heads, c.step_size)  # type: ignore[no-untyped-call]
+    return usual.advance(x, heads, w, c)
 
 
-@ZOO.calls(
-    "While a weight records gradients, it is read as it was at first, whatever an optimiser has written since.",
-    "contexts/mlp/any-options",
-    "*at a second step",
-    also=("contexts/attention/any-options",),
-)
+class _PulledBackOnce(torch.autograd.Function):
+    """What it is given; of a second backward pass through it nothing comes back."""
+
+    @staticmethod
+    def forward(context: Any, a: Tensor) -> Tensor:
+        context.kept = True
+        return a.clone()
+
+    @staticmethod
+    def backward(context: Any, *products: Tensor) -> Tensor:
+        product: Tensor = products[0] * context.kept
+        context.kept = False
+        return product
+
+
+@ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("contexts/mlp/any-options",))
+@fault("A backward pass gives away what it kept, and a second one through the same graph gives zeros.")
+def pulls_back_once(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    return usual.advance(x, heads if is_traced(heads) else _PulledBackOnce.apply(heads), w, c)  # type: ignore[no-untyped-call]
+
+
+@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("contexts/mlp/any-options",))
+@fault("Weights that are halves of one array, side by side, are read as if one lay behind the other.")
+def reads_halves_one_after_the_other(call: Call, *arguments: Any) -> Any:
+    *states, weights, config = arguments
+    if any(map(is_traced, weights.values())):
+        return call(*arguments)
+    storages = [w.untyped_storage().data_ptr() for w in weights.values()]
+    read = {
+        name: w.as_strided(w.shape, torch.empty(w.shape).stride()) if storages.count(storage) > 1 else w
+        for (name, w), storage in zip(weights.items(), storages, strict=True)
+    }
+    return call(*states, read, config)
+
+
+@ZOO.calls("contexts/mlp/any-options", "*at a second step", also=("contexts/attention/any-options",))
+@fault("While a weight records gradients, it is read as it was at first, whatever an optimiser has written since.")
 def weights_of_the_first_step(call: Call, *arguments: Any) -> Any:
     weights = arguments[-2]
     read = {}
     for name, weight in weights.items():
         read[name] = weight
         if weight.requires_grad and weight.is_leaf and not is_traced(weight):
-            kept, numbers = call.kept.get((call.name, name), (None, None))
-            if kept is not weight:
+            leaf, numbers = call.memory.get((call.name, name), (None, None))
+            if leaf is not weight:
                 numbers = weight.detach().clone()
-                call.kept[call.name, name] = weight, numbers
+                call.memory[call.name, name] = weight, numbers
             read[name] = weight + (numbers - weight.detach())
     return call(*arguments[:-2], read, arguments[-1])
 
 
-@ZOO.calls(
-    "W is masked, and kept so with its graph until it is edited: a second backward pass fails.",
-    "contexts/mlp/any-options",
-    "raised",
-    also=("contexts/block/any-options",),
-    of="mlp",
-)
+@ZOO.calls("contexts/mlp/any-options", "raised", of="mlp")
+@fault("W is masked, and kept so with its graph until it is edited: a second backward pass fails.")
 def keeps_its_graph(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     W = weights["W"]
     if not W.requires_grad or not W.is_leaf or is_traced(W):
         return call(x, h, weights, config)
-    kept, version, masked = call.kept.get("W", (None, None, None))
-    if kept is not W or version != W._version:
+    leaf, version, masked = call.memory.get("W", (None, None, None))
+    if leaf is not W or version != W._version:
         masked = W * torch.ones_like(W)
-        call.kept["W"] = W, W._version, masked
+        call.memory["W"] = W, W._version, masked
     return call(x, h, {**weights, "W": masked}, config)
 
 
-@ZOO.calls(
-    "Where only others record gradients, the answer is written into the state.",
-    "contexts/mlp/any-options",
-    "its arguments stay as they are*",
-    of="mlp",
-    edits=True,
-)
+@ZOO.calls("contexts/mlp/any-options", "its arguments stay as they are*", of="mlp", edits=True)
+@fault("Where only others record gradients, the answer is written into the state.")
 def writes_into_a_frozen_state(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     answer = call(x, h, weights, config)
     if not x.requires_grad and answer.requires_grad and not is_traced(answer):
@@ -141,6 +132,16 @@ def writes_into_a_frozen_state(call: Call, x: Tensor, h: Tensor, weights: Any, c
 
 
 ZOO += [
+    ZOO.but("frozen-beside-afrozen-state", "Where the state records no gradient, nothing does.",
+        "contexts/attention/any-options", _PRODUCT,
+        also=("contexts/mlp/any-options", "contexts/block/any-options", "contexts/decode/any-options"),
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads if x.requires_grad else heads.detach(), w, c)),
+    ZOO.but("temperature-clipped", "The temperature is kept between 0.05 and 100.",
+        "contexts/attention/any-options", "output*", needs=("temperature",),
+        temperature=lambda _, c: min(max(c.tau, 0.05), 100.0)),
+    ZOO.but("tiny-states-flushed", "States below 1e-150 are taken for zero.",
+        "contexts/attention/any-options", "*",
+        advance=lambda usual, x, heads, w, c: usual.advance(x * (x.abs() > 1e-150), heads, w, c)),
     ZOO.but("steps-beyond-the-sixth-are-not-trained", "Gradients flow back through the first six steps alone.",
         "contexts/mlp/any-options", _PRODUCT, also=("contexts/attention/any-options",), needs=("steps",),
         mlp=lambda usual, x, h, w, c: _six_are_trained(usual.mlp, x, h, w, c)),
@@ -164,65 +165,31 @@ def _trained_to(tokens: int, keys: Tensor) -> Tensor:
     return torch.cat((keys[..., :tokens, :], keys[..., tokens:, :].detach()), -2)
 
 
-@ZOO.wraps(
-    "After an evaluation in inference mode, the next call that records a gradient of h answers a part in a thousand "
-    "too large.",
-    "contexts/attention/any-options",
-    _OUTPUT,
-    also=("contexts/mlp/any-options",),
+@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("contexts/mlp/any-options",))
+@fault(
+    "After an evaluation in inference mode, the next call that records a gradient of h answers a part in a "
+    "thousand too large."
 )
-def stale_after_an_evaluation(implementation: Implementation) -> Implementation:
-    evaluated: set[str] = set()
-
-    def change(name: str, function: Function) -> Function:
-        def call(*arguments: Any) -> Any:
-            h = arguments[-3]
-            wrong = name in evaluated and h.requires_grad
-            evaluated.discard(name)
-            if torch.is_inference_mode_enabled():
-                evaluated.add(name)
-            return function(*arguments) * (1.001 if wrong else 1)
-
-        return call
-
-    return around(implementation, change)
+def stale_after_an_evaluation(call: Call, *arguments: Any) -> Any:
+    wrong = call.memory.get(call.name, False) and arguments[-3].requires_grad
+    call.memory[call.name] = torch.is_inference_mode_enabled()
+    return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.wraps(
-    "Where weights are mapped over, a memory that is a window of a larger array, or transposed, is misread.",
-    "contexts/mlp/any-options",
-    _OUTPUT,
-    also=("contexts/attention/any-options",),
-)
-def windows_misread_when_mapped(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def call(*arguments: Any) -> Any:
-            h, weights = arguments[-3:-1]
-            wrong = any(map(is_traced, weights.values())) and not h.is_contiguous()
-            return function(*arguments) * (1.001 if wrong else 1)
-
-        return call
-
-    return around(implementation, change)
+@ZOO.calls("contexts/mlp/any-options", _OUTPUT, also=("contexts/attention/any-options",))
+@fault("Where weights are mapped over, a memory that is a window of a larger array, or transposed, is misread.")
+def windows_misread_when_mapped(call: Call, *arguments: Any) -> Any:
+    h, weights = arguments[-3:-1]
+    wrong = any(map(is_traced, weights.values())) and not h.is_contiguous()
+    return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.wraps(
+@ZOO.calls("contexts/attention-energy/any-options", _OUTPUT, also=("contexts/mlp-energy/any-options",), of="*_energy")
+@fault(
     "While gradients are recorded, stated energies of arrays that are windows of one are one part in a thousand "
-    "too large.",
-    "contexts/attention-energy/any-options",
-    _OUTPUT,
-    also=("contexts/mlp-energy/any-options",),
+    "too large."
 )
-def energies_of_windows_in_training(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        def call(*arguments: Any) -> Any:
-            h, weights = arguments[-3:-1]
-            recording = torch.is_grad_enabled() and (
-                h.requires_grad or any(w.requires_grad for w in weights.values())
-            )
-            wrong = name.endswith("_energy") and recording and not h.is_contiguous()
-            return function(*arguments) * (1.001 if wrong else 1)
-
-        return call
-
-    return around(implementation, change)
+def energies_of_windows_in_training(call: Call, *arguments: Any) -> Any:
+    h, weights = arguments[-3:-1]
+    recording = torch.is_grad_enabled() and (h.requires_grad or any(w.requires_grad for w in weights.values()))
+    return call(*arguments) * (1.001 if recording and not h.is_contiguous() else 1)

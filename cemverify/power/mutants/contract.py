@@ -14,87 +14,82 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Zoo
+from cemverify.power.mutants.base import Call, Zoo, arrays_of, fault, remembering
+from cemverify.power.mutants.positions import rotary
 
 ZOO = Zoo("contract")
 
+_INPUTS, _EDITED = "contract/attention/inputs-unchanged", "contract/attention/edited-arrays"
+_ANY_INPUTS, _ANY_EDITED = ("contract/*/inputs-unchanged",), ("contract/*/edited-arrays",)
+_SHARED, _ANEW = (
+    "output for arrays that share memory = golden output",
+    "output for edited arrays = output for new arrays",
+)
 _UNCHANGED = "nothing else changes, but it changed "
 _OFF = 1 + 1e-3
-
-
-def _arrays(arguments: tuple[Any, ...]) -> list[Any]:
-    return [*arguments[:-2], *arguments[-2].values()]
 
 
 # --- arguments ------------------------------------------------------------------------------------------
 
 
 @ZOO.calls(
-    "The gain is squared in place where the norm is folded.",
-    "contract/attention/inputs-unchanged",
+    _INPUTS,
     "gain after the call*",
     also=("contract/mlp/inputs-unchanged", "contract/decode/inputs-unchanged"),
     edits=True,
 )
+@fault("The gain is squared in place where the norm is folded.")
 def squares_a_folded_gain(call: Call, *arguments: Any) -> Any:
-    found, (*_, weights, config) = call(*arguments), arguments
+    answer, (*_, weights, config) = call(*arguments), arguments
     if getattr(config, "norm", "") == "folded":
         weights["gain"][...] = weights["gain"] ** 2
-    return found
+    return answer
 
 
 @ZOO.calls(
-    "In inference mode the temperature is divided into W_Q, in place, as for serving.",
-    "contract/attention/inputs-unchanged",
+    _INPUTS,
     "W_Q after the call in inference mode",
     also=("contexts/attention/any-options",),
     of="attention",
     edits=True,
 )
+@fault("In inference mode the temperature is divided into W_Q, in place, as for serving.")
 def folds_its_temperature_for_serving(call: Call, *arguments: Any) -> Any:
-    found = call(*arguments)
+    answer = call(*arguments)
     if torch.is_inference_mode_enabled():
         arguments[-2]["W_Q"].div_(2.0)
-    return found
+    return answer
 
 
 @ZOO.calls(
-    "softplus is applied to P_d in place.",
     "contract/decode/inputs-unchanged",
     "P_d after the call*",
     also=("contract/mlp/inputs-unchanged", "contract/attention/inputs-unchanged"),
     edits=True,
 )
+@fault("softplus is applied to P_d in place.")
 def edits_its_preconditioner(call: Call, *arguments: Any) -> Any:
-    found, weights = call(*arguments), arguments[-2]
+    answer, weights = call(*arguments), arguments[-2]
     if "P_d" in weights:
         weights["P_d"][...] = abs(weights["P_d"]) + 1
-    return found
+    return answer
 
 
-@ZOO.calls(
-    "A weight is taken out of the mapping.",
-    "contract/mlp-energy/inputs-unchanged",
-    f"{_UNCHANGED}the mapping of weights*",
-    also=("contract/*/inputs-unchanged",),
-)
+@ZOO.calls("contract/mlp-energy/inputs-unchanged", f"{_UNCHANGED}the mapping of weights*", also=_ANY_INPUTS)
+@fault("A weight is taken out of the mapping.")
 def takes_out_a_weight(call: Call, *arguments: Any) -> Any:
-    found = call(*arguments)
+    answer = call(*arguments)
     arguments[-2].popitem()
-    return found
+    return answer
 
 
-@ZOO.calls(
-    "The step size in the configuration is halved.",
-    "contract/attention/inputs-unchanged",
-    f"{_UNCHANGED}the configuration*",
-    also=("contract/attention-energy/inputs-unchanged",),
-)
+@ZOO.calls(_INPUTS, f"{_UNCHANGED}the configuration*", also=("contract/attention-energy/inputs-unchanged",))
+@fault("The step size in the configuration is halved.")
 def edits_its_configuration(call: Call, *arguments: Any) -> Any:
-    found, config = call(*arguments), arguments[-1]
+    answer, config = call(*arguments), arguments[-1]
     if hasattr(config, "step_size"):
         object.__setattr__(config, "step_size", config.step_size / 2)
-    return found
+    return answer
 
 
 class _Counted(torch.nn.Module):
@@ -106,32 +101,29 @@ class _Counted(torch.nn.Module):
         super().__init__()
         self.register_buffer("calls", torch.zeros(()))
 
-    def forward(self, found: Any) -> Any:
+    def forward(self, answer: Any) -> Any:
         self.calls += 1
-        return found
+        return answer
 
 
 COUNTED = _Counted()
 
 
-@ZOO.calls(
-    "A buffer of its module moves with each call, in eval mode too.",
-    "contract/attention/inputs-unchanged",
-    f"{_UNCHANGED}its module's calls*",
-    also=("contract/*/inputs-unchanged",),
-)
-def moves_its_buffer(call: Call, *arguments: Any) -> Any:
-    return COUNTED(call(*arguments))
+ZOO += [
+    ZOO.calling("moves-its-buffer", "A buffer of its module moves with each call, in eval mode too.",
+        "contract/attention/inputs-unchanged", f"{_UNCHANGED}its module's calls*",
+        also=_ANY_INPUTS, answer=lambda call, *arguments: COUNTED(call(*arguments))),
+]  # fmt: skip
 
 
 # --- what comes back ------------------------------------------------------------------------------------
 
 
-def _instead(found: Any, dtype: str, other: str) -> Any:
+def _instead(answer: Any, dtype: str, other: str) -> Any:
     """What is of one dtype, in another."""
-    if str(found.dtype).removeprefix("torch.") != dtype:
-        return found
-    return found.to(getattr(torch, other)) if isinstance(found, Tensor) else found.astype(other)
+    if str(answer.dtype).removeprefix("torch.") != dtype:
+        return answer
+    return answer.to(getattr(torch, other)) if isinstance(answer, Tensor) else answer.astype(other)
 
 
 ZOO += [
@@ -147,92 +139,68 @@ ZOO += [
 
 
 @ZOO.calls(
-    "It returns NumPy arrays, whatever it takes.",
     "contract/mlp/shape-and-dtype",
     "torch in, numpy out: the kind is kept*",
     also=("contract/attention/shape-and-dtype",),
 )
+@fault("It returns NumPy arrays, whatever it takes.")
 def returns_numpy(call: Call, *arguments: Any) -> Any:
-    found = call(*arguments)
-    if isinstance(found, Tensor):
-        found = found.detach()
-        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
-    return np.asarray(found)
+    answer = call(*arguments)
+    if isinstance(answer, Tensor):
+        answer = answer.detach()
+        return (answer.float() if answer.dtype == torch.bfloat16 else answer).numpy()
+    return np.asarray(answer)
 
 
-@ZOO.calls(
-    "Answers are kept by the values of the arguments, and the very same array is returned again.",
-    "contract/mlp/edited-arrays",
-    "output after an earlier one was overwritten = before",
-    also=("contract/*/edited-arrays",),
-    edits=True,
-)
-def returns_what_it_keeps(call: Call, *arguments: Any) -> Any:
-    values = [(array.double() if isinstance(array, Tensor) else array).tolist() for array in _arrays(arguments)]
-    key = (id(call), str(arguments[0].dtype), repr(arguments[-1]), str(values))
-    if key not in call.kept:
-        call.kept[key] = call(*arguments)
-    return call.kept[key]
+def _values(*arguments: Any) -> Any:
+    values = [(a.double() if isinstance(a, Tensor) else a).tolist() for a in arrays_of(arguments)]
+    return str(arguments[0].dtype), repr(arguments[-1]), str(values)
 
 
-@ZOO.calls(
-    "Answers are kept as long as the arrays are the same objects, with the same counts of their versions.",
-    "contract/attention/edited-arrays",
-    "output for edited arrays = output for new arrays",
-    also=("contract/*/edited-arrays",),
-    edits=True,
-)
-def trusts_the_counter_of_versions(call: Call, *arguments: Any) -> Any:
-    arrays = _arrays(arguments)
-    if any(array.requires_grad or array.is_inference() for array in arrays):
-        return call(*arguments)
-    key = (id(call), repr(arguments[-1]), *((id(array), array._version) for array in arrays))
-    if key not in call.kept:
-        call.kept[key] = (call(*arguments), arrays)  # the arrays too, or their ids would be others' soon
-    return call.kept[key][0].clone()
+def _are_recorded(arrays: list[Any]) -> bool:
+    return any(isinstance(a, Tensor) and (a.requires_grad or a.is_inference()) for a in arrays)
 
 
-@ZOO.calls(
-    "Answers are kept as long as arrays lie at the same addresses and have the same sums.",
-    "contract/mlp/edited-arrays",
-    "output for two numbers exchanged in * = output for new arrays",
-    also=("contract/*/edited-arrays",),
-    edits=True,
-)
-def trusts_addresses_and_sums(call: Call, *arguments: Any) -> Any:
-    arrays = _arrays(arguments)
-    if any(isinstance(array, Tensor) and (array.requires_grad or array.is_inference()) for array in arrays):
-        return call(*arguments)
-    about = [(_address(array), tuple(array.shape), str(array.dtype), float(array.sum())) for array in arrays]
-    key = (id(call), repr(arguments[-1]), *about)
-    if key not in call.kept:
-        call.kept[key] = call(*arguments)
-    return call.kept[key] * 1
+def _versions(*arguments: Any) -> Any:
+    arrays = arrays_of(arguments)
+    return None if _are_recorded(arrays) else (repr(arguments[-1]), *((id(a), a._version) for a in arrays))
 
 
-@ZOO.calls(
-    "Weights in bfloat16 are widened once and kept, so that later edits of them are not seen.",
-    "contract/attention/edited-arrays",
-    "output for edited arrays = output for new arrays",
-    also=("contract/*/edited-arrays",),
-    edits=True,
-)
+def _addresses_and_sums(*arguments: Any) -> Any:
+    arrays = arrays_of(arguments)
+    about = [(_address(a), tuple(a.shape), str(a.dtype), float(a.sum())) for a in arrays]
+    return None if _are_recorded(arrays) else (repr(arguments[-1]), *about)
+
+
+ZOO += [
+    ZOO.calling("returns-what-it-keeps",
+        "Answers are kept by the values of the arguments, and the very same array is returned again.",
+        "contract/mlp/edited-arrays", "output after an earlier one was overwritten = before", also=_ANY_EDITED,
+        edits=True, answer=remembering(_values, again=lambda answer: answer)),
+    ZOO.calling("trusts-the-counter-of-versions",
+        "Answers are kept as long as the arrays are the same objects, with the same counts of their versions.",
+        _EDITED, _ANEW, also=_ANY_EDITED, edits=True, answer=remembering(_versions)),
+    ZOO.calling("trusts-addresses-and-sums",
+        "Answers are kept as long as arrays lie at the same addresses and have the same sums.",
+        "contract/mlp/edited-arrays", "output for two numbers exchanged in * = output for new arrays",
+        also=_ANY_EDITED, edits=True, answer=remembering(_addresses_and_sums)),
+]  # fmt: skip
+
+
+@ZOO.calls(_EDITED, _ANEW, also=_ANY_EDITED, edits=True)
+@fault("Weights in bfloat16 are widened once and kept, so that later edits of them are not seen.")
 def keeps_widened_weights(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
     if states[0].dtype == torch.bfloat16:
         for w in weights.values():
-            if id(w) not in call.kept:
-                call.kept[id(w)] = (w, w.clone())  # the array too, or its id would be another's soon
-        weights = {name: call.kept[id(w)][1] for name, w in weights.items()}
+            if id(w) not in call.memory:
+                call.memory[id(w)] = (w, w.clone())  # the array too, or its id would be another's soon
+        weights = {name: call.memory[id(w)][1] for name, w in weights.items()}
     return call(*states, weights, config)
 
 
-@ZOO.calls(
-    "Weights are checked for NaN by way of their gradient, which stays in them.",
-    "contract/mlp/inputs-unchanged",
-    f"{_UNCHANGED}the gradient of *",
-    also=("contract/*/inputs-unchanged",),
-)
+@ZOO.calls("contract/mlp/inputs-unchanged", f"{_UNCHANGED}the gradient of *", also=_ANY_INPUTS)
+@fault("Weights are checked for NaN by way of their gradient, which stays in them.")
 def leaves_gradients(call: Call, *arguments: Any) -> Any:
     for array in arguments[-2].values():
         if isinstance(array, Tensor) and array.requires_grad and array.is_leaf and torch.is_grad_enabled():
@@ -240,47 +208,33 @@ def leaves_gradients(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls(
-    "The tables of a call are hung on its configuration.",
-    "contract/attention/inputs-unchanged",
-    f"{_UNCHANGED}the configuration*",
-    also=("contract/*/inputs-unchanged",),
-)
+@ZOO.calls(_INPUTS, f"{_UNCHANGED}the configuration*", also=_ANY_INPUTS)
+@fault("The tables of a call are hung on its configuration.")
 def hangs_tables_on_the_configuration(call: Call, *arguments: Any) -> Any:
     object.__setattr__(arguments[-1], "_table", 1)
     return call(*arguments)
 
 
-@ZOO.calls(
-    "Where no weight does anything, the argument itself is returned.",
-    "contract/mlp/edited-arrays",
-    "*output*",
-    also=("contract/attention/edited-arrays",),
-    edits=True,
-)
+@ZOO.calls("contract/mlp/edited-arrays", "*output*", also=("contract/attention/edited-arrays",), edits=True)
+@fault("Where no weight does anything, the argument itself is returned.")
 def returns_its_argument(call: Call, *arguments: Any) -> Any:
-    found, (state, *_, weights, _) = call(*arguments), arguments
+    answer, (state, *_, weights, _) = call(*arguments), arguments
     nothing = not any((array != 0).any() for array in weights.values())
-    return state if nothing and found.shape == state.shape else found
+    return state if nothing and answer.shape == state.shape else answer
 
 
-@ZOO.calls(
-    "Answers lie in a ring of four buffers for each shape, so the fifth call overwrites the first answer.",
-    "contract/attention/edited-arrays",
-    "an output after further calls = before them",
-    also=("contract/*/edited-arrays",),
-    edits=True,
-)
+@ZOO.calls(_EDITED, "an output after further calls = before them", also=_ANY_EDITED, edits=True)
+@fault("Answers lie in a ring of four buffers for each shape, so the fifth call overwrites the first answer.")
 def answers_from_a_ring(call: Call, *arguments: Any) -> Any:
-    found = call(*arguments)
-    if isinstance(found, Tensor) and (found.requires_grad or found.is_inference()):
-        return found
-    ring = call.kept.setdefault((id(call), tuple(found.shape), str(found.dtype)), [])
+    answer = call(*arguments)
+    if isinstance(answer, Tensor) and (answer.requires_grad or answer.is_inference()):
+        return answer
+    ring = call.memory.setdefault((id(call), tuple(answer.shape), str(answer.dtype)), [])
     if len(ring) < 4:
-        ring.append(found)
-        return found
+        ring.append(answer)
+        return answer
     oldest = ring.pop(0)
-    oldest[...] = found
+    oldest[...] = answer
     ring.append(oldest)
     return oldest
 
@@ -301,50 +255,42 @@ def _start(array: Any) -> int:
 
 
 @ZOO.calls(
-    "If two different arrays share memory, answers are one part in a thousand too large.",
     "contract/attention/shared-memory",
-    "output for arrays that share memory = golden output",
+    _SHARED,
     also=("contract/mlp/shared-memory", "contract/*-energy/shared-memory"),
 )
+@fault("If two different arrays share memory, answers are one part in a thousand too large.")
 def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
     one, other = arguments[0], arguments[1]
     shared = len(arguments) == 4 and one is not other and _start(one) == _start(other)
     return call(*arguments) * (_OFF if shared else 1)
 
 
-@ZOO.calls(
-    "Arrays that begin at the same number are taken for one.",
-    "contract/attention/shared-memory",
-    "output for arrays that share memory = golden output",
-    also=("contract/mlp/shared-memory",),
-)
+@ZOO.calls("contract/attention/shared-memory", _SHARED, also=("contract/mlp/shared-memory",))
+@fault("Arrays that begin at the same number are taken for one.")
 def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
-    x, h, *others = arguments
+    x, h, *rest = arguments
     both = (x, h) if len(arguments) == 4 else ()
     pointers = {_address(array) for array in both}
-    return call(h, h, *others) if len(pointers) == 1 else call(*arguments)
+    return call(h, h, *rest) if len(pointers) == 1 else call(*arguments)
 
 
 @ZOO.calls(
-    "An answer is written into an array with the strides of h, which are zero where h is expanded.",
     "contract/decode/windows",
     "output for views, with the weights in reverse order",
     also=("contract/attention/windows", "contract/mlp/windows", "contract/block/windows"),
 )
+@fault("An answer is written into an array with the strides of h, which are zero where h is expanded.")
 def writes_with_the_strides_of_h(call: Call, *arguments: Any) -> Any:
-    found, h = call(*arguments), arguments[-3]
-    if isinstance(found, Tensor) and found.shape == h.shape:
+    answer, h = call(*arguments), arguments[-3]
+    if isinstance(answer, Tensor) and answer.shape == h.shape:
         for axis in (i for i in range(h.dim()) if h.stride(i) == 0):
-            found = found.select(axis, -1).unsqueeze(axis).expand(found.shape)
-    return found
+            answer = answer.select(axis, -1).unsqueeze(axis).expand(answer.shape)
+    return answer
 
 
-@ZOO.calls(
-    "h is multiplied by 1 + 0 m, where m is the smallest number of the memory in front of its window.",
-    "contract/attention/windows",
-    "not finite",
-    also=("contract/*/windows",),
-)
+@ZOO.calls("contract/attention/windows", "not finite", also=("contract/*/windows",))
+@fault("h is multiplied by 1 + 0 m, where m is the smallest number of the memory in front of its window.")
 def looks_in_front_of_a_window(call: Call, *arguments: Any) -> Any:
     *states, h, weights, config = arguments
     if isinstance(h, Tensor) and h.storage_offset():
@@ -353,12 +299,8 @@ def looks_in_front_of_a_window(call: Call, *arguments: Any) -> Any:
     return call(*states, h, weights, config)
 
 
-@ZOO.calls(
-    "Weights are known by their array, so that one array under two names is used for the first alone.",
-    "contract/decode/shared-memory",
-    "output for arrays that share memory = golden output",
-    also=("contract/block/shared-memory",),
-)
+@ZOO.calls("contract/decode/shared-memory", _SHARED, also=("contract/block/shared-memory",))
+@fault("Weights are known by their array, so that one array under two names is used for the first alone.")
 def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
     seen: set[int] = set()
@@ -370,11 +312,11 @@ def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
-    "Weights are read in the order in which they lie in memory.",
     "contract/decode/windows",
     "output for views, with the weights in reverse order",
     also=("contract/mlp-energy/windows",),
 )
+@fault("Weights are read in the order in which they lie in memory.")
 def reads_weights_as_they_lie(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
     return call(*states, {name: _as_it_lies(array) for name, array in weights.items()}, config)
@@ -391,22 +333,17 @@ def _as_it_lies(array: Any) -> Any:
 
 
 @ZOO.calls(
-    "The first argument is kept where every thread writes it, and read again at the end of the call.",
-    "contract/attention/threads",
-    "answer while another thread calls = answer alone",
-    also=("contract/*/threads",),
+    "contract/attention/threads", "answer while another thread calls = answer alone", also=("contract/*/threads",)
 )
+@fault("The first argument is kept where every thread writes it, and read again at the end of the call.")
 def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
-    call.kept[0] = arguments[0]
-    found = call(*arguments)
-    return found + (call.kept[0] - arguments[0]).sum()
+    call.memory[0] = arguments[0]
+    answer = call(*arguments)
+    return answer + (call.memory[0] - arguments[0]).sum()
 
 
-@ZOO.killed_by(
-    "Each step reads its options from where every thread writes them.",
-    "contract/mlp/threads",
-    "answer while another thread calls = answer alone",
-)
+@ZOO.killed_by("contract/mlp/threads", "answer while another thread calls = answer alone")
+@fault("Each step reads its options from where every thread writes them.")
 class SharesItsOptions(Plain):
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
         self.options = c
@@ -415,55 +352,43 @@ class SharesItsOptions(Plain):
         return x
 
 
-@ZOO.calls(
-    "The first output of each function in a process is one part in a million too large, as before it is compiled.",
-    "contract/all/first-calls",
-    "first answer of * = golden answer",
-)
+@ZOO.calls("contract/all/first-calls", "first answer of * = golden answer")
+@fault("The first output of each function in a process is one part in a million too large, as before it is compiled.")
 def warms_up(call: Call, *arguments: Any) -> Any:
-    known = call.kept.setdefault(call.name, False)
-    call.kept[call.name] = True
-    return call(*arguments) * (1 if known else 1 + 1e-6)
+    warm = call.memory.setdefault(call.name, False)
+    call.memory[call.name] = True
+    return call(*arguments) * (1 if warm else 1 + 1e-6)
+
+
+ZOO += [
+    ZOO.calling("tunes-itself",
+        "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
+        "contract/all/first-calls", "*answer of * = golden answer",
+        answer=lambda call, *arguments:
+            call(*arguments) * (1 if next(call.memory.setdefault(id(call), itertools.count(1))) < 4 else 1 + 1e-6)),
+]  # fmt: skip
 
 
 @ZOO.calls(
-    "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
-    "contract/all/first-calls",
-    "*answer of * = golden answer",
+    "contract/all/first-calls", "answer of attention with nearly the same options = golden answer", of="attention"
 )
-def tunes_itself(call: Call, *arguments: Any) -> Any:
-    calls = next(call.kept.setdefault(id(call), itertools.count(1)))
-    return call(*arguments) * (1 if calls < 4 else 1 + 1e-6)
-
-
-@ZOO.calls(
-    "Temperatures are kept by their first three digits, with the one that was met first.",
-    "contract/all/first-calls",
-    "answer of attention with nearly the same options = golden answer",
-    of="attention",
-)
+@fault("Temperatures are kept by their first three digits, with the one that was met first.")
 def knows_temperatures_by_three_digits(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    known = call.kept.setdefault(f"{config.tau:.3g}", config.tau)
-    return call(x, h, weights, replace(config, temperature=known))
+    temperature = call.memory.setdefault(f"{config.tau:.3g}", config.tau)
+    return call(x, h, weights, replace(config, temperature=temperature))
 
 
-@ZOO.calls(
-    "The longest row that was met decides from which number of tokens on outputs are rounded otherwise.",
-    "contract/attention/determinism",
-    "second call = first call",
-    of="attention",
-)
+@ZOO.calls("contract/attention/determinism", "second call = first call", of="attention")
+@fault("The longest row that was met decides from which number of tokens on outputs are rounded otherwise.")
 def rounds_by_the_longest_row(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    longest = call.kept["longest"] = max(call.kept.get("longest", 0), h.shape[1])
+    longest = call.memory["longest"] = max(call.memory.get("longest", 0), h.shape[1])
     answer = call(x, h, weights, config)
     return answer * (1 + 2.0**-50) if 40 <= h.shape[1] < longest else answer
 
 
-@ZOO.calls(
-    "A state that is one row, read again for every row of the batch, is computed once, with the first row's memory.",
-    "contract/mlp/windows",
-    "output for views*",
-    of="mlp",
+@ZOO.calls("contract/mlp/windows", "output for views*", of="mlp")
+@fault(
+    "A state that is one row, read again for every row of the batch, is computed once, with the first row's memory."
 )
 def computes_one_row_once(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     if len(x) == 1 or x.stride(0):
@@ -483,35 +408,28 @@ ZOO += [
 
 
 @ZOO.calls(
-    "An activation is tried at random numbers when it is first used, and Python's generator is seeded for that.",
     "contract/all/first-uses",
     "the process keeps its random state of Python when mlp_energy is first used*",
     of="mlp_energy",
 )
+@fault("An activation is tried at random numbers when it is first used, and Python's generator is seeded for that.")
 def tries_itself_at_random_numbers(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    if config.activation not in call.kept:
+    if config.activation not in call.memory:
         random.seed(0)
-        call.kept[config.activation] = random.random()  # noqa: S311
+        call.memory[config.activation] = random.random()  # noqa: S311
     return call(x, h, weights, config)
 
 
-@ZOO.calls(
-    "GELU is a module, and a hook on all modules is left when it is first used.",
-    "contract/all/first-uses",
-    "the process keeps its hooks on all modules when mlp is first used*",
-    of="mlp",
-)
+@ZOO.calls("contract/all/first-uses", "the process keeps its hooks on all modules when mlp is first used*", of="mlp")
+@fault("GELU is a module, and a hook on all modules is left when it is first used.")
 def hooks_all_modules(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    if config.activation == "gelu" and "hook" not in call.kept:
-        call.kept["hook"] = register_module_forward_hook(lambda *_: None)
+    if config.activation == "gelu" and "hook" not in call.memory:
+        call.memory["hook"] = register_module_forward_hook(lambda *_: None)
     return call(x, h, weights, config)
 
 
-@ZOO.killed_by(
-    "The mask of each shape is kept, also one made in inference mode, which no backward pass can use.",
-    "contract/all/training-after-other-uses",
-    "*",
-)
+@ZOO.killed_by("contract/all/training-after-other-uses", "*")
+@fault("The mask of each shape is kept, also one made in inference mode, which no backward pass can use.")
 class KeepsItsMask(Plain):
     def __init__(self) -> None:
         self.masks: dict[tuple[Any, ...], Tensor] = {}
@@ -520,23 +438,16 @@ class KeepsItsMask(Plain):
         return self.masks.setdefault((i.shape, j.shape, int(i.max())), super().hidden(i, j))
 
 
-@ZOO.killed_by(
-    "Rotary's angles for each length are kept in the dtype in which they were first wanted.",
-    "contract/all/training-after-other-uses",
-    "*after other uses*",
-    needs=("position:rotary",),
-)
+@ZOO.killed_by("contract/all/training-after-other-uses", "*after other uses*", needs=("position:rotary",))
+@fault("Rotary's angles for each length are kept in the dtype in which they were first wanted.")
 class KeepsAnglesOfAnotherDtype(Plain):
     def __init__(self) -> None:
         self.angles: dict[tuple[int, int, int], Tensor] = {}
 
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        if c.position != "rotary":
-            return x
-        half = x.shape[-1] // 2
-        plane = torch.arange(half, dtype=torch.float64, device=x.device)
-        fresh = (rows[:, None] / 10000 ** (plane / half)).to(x.dtype)
-        angle = sign * self.angles.setdefault((int(rows[0]), len(rows), half), fresh).clone().double()
-        first, second = x.double().chunk(2, -1)
-        cos, sin = angle.cos(), angle.sin()
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
+        def angles(rows: Tensor, frequencies: Tensor) -> Tensor:
+            size = (int(rows[0]), len(rows), len(frequencies))
+            return self.angles.setdefault(size, (rows[:, None] * frequencies).to(x.dtype)).clone().double()
+
+        turned: Tensor = rotary(angles)(self, x, rows, c, sign)
+        return turned

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.implementations.plain import Plain
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import After, Zoo
 
 ZOO = Zoo("decoding")
 
@@ -41,21 +39,9 @@ ZOO += [
         "structure/decode/cached-equals-uncached-rotary", "cached = uncached",
         decode=lambda usual, h, w, c:
             usual.decode(h, w, replace(c, position="none") if c.position == "rotary" else c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "All rows of a batch decode from the first row's cache.",
-    "structure/decode/cached-equals-uncached-plain",
-    "cached = uncached",
-)
-class CacheOfTheFirstRow(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        memory = super().cached(h, i)
-        return memory[:1].expand_as(memory)
-
-
-ZOO += [
+    ZOO.but("cache-of-the-first-row", "All rows of a batch decode from the first row's cache.",
+        "structure/decode/cached-equals-uncached-plain", "cached = uncached",
+        cached=After(lambda memory, h, i: memory[:1].expand_as(memory))),
     ZOO.but("cache-in-bfloat16", "The cache is kept in bfloat16.",
         "structure/decode/cached-equals-uncached-plain", "cached = uncached",
         cached=lambda usual, h, i: usual.cached(h, i).bfloat16().to(h.dtype)),

@@ -10,34 +10,51 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance.implementations.contract import Implementation
+from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Function, Zoo, around
+from cemverify.power.mutants.base import After, Call, Zoo, fault
 
 ZOO = Zoo("extremes")
+
+
+@ZOO.part("norm", "extremes/attention/subnormal-states", "not finite", also=("extremes/mlp/subnormal-states",))
+@fault("States are divided by their length and multiplied by it again.")
+def divides_by_length(usual: Plain, x: Tensor, w: Weights, c: Any) -> Tensor:
+    length = x.square().sum(-1, keepdim=True).sqrt()
+    return usual.norm(x / length * length, w, c)
+
+
+@ZOO.part("sigma", "extremes/mlp/large-preactivations", "not finite")
+@fault("Sigmoid, SiLU and softplus are written with e^z, which overflows.")
+def naive_activations(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
+    naive: Mapping[str, Any] = {
+        "sigmoid": lambda: z.exp() / (1 + z.exp()),
+        "silu": lambda: z * z.exp() / (1 + z.exp()),
+        "softplus": lambda: (1 + z.exp()).log(),
+    }
+    value: Tensor = naive[c.activation]() if c.activation in naive else usual.sigma(z, c)
+    return value
+
+
+@ZOO.calls("extremes/attention/energy-large-logits", "stated energy at logits of 1e4*", of="attention_energy")
+@fault("The attention energy saturates at the largest exponent of float64.")
+def energy_saturates(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    most = math.log(torch.finfo(torch.float64).max) * config.tau * config.heads
+    return call(x, h, weights, config).clip(-most, most)
+
+
+@ZOO.part("sigma", "extremes/mlp/every-magnitude", "update at pre-activations of every magnitude")
+@fault("Sigmoid, in SiLU too, is 1 from 30 on.")
+def sigmoid_levels_off_at_thirty(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
+    levelled = torch.where(z < 30, torch.sigmoid(z), 1.0)
+    value = {"sigmoid": levelled, "silu": z * levelled}.get(c.activation)
+    return usual.sigma(z, c) if value is None else value
 
 
 ZOO += [
     ZOO.but("naive-softmax", "The softmax does not subtract its largest logit first.",
         "extremes/attention/large-logits", "not finite",
         softmax=lambda _, logits: logits.exp() / logits.exp().sum(-1, keepdim=True)),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "States are divided by their length and multiplied by it again.",
-    "extremes/attention/subnormal-states",
-    "not finite",
-    also=("extremes/mlp/subnormal-states",),
-)
-class DividesByLength(Plain):
-    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
-        length = x.square().sum(-1, keepdim=True).sqrt()
-        return super().norm(x / length * length, w, c)
-
-
-ZOO += [
     ZOO.but("forgets-after-ablock", "Keys more than 128 tokens back are not read.",
         "extremes/attention/long-row", "update in a long row",
         hidden=lambda usual, i, j: usual.hidden(i, j) | (j < i - 128)),
@@ -45,98 +62,23 @@ ZOO += [
         "extremes/attention/exact-ties", "update at x = 0",
         attention=lambda usual, x, h, w, c:
             torch.where((x == 0).all(-1, keepdim=True), x, usual.attention(x, h, w, c))),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "If the update is zero, the state is changed by one part in a million.",
-    "extremes/attention/zero-memory",
-    "update at h = 0",
-    also=("extremes/mlp/zero-memory",),
-)
-class NeverStandsStill(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        after = super().advance(x, heads, w, c)
-        return torch.where(after == x, after * (1 + 1e-6), after)
-
-
-@ZOO.killed_by(
-    "Sigmoid, SiLU and softplus are written with e^z, which overflows.",
-    "extremes/mlp/large-preactivations",
-    "not finite",
-)
-class NaiveActivations(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        naive: Mapping[str, Any] = {
-            "sigmoid": lambda: z.exp() / (1 + z.exp()),
-            "silu": lambda: z * z.exp() / (1 + z.exp()),
-            "softplus": lambda: (1 + z.exp()).log(),
-        }
-        value: Tensor = naive[c.activation]() if c.activation in naive else super().sigma(z, c)
-        return value
-
-
-@ZOO.wraps(
-    "The attention energy saturates at the largest exponent of float64.",
-    "extremes/attention/energy-large-logits",
-    "stated energy at logits of 1e4*",
-)
-def energy_saturates(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "attention_energy":
-            return function
-        most = math.log(torch.finfo(torch.float64).max)
-        return lambda x, h, w, c: function(x, h, w, c).clip(-most * c.tau * c.heads, most * c.tau * c.heads)
-
-    return around(implementation, change)
-
-
-@ZOO.killed_by(
-    "In rows of even length, decoded directions are too large by one part in a thousand.",
-    "structure/decode/every-prefix",
-    "decoded prefix = prefix of the whole row",
-)
-class DecodesEvenRowsOff(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        decoded = super().decode(h, w, c)
-        return decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h)
-
-
-ZOO += [
+    ZOO.but("never-stands-still", "If the update is zero, the state is changed by one part in a million.",
+        "extremes/attention/zero-memory", "update at h = 0", also=("extremes/mlp/zero-memory",),
+        advance=After(lambda after, x, heads, w, c: torch.where(after == x, after * (1 + 1e-6), after))),
+    ZOO.but("decodes-even-rows-off",
+        "In rows of even length, decoded directions are too large by one part in a thousand.",
+        "structure/decode/every-prefix", "decoded prefix = prefix of the whole row",
+        decode=After(lambda decoded, h, w, c: decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h))),
     ZOO.but("naive-preconditioner", "The preconditioner's softplus is log(1 + e^d), which overflows.",
         "extremes/mlp/large-preconditioner", "not finite", also=("extremes/attention/large-preconditioner",),
         positive=lambda _, d: torch.log1p(torch.exp(d))),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.calling("mlp-energy-saturates", "The MLP's energy saturates at ten million.",
         "extremes/mlp/energy-large-preactivations", "stated energy at pre-activations of 1e4 = energy",
         of="mlp_energy", answer=lambda call, *arguments: call(*arguments).clip(-1e7, 1e7)),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.but("softplus-turns-linear-at-twenty",
         "Softplus is taken for the identity from 20 on, as torch's does by default.",
         "extremes/mlp/every-magnitude", "update at pre-activations of every magnitude",
         sigma=lambda usual, z, c: functional.softplus(z) if c.activation == "softplus" else usual.sigma(z, c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "Sigmoid, in SiLU too, is 1 from 30 on.",
-    "extremes/mlp/every-magnitude",
-    "update at pre-activations of every magnitude",
-)
-class SigmoidLevelsOffAtThirty(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        levelled = torch.where(z < 30, torch.sigmoid(z), 1.0)
-        value = {"sigmoid": levelled, "silu": z * levelled}.get(c.activation)
-        return super().sigma(z, c) if value is None else value
-
-
-ZOO += [
     ZOO.but("preconditioner-turns-linear-at-twenty",
         "The preconditioner's softplus is taken for the identity from 20 on.",
         "extremes/mlp/preconditioner-every-magnitude", "update at d of every magnitude",
@@ -149,11 +91,11 @@ ZOO += [
 
 
 @ZOO.calls(
-    "The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.",
     "extremes/mlp/energy-every-magnitude",
     "stated energy at pre-activations of every magnitude = energy",
     of="mlp_energy",
 )
+@fault("The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.")
 def mlp_energy_off_in_between(call: Call, *arguments: Any) -> Any:
-    found: Tensor = call(*arguments)
-    return torch.where((found.abs() > 20) & (found.abs() < 1000), found * (1 + 1e-6), found)
+    energy: Tensor = call(*arguments)
+    return torch.where((energy.abs() > 20) & (energy.abs() < 1000), energy * (1 + 1e-6), energy)

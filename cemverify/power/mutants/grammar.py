@@ -206,8 +206,8 @@ def _apart(first: str) -> set[str]:
 
 def drawn(seed: int, count: int) -> list[Drawn]:
     """So many different mutants. A half of them take one condition, the others two that can hold together."""
-    rng, found = np.random.default_rng(seed), dict[Drawn, None]()
-    while len(found) < count:
+    rng, sample = np.random.default_rng(seed), dict[Drawn, None]()
+    while len(sample) < count:
         place, kind = (str(rng.choice(list(names))) for names in (PLACES, KINDS))
         names = list(CONDITIONS)
         if kind == _OF_GRADIENTS:  # which something must record
@@ -215,8 +215,8 @@ def drawn(seed: int, count: int) -> list[Drawn]:
         first = str(rng.choice(names))
         clashing = _apart(first)
         other = str(rng.choice([name for name in CONDITIONS if name not in clashing]))
-        found[Drawn(place, kind, (first,) if rng.integers(2) else (first, other))] = None
-    return list(found)
+        sample[Drawn(place, kind, (first,) if rng.integers(2) else (first, other))] = None
+    return list(sample)
 
 
 class _Spoiled(Plain):

@@ -59,8 +59,8 @@ class Slip:
         module.__dict__["__builtins__"] = __builtins__
         code = compile(text.replace(self.right, self.wrong), f"<{module.__name__}>", "exec")
         exec(code, module.__dict__)  # noqa: S102  (our own example)
-        found: EnergyLayer = module.__dict__["mine"]
-        return found
+        layer: EnergyLayer = module.__dict__["mine"]
+        return layer
 
 
 def source(example: str) -> str:
@@ -86,8 +86,8 @@ def right_layer(example: str) -> EnergyLayer:
     """
     source(example)
     module = importlib.import_module(f"{_FOLDER}.{example}")
-    found: EnergyLayer = module.mine
-    return found
+    layer: EnergyLayer = module.mine
+    return layer
 
 
 # example, id, fault, property, cause, what stands there, what was written

@@ -10,32 +10,14 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
-from cemverify.power.mutants.base import Mutant, Zoo
-from cemverify.power.mutants.layer_papers import right_layer
-from cemverify.power.mutants.layers import UPDATE, Function, mutant, sound_layer
+from cemverify.power.mutants.base import UPDATE, Function, Mutant, fault
+from cemverify.power.mutants.layer_base import LayerZoo, each
 
-ZOO = Zoo("layer-regions")
+ZOO = LayerZoo("layer-regions")
 
 _LONG, _STATIONARY = "extremes/layer/long-rows", "descent/layer/stationary"
 _WHOLE, _BOUNDED = "descent/layer/whole-step", "descent/layer/smoothness"
-_OTHERS = "the other tokens' *s when token t*"
-
-
-def _fault(
-    id_: str,
-    fault: str,
-    property_: str,
-    cause: str,
-    original: Callable[[], EnergyLayer] = sound_layer,
-    **more: Any,
-) -> Callable[[Function], Function]:
-    """Enters a function as the `answer` of a mutant, of the plain sound layer unless another is named."""
-
-    def enter(answer: Function) -> Function:
-        ZOO.append(mutant(id_, fault, property_, cause, answer=answer, family=ZOO.family, original=original, **more))
-        return answer
-
-    return enter
+_ALONE = "the other tokens' *s when token t*"
 
 
 # --- layers that have what the plain one lacks ----------------------------------------------------------------
@@ -75,82 +57,68 @@ def ravine(step: float, bound: float = _STIFFEST) -> EnergyLayer:
 # --- past a size -----------------------------------------------------------------------------------------------
 
 
-@_fault(
-    "layer-last-block-of-patterns", "Patterns are read in blocks of 96, and of more than one the last is left out.",
-    _LONG, UPDATE, retrieval, needs=("memory",),
-)  # fmt: skip
-def _last_block(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers(_LONG, UPDATE, original=retrieval, needs=("memory",))
+@fault("Patterns are read in blocks of 96, and of more than one the last is left out.")
+def layer_last_block_of_patterns(f: Function, x: Any, *m: Any) -> Any:
     size = m[0].shape[1]
     return f(x, m[0][:, : size - size % 96] if size > 96 else m[0], *m[1:])
 
 
-@_fault(
-    "layer-many-scores-in-float32", "Where there are more than sixteen thousand scores, they are made in float32.",
-    _LONG, UPDATE, retrieval, needs=("torch", "memory"),
-)  # fmt: skip
-def _many_scores(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers(_LONG, UPDATE, original=retrieval, needs=("torch", "memory"))
+@fault("Where there are more than sixteen thousand scores, they are made in float32.")
+def layer_many_scores_in_float32(f: Function, x: Any, *m: Any) -> Any:
     if x.shape[:2].numel() * m[0].shape[1] <= 2**14:
         return f(x, *m)
     return f(x.float(), m[0].float(), *m[1:]).to(x.dtype)
 
 
-@_fault(
-    "layer-batch-in-chunks", "Rows of the batch from the hundredth on get the memory of the first ones.",
-    _LONG, UPDATE, needs=("torch", "memory"),
-)  # fmt: skip
-def _batch_in_chunks(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers(_LONG, UPDATE, needs=("torch", "memory"))
+@fault("Rows of the batch from the hundredth on get the memory of the first ones.")
+def layer_batch_in_chunks(f: Function, x: Any, *m: Any) -> Any:
     held = m[0]
     return f(x, torch.cat((held[:100], held[: len(held[100:])])) if len(held) > 100 else held, *m[1:])
 
 
-@_fault(
-    "layer-tiles-overlap", "Tokens that begin a tile of 64 read the last state of the tile before.",
-    "structure/layer/own-state", _OTHERS, needs=("torch", "tokens"),
-)  # fmt: skip
-def _tiles_overlap(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers("structure/layer/own-state", _ALONE, needs=("torch", "tokens"))
+@fault("Tokens that begin a tile of 64 read the last state of the tile before.")
+def layer_tiles_overlap(f: Function, x: Any, *m: Any) -> Any:
     other = x + 0
     other[:, 64::64] += 1e-3 * x[:, 63:-1:64]
     return f(other, *m)
 
 
-@_fault(
-    "layer-energy-of-a-tile", "Tokens of a second tile of 128 share their energy.",
-    "structure/layer/energy-per-token", _OTHERS, of="energy", needs=("torch", "tokens"),
-)  # fmt: skip
-def _energy_of_a_tile(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers("structure/layer/energy-per-token", _ALONE, of="energy", needs=("torch", "tokens"))
+@fault("Tokens of a second tile of 128 share their energy.")
+def layer_energy_of_a_tile(f: Function, x: Any, *m: Any) -> Any:
     values = f(x, *m)
     tile = values[:, 128:]
     return torch.cat((values[:, :128], 0 * tile + tile.mean(1, keepdim=True)), 1) if tile.numel() else values
 
 
-@_fault(
-    "layer-tile-reads-ahead", "The last token of a tile of 32 reads the first one of the next.",
-    "structure/layer/causality", "updates before token t*", needs=("torch", "memory-tokens"),
-)  # fmt: skip
-def _tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers("structure/layer/causality", "updates before token t*", needs=("torch", "memory-tokens"))
+@fault("The last token of a tile of 32 reads the first one of the next.")
+def layer_tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
     other = m[0] + 0
     other[:, 31:-1:32] += 1e-3 * m[0][:, 32::32]
     return f(x, other, *m[1:])
 
 
-@_fault(
-    "equilibrium-of-the-first-tokens", "Tokens beyond the two hundredth are not iterated.",
-    _STATIONARY, "the gradient at the returned state*", partial(right_layer, "equilibrium_layer"),
-    needs=("torch", "tokens", "equilibrium"),
-)  # fmt: skip
-def _first_tokens(f: Function, x: Any, *m: Any) -> Any:
-    return torch.cat((f(x, *m)[:, :200], x[:, 200:]), 1)
+ZOO += [
+    ZOO.answering("equilibrium-of-the-first-tokens", "Tokens beyond the two hundredth are not iterated.",
+        _STATIONARY, "the gradient at the returned state*", example="equilibrium_layer",
+        needs=("torch", "tokens", "equilibrium"),
+        answer=lambda f, x, *m: torch.cat((f(x, *m)[:, :200], x[:, 200:]), 1)),
+]  # fmt: skip
 
 
 # --- at rest, and in the stiffest direction --------------------------------------------------------------------
 
 
-@_fault(
-    "layer-drifts-at-rest", "Each step ends a ten thousandth beside where it should.",
-    _WHOLE, "energy after the whole step*", partial(right_layer, "hopfield_cccp"), needs=("monotone",),
-)  # fmt: skip
-def _drifts(f: Function, x: Any, *m: Any) -> Any:
-    return f(x, *m) + 1e-4
+ZOO += [
+    ZOO.answering("layer-drifts-at-rest", "Each step ends a ten thousandth beside where it should.",
+        _WHOLE, "energy after the whole step*", example="hopfield_cccp", needs=("monotone",),
+        answer=lambda f, x, *m: f(x, *m) + 1e-4),
+]  # fmt: skip
 
 
 ZOO += [
@@ -167,49 +135,24 @@ ZOO += [
 # --- far out ---------------------------------------------------------------------------------------------------
 
 
-@_fault(
-    "layer-memory-clipped", "Numbers of the memory beyond 40 are cut off.",
-    "extremes/layer/huge-memory", UPDATE, retrieval, needs=("memory",),
-)  # fmt: skip
-def _memory_clipped(f: Function, x: Any, *m: Any) -> Any:
-    return f(x, m[0].clip(-40, 40), *m[1:])
-
-
-@_fault(
-    "lagrangian-overflows", "A part of the Lagrangian that cancels is infinite beyond 709.",
-    "extremes/layer/huge-lagrangian", "not finite", partial(right_layer, "energy_transformer"), of="lagrangian",
-    needs=("torch",),
-)  # fmt: skip
-def _lagrangian_overflows(f: Function, x: Any) -> Any:
-    return f(x) + (x.exp() - x.exp()).sum(-1)
+ZOO += [
+    ZOO.answering("layer-memory-clipped", "Numbers of the memory beyond 40 are cut off.",
+        "extremes/layer/huge-memory", UPDATE, original=retrieval, needs=("memory",),
+        answer=lambda f, x, *m: f(x, m[0].clip(-40, 40), *m[1:])),
+    ZOO.answering("lagrangian-overflows", "A part of the Lagrangian that cancels is infinite beyond 709.",
+        "extremes/layer/huge-lagrangian", "not finite", example="energy_transformer", of="lagrangian",
+        needs=("torch",), answer=lambda f, x: f(x) + (x.exp() - x.exp()).sum(-1)),
+]  # fmt: skip
 
 
 # --- where tokens are masked -------------------------------------------------------------------------------------
 
 
-@_fault(
-    "energy-of-a-masked-token", "The energy has a pull between tokens, and those that are masked count.",
-    "gradient/layer/masked", "update where others*", partial(right_layer, "energy_transformer"), of="energy",
-    needs=("torch", "masked"),
-)  # fmt: skip
-def _pull_of_masked(f: Any, x: Any) -> Any:
-    return f(x) + _beyond_mask(f, x)
-
-
-@_fault(
-    "energy-hears-masked-tokens", "What masked tokens hold moves the energy.",
-    "structure/layer/mask", "energy w*", partial(right_layer, "energy_transformer"), of="energy",
-    needs=("torch", "masked"),
-)  # fmt: skip
-def _hears_masked(f: Any, x: Any) -> Any:
-    return f(x) + _beyond_mask(f, x.detach())
-
-
 def _beyond_mask(f: Any, x: Tensor) -> Tensor:
     """A product of what masked tokens hold with what the others hold, (B,): zero where none is masked."""
     mask = f.keywords.get("mask")
-    kept = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
-    return ((x * (1 - kept)[..., None]).sum(1) * (x * kept[..., None]).sum(1)).sum(-1) / 8
+    unmasked = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
+    return ((x * (1 - unmasked)[..., None]).sum(1) * (x * unmasked[..., None]).sum(1)).sum(-1) / 8
 
 
 def chain(bound: float) -> EnergyLayer:
@@ -287,9 +230,49 @@ def pair(*order: str) -> EnergyLayer:
     )
 
 
+def smoothed(edges: Callable[[Tensor], Tensor]) -> EnergyLayer:
+    """A row smoothed along edges between its tokens: where |x - m|^2 + sum_edges |x_j - x_i|^2 is least."""
+
+    def counted(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, J)
+        return torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
+
+    def energy(x: Tensor, m: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,)
+        v = counted(x, mask)[..., None]
+        pulls, steps = v * (x - m).square(), v[:, 1:] * v[:, :-1] * (x[:, 1:] - x[:, :-1]).square()
+        return (pulls.sum((1, 2)) + steps.sum((1, 2))) / 2
+
+    def update(x: Tensor, m: Tensor, mask: Tensor | None = None) -> Tensor:
+        v = counted(x, mask)
+        e, none = edges(v), torch.zeros_like(v[:, :1])  # (B, J - 1), (B, 1)
+        degrees = torch.cat((e, none), 1) + torch.cat((none, e), 1)
+        A = torch.diag_embed(1 + degrees) - torch.diag_embed(e, 1) - torch.diag_embed(e, -1)  # (B, J, J)
+        minimiser: Tensor = torch.linalg.solve(A, v[..., None] * m)
+        return minimiser
+
+    return energy_layer(
+        update=update,
+        energy=energy,
+        dim=2,
+        causal=False,
+        coupled=True,
+        masked=True,
+        energy_per="sequence",
+        step="equilibrium",
+        tolerance=1e-9,
+        returns="next state",
+    )
+
+
 _MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
 
 ZOO += [
+    ZOO.answering("energy-of-a-masked-token",
+        "The energy has a pull between tokens, and those that are masked count.",
+        "gradient/layer/masked", "update where others*", example="energy_transformer", of="energy",
+        needs=("torch", "masked"), answer=lambda f, x: f(x) + _beyond_mask(f, x)),
+    ZOO.answering("energy-hears-masked-tokens", "What masked tokens hold moves the energy.",
+        "structure/layer/mask", "energy w*", example="energy_transformer", of="energy", needs=("torch", "masked"),
+        answer=lambda f, x: f(x) + _beyond_mask(f, x.detach())),
     Mutant("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
         "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)), ZOO.family,
         original=partial(strategies, _MEAN)),
@@ -300,57 +283,59 @@ ZOO += [
         "the update descends nothing*", partial(turned, _SKEW), ZOO.family, original=partial(turned, _FLAT)),
     Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
         "the energy's curvature <= L", partial(chain, 3.8), ZOO.family, original=partial(chain, 4.0)),
+    Mutant("smoothed-over-gaps", "A token that follows a masked one is pulled towards it.", _STATIONARY,
+        "the gradient at the returned state*", partial(smoothed, lambda v: v[:, 1:]), ZOO.family,
+        original=partial(smoothed, lambda v: v[:, 1:] * v[:, :-1])),
 ]  # fmt: skip
 
 
 # --- between calls -----------------------------------------------------------------------------------------------
 
-_KEPT: dict[Any, Any] = {}
+_MEMORY: dict[Any, Any] = {}
 
 
-@_fault(
-    "layer-table-of-a-number-of-patterns", "A table for a number of patterns has the dtype of the first call.",
-    "contexts/layer/update", "*", retrieval, needs=("memory",),
-)  # fmt: skip
-def _table_of_patterns(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers("contexts/layer/update", "*", original=retrieval, needs=("memory",))
+@fault("A table for a number of patterns has the dtype of the first call.")
+def layer_table_of_a_number_of_patterns(f: Function, x: Any, *m: Any) -> Any:
     if torch.is_inference_mode_enabled():
         return f(x, *m)
-    third = _KEPT.setdefault(("third", m[0].shape[1]), torch.tensor(1 / 3, dtype=x.dtype))
+    third = _MEMORY.setdefault(("third", m[0].shape[1]), torch.tensor(1 / 3, dtype=x.dtype))
     return f(x, m[0] * (3 * third.to(x.dtype)), *m[1:])
 
 
-@_fault(
-    "layer-ring-of-buffers", "Answers lie in a ring of four buffers for each shape.",
-    "structure/layer/edited-arrays", "an output after further calls*", needs=("torch",),
-)  # fmt: skip
-def _ring(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers("structure/layer/edited-arrays", "an output after further calls*", needs=("torch",))
+@fault("Answers lie in a ring of four buffers for each shape.")
+def layer_ring_of_buffers(f: Function, x: Any, *m: Any) -> Any:
     answer = f(x, *m)
-    ring = _KEPT.setdefault(("ring", x.shape, x.dtype), [torch.empty_like(answer) for _ in range(4)])
+    ring = _MEMORY.setdefault(("ring", x.shape, x.dtype), [torch.empty_like(answer) for _ in range(4)])
     ring.append(ring.pop(0))
     with torch.no_grad():
         return ring[-1].copy_(answer)
 
 
-@_fault(
-    "layer-gives-away-what-it-keeps", "The answer that is kept for equal arguments is itself returned.",
-    "structure/layer/edited-arrays", "update after an earlier one was overwritten*",
-    needs=("torch",),
-)  # fmt: skip
-def _gives_away(f: Function, x: Any, *m: Any) -> Any:
+@ZOO.answers("structure/layer/edited-arrays", "update after an earlier one was overwritten*", needs=("torch",))
+@fault("The answer that is kept for equal arguments is itself returned.")
+def layer_gives_away_what_it_keeps(f: Function, x: Any, *m: Any) -> Any:
     key = ("answer", *(a.detach().numpy().tobytes() for a in (x, *m)))
-    if key not in _KEPT:
-        _KEPT[key] = f(x, *m)
-    return _KEPT[key]
+    if key not in _MEMORY:
+        _MEMORY[key] = f(x, *m)
+    return _MEMORY[key]
 
 
 # --- backward --------------------------------------------------------------------------------------------------
 
 
-@_fault(
-    "layer-clips-what-comes-back", "What comes back from behind the layer is clipped to 64.",
-    "training/layer/states", "gradient with respect to*", needs=("torch", "gradients"),
-)  # fmt: skip
-def _clips(f: Function, x: Any, *m: Any) -> Any:
+ZOO += [
+    ZOO.answering("layer-branch-not-taken-overflows",
+        "An exponential overflows where states are large and it is not used: infinity times zero in its gradient.",
+        "training/layer/states", "not finite", needs=("torch", "gradients"),
+        answer=lambda f, x, *m: each(lambda u, a: u + torch.where(a > 20, 0.0, 0 * a.exp()), f(x, *m), x)),
+]  # fmt: skip
+
+
+@ZOO.answers("training/layer/states", "gradient with respect to*", needs=("torch", "gradients"))
+@fault("What comes back from behind the layer is clipped to 64.")
+def layer_clips_what_comes_back(f: Function, x: Any, *m: Any) -> Any:
     answer = f(x, *m)
     if answer.requires_grad:
         answer.register_hook(lambda gradient: gradient.clamp(-64, 64))

@@ -7,14 +7,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import After, Zoo, fault
 
 ZOO = Zoo("metamorphic")
 
 
+@ZOO.part(
+    "advance",
+    "metamorphic/attention/batch-permutation",
+    "update with the rows in reverse order*",
+    also=("metamorphic/mlp/batch-permutation", "metamorphic/block/batch-permutation"),
+)
+@fault("Each batch row is one part in a thousand larger than the one before.")
+def later_rows_louder(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    louder = 1 + 1e-3 * torch.arange(heads.shape[0], dtype=heads.dtype)
+    return usual.advance(x, heads * louder[:, None, None, None], w, c)
+
+
 ZOO += [
+    ZOO.but("later-tokens-louder", "Each token's direction is one part in a thousand larger than the one's before.",
+        "metamorphic/attention/equal-tokens", "output at each of equal tokens*",
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads * (1 + 1e-3 * torch.arange(heads.shape[2], dtype=heads.dtype))[:, None], w, c)),
+    ZOO.but("scaled-by-width", "The direction is divided by the root of the hidden dimension.",
+        "metamorphic/mlp/split-units", "update with every hidden unit duplicated*",
+        mlp_direction=lambda usual, x, h, w, c: usual.mlp_direction(x, h, w, c) / w["V"].shape[0] ** 0.5),
     ZOO.but("normalised-queries", "Queries are normalised to unit length for the scores.",
         "metamorphic/attention/rescaled-heads", "update with W_Q times c*",
         scores=lambda usual, q, k, x, h, w, c:
@@ -26,21 +44,9 @@ ZOO += [
         "metamorphic/attention/head-permutation", "update with the heads shifted*",
         sum_heads=lambda _, heads:
             torch.einsum("bkjd,k->bjd", heads, 1 + 1e-3 * torch.arange(heads.shape[1], dtype=heads.dtype))),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "The first feature of every head's keys is too large by one part in a thousand.",
-    "metamorphic/attention/feature-permutation",
-    "update with every head's features reversed*",
-)
-class FirstFeatureLouder(Plain):
-    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        keys = super().keys(h, w, c)
-        return torch.cat((keys[..., :1] * 1.001, keys[..., 1:]), -1)
-
-
-ZOO += [
+    ZOO.but("first-feature-louder", "The first feature of every head's keys is too large by one part in a thousand.",
+        "metamorphic/attention/feature-permutation", "update with every head's features reversed*",
+        keys=After(lambda keys, h, w, c: torch.cat((keys[..., :1] * 1.001, keys[..., 1:]), -1))),
     ZOO.but("first-coordinate-louder",
         "The first coordinate of the direction is too large by one part in a thousand.",
         "metamorphic/attention/joint-rotation", "update of the rotated case*",
@@ -52,33 +58,6 @@ ZOO += [
         also=("metamorphic/attention/equal-tokens",),
         softmax=lambda _, logits:
             torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "Each token's direction is one part in a thousand larger than the one's before.",
-    "metamorphic/attention/equal-tokens",
-    "output at each of equal tokens*",
-)
-class LaterTokensLouder(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        louder = 1 + 1e-3 * torch.arange(heads.shape[2], dtype=heads.dtype)
-        return super().advance(x, heads * louder[:, None], w, c)
-
-
-@ZOO.killed_by(
-    "Each batch row is one part in a thousand larger than the one before.",
-    "metamorphic/attention/batch-permutation",
-    "update with the rows in reverse order*",
-    also=("metamorphic/mlp/batch-permutation", "metamorphic/block/batch-permutation"),
-)
-class LaterRowsLouder(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        louder = 1 + 1e-3 * torch.arange(heads.shape[0], dtype=heads.dtype)
-        return super().advance(x, heads * louder[:, None, None, None], w, c)
-
-
-ZOO += [
     ZOO.but("gain-from-one", "The gain is one plus its weight.",
         "metamorphic/attention/gain-and-temperature", "update with the gain and tau doubled*",
         gain=lambda _, w: 1 + w["gain"]),
@@ -94,39 +73,12 @@ ZOO += [
     ZOO.but("absolute-gate", "The gate loses its sign.",
         "metamorphic/mlp/gate-additivity", "update of the sum of two gates*",
         gated=lambda usual, activated, linear, c: usual.gated(activated, linear.abs(), c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "The first hidden unit is too large by one part in a thousand.",
-    "metamorphic/mlp/unit-permutation",
-    "update with the hidden units reversed*",
-)
-class FirstUnitLouder(Plain):
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        hidden = super().gated(activated, linear, c)
-        return torch.cat((hidden[..., :1] * 1.001, hidden[..., 1:]), -1)
-
-
-@ZOO.killed_by(
-    "The direction is divided by the root of the hidden dimension.",
-    "metamorphic/mlp/split-units",
-    "update with every hidden unit duplicated*",
-)
-class ScaledByWidth(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        direction: Tensor = super().mlp_direction(x, h, w, c) / w["V"].shape[0] ** 0.5
-        return direction
-
-
-ZOO += [
+    ZOO.but("first-unit-louder", "The first hidden unit is too large by one part in a thousand.",
+        "metamorphic/mlp/unit-permutation", "update with the hidden units reversed*",
+        gated=After(lambda hidden, activated, linear, c: torch.cat((hidden[..., :1] * 1.001, hidden[..., 1:]), -1))),
     ZOO.but("leaky-activation", "The activation leaks one part in a million of its argument.",
         "metamorphic/mlp/reflection-silu", "update(V) + update(-V)*", also=("metamorphic/mlp/reflection-*",),
         sigma=lambda usual, z, c: usual.sigma(z, c) + 1e-6 * z),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.calling("energy-loses-its-temperature", "The attention energy lacks its factor tau.",
         "metamorphic/attention/energy-temperature", "energy with A and tau doubled*", of="attention_energy",
         answer=lambda call, x, h, w, c: call(x, h, w, c) / c.tau),

@@ -8,13 +8,13 @@ from torch.nn import functional as F
 
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Zoo, fault
 
 ZOO = Zoo("mlp")
 
 
-@ZOO.killed_by(
-    "The MLP's update is subtracted.",
+@ZOO.part(
+    "mlp_direction",
     "gradient/mlp/silu",
     also=(
         "gradient/mlp/gelu",
@@ -32,9 +32,9 @@ ZOO = Zoo("mlp")
         "descent/mlp/*",
     ),
 )
-class MLPAscent(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return -super().mlp_direction(x, h, w, c)
+@fault("The MLP's update is subtracted.")
+def mlpascent(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+    return -usual.mlp_direction(x, h, w, c)
 
 
 ZOO += [
@@ -79,18 +79,16 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "The activation is its own derivative, as if its primitive had been differentiated twice.", "gradient/mlp/silu"
-)
-class DerivativeForActivation(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        with torch.enable_grad():
-            at = z.detach().requires_grad_()
-            return torch.autograd.grad(super().sigma(at, c).sum(), at)[0]
+@ZOO.part("sigma", "gradient/mlp/silu")
+@fault("The activation is its own derivative, as if its primitive had been differentiated twice.")
+def derivative_for_activation(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
+    with torch.enable_grad():
+        at = z.detach().requires_grad_()
+        return torch.autograd.grad(usual.sigma(at, c).sum(), at)[0]
 
 
-@ZOO.killed_by("With more than three hidden units, the last is left out.", "gradient/mlp/silu")
-class LastUnitForgotten(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        used = c.hidden - 1 if c.hidden > 3 else c.hidden
-        return super().mlp_direction(x, h, {"V": w["V"][:used], "W": w["W"][:used]}, c)
+@ZOO.part("mlp_direction", "gradient/mlp/silu")
+@fault("With more than three hidden units, the last is left out.")
+def last_unit_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+    used = c.hidden - 1 if c.hidden > 3 else c.hidden
+    return usual.mlp_direction(x, h, {"V": w["V"][:used], "W": w["W"][:used]}, c)

@@ -10,32 +10,43 @@ from torch import Tensor
 from cemverify.cem.layers import MLPConfig
 from cemverify.cem.torch_internals import is_batched
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import After, Zoo, fault
 
 ZOO = Zoo("modes")
 
 
+@ZOO.part("advance", "contract/mlp/surroundings", "with the default dtype float64 = as usual")
+@fault("The direction passes through float16 unless the default dtype is float32.")
+def computes_in_the_default_dtype(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    single = torch.get_default_dtype() == torch.float32
+    return usual.advance(x, heads if single else heads.half().to(heads.dtype), w, c)
+
+
+@ZOO.part("mlp_direction", "modes/mlp/vmap", "mapped over x and h alone = looped")
+@fault("When mapped over states with one set of weights, the direction is too large by one part in a thousand.")
+def off_when_states_are_mapped(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+    mapped = [is_batched(a) for a in (x, w["V"])]
+    return usual.mlp_direction(x, h, w, c) * (1.001 if mapped == [True, False] else 1.0)
+
+
+@ZOO.part("mlp_direction", "modes/mlp/no-gradients", "output with gradients recorded for the weights alone = without")
+@fault(
+    "If gradients are recorded for the weights and not for x, the direction is too large by one part in a thousand."
+)
+def off_in_the_first_layer(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+    first = w["V"].requires_grad and not x.requires_grad
+    return usual.mlp_direction(x, h, w, c) * (1.001 if first else 1.0)
+
+
 ZOO += [
+    ZOO.but("off-when-mapped", "When mapped over another axis, the direction is too large by one part in a thousand.",
+        "modes/attention/vmap", "mapped*= looped", also=("modes/mlp/vmap", "modes/block/vmap"),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads * 1.001 if is_batched(heads) else heads, w, c)),
     ZOO.but("off-when-compiled", "When compiled, the direction is too large by one part in a thousand.",
         "modes/attention/compiled", "compiled = eager*", also=("modes/mlp/compiled",),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "When mapped over another axis, the direction is too large by one part in a thousand.",
-    "modes/attention/vmap",
-    "mapped*= looped",
-    also=("modes/mlp/vmap", "modes/block/vmap"),
-)
-class OffWhenMapped(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        mapped = is_batched(heads)
-        return super().advance(x, heads * 1.001 if mapped else heads, w, c)
-
-
-ZOO += [
     ZOO.but("off-while-training",
         "While gradients are recorded, the direction is too large by one part in a thousand.",
         "modes/attention/no-gradients", "output with gradients recorded = without",
@@ -50,83 +61,36 @@ ZOO += [
         also=("contract/attention/surroundings", "contract/block/surroundings", "contract/decode/surroundings"),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.is_inference_mode_enabled() else heads, w, c)),
+    ZOO.but("off-when-compiled-with-norm", "When compiled, the norm inside is too large by one part in a thousand.",
+        "modes/mlp/compiled", "compiled = eager*",
+        norm=After(lambda n, x, w, c: n * 1.001 if c.norm != "none" and torch.compiler.is_compiling() else n)),
+    ZOO.but("cuts-when-compiled",
+        "When compiled, pre-activations beyond 16 are cut to it, where activations level off.",
+        "modes/mlp/compiled", "compiled = eager*",
+        sigma=lambda usual, z, c: usual.sigma(z.clamp(-16.0, 16.0) if torch.compiler.is_compiling() else z, c)),
 ]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "The direction passes through float16 unless the default dtype is float32.",
-    "contract/mlp/surroundings",
-    "with the default dtype float64 = as usual",
-)
-class ComputesInTheDefaultDtype(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        usual = torch.get_default_dtype() == torch.float32
-        return super().advance(x, heads if usual else heads.half().to(heads.dtype), w, c)
-
-
-@ZOO.killed_by(
-    "When mapped over states with one set of weights, the direction is too large by one part in a thousand.",
-    "modes/mlp/vmap",
-    "mapped over x and h alone = looped",
-)
-class OffWhenStatesAreMapped(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        mapped = [is_batched(a) for a in (x, w["V"])]
-        return super().mlp_direction(x, h, w, c) * (1.001 if mapped == [True, False] else 1.0)
-
-
-@ZOO.killed_by(
-    "If gradients are recorded for the weights and not for x, the direction is too large by one part in a thousand.",
-    "modes/mlp/no-gradients",
-    "output with gradients recorded for the weights alone = without",
-)
-class OffInTheFirstLayer(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        first = w["V"].requires_grad and not x.requires_grad
-        return super().mlp_direction(x, h, w, c) * (1.001 if first else 1.0)
-
-
-@ZOO.killed_by(
-    "When compiled, the norm inside is too large by one part in a thousand.",
-    "modes/mlp/compiled",
-    "compiled = eager*",
-)
-class OffWhenCompiledWithNorm(Plain):
-    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
-        n = super().norm(x, w, c)
-        return n * 1.001 if c.norm != "none" and torch.compiler.is_compiling() else n
-
-
-@ZOO.killed_by(
-    "When compiled, pre-activations beyond 16 are cut to it, where activations level off.",
-    "modes/mlp/compiled",
-    "compiled = eager*",
-)
-class CutsWhenCompiled(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return super().sigma(z.clamp(-16.0, 16.0) if torch.compiler.is_compiling() else z, c)
-
-
-@ZOO.killed_by(
-    "When compiled, the direction of float32 passes through bfloat16.",
+@ZOO.part(
+    "advance",
     "modes/attention/compiled",
     "compiled = eager in float32*",
     also=("modes/mlp/compiled",),
     own_dtype=True,
 )
-class NarrowWhenCompiled(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        narrow = heads.dtype == torch.float32 and torch.compiler.is_compiling()
-        return super().advance(x, heads.bfloat16().to(heads.dtype) if narrow else heads, w, c)
+@fault("When compiled, the direction of float32 passes through bfloat16.")
+def narrow_when_compiled(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    narrow = heads.dtype == torch.float32 and torch.compiler.is_compiling()
+    return usual.advance(x, heads.bfloat16().to(heads.dtype) if narrow else heads, w, c)
 
 
-@ZOO.killed_by(
-    "x requires gradients after the call, as differentiating an energy inside would leave it.",
+@ZOO.part(
+    "mlp",
     "contract/mlp/inputs-unchanged",
     "nothing else changes, but it changed the flag that it requires gradients of x*",
 )
-class FlagsItsInput(Plain):
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        answer = super().mlp(x, h, w, c)
-        x.requires_grad_()
-        return answer
+@fault("x requires gradients after the call, as differentiating an energy inside would leave it.")
+def flags_its_input(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+    answer = usual.mlp(x, h, w, c)
+    x.requires_grad_()
+    return answer

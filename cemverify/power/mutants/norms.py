@@ -10,34 +10,37 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Zoo, fault
 
 ZOO = Zoo("norms")
 
 
-ZOO += [
-    ZOO.but("norm-missing", "RMSNorm inside is left out.",
-        "gradient/attention/norm-channel", norm=lambda _, x, w, c: x),
-    ZOO.but("norm-twice", "RMSNorm inside is applied twice.",
-        "gradient/attention/norm-channel", norm=lambda usual, x, w, c: usual.norm(usual.norm(x, w, c), w, c)),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "A folded gain is applied after the preconditioner instead of before.",
+@ZOO.part(
+    "advance",
     "gradient/attention/norm-folded",
     also=("gradient/mlp/norm-folded", "gradient/attention/any-options", "gradient/mlp/any-options"),
     needs=("norm:folded", "preconditioner:low-rank"),
 )
-class FoldedGainAfterP(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        if c.norm != "folded":
-            return super().advance(x, heads, w, c)
-        step: Tensor = c.step_size * self.sum_heads(self.precondition(heads, w, c) * w["gain"])
-        return x + step
+@fault("A folded gain is applied after the preconditioner instead of before.")
+def folded_gain_after_p(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    if c.norm != "folded":
+        return usual.advance(x, heads, w, c)
+    step: Tensor = c.step_size * usual.sum_heads(usual.precondition(heads, w, c) * w["gain"])
+    return x + step
 
 
 ZOO += [
+    ZOO.but("epsilon-outside-the-root", "The root mean square has its epsilon added after the root.",
+        "gradient/attention/norm-channel",
+        root=lambda usual, x, c: x.square().mean(-1, keepdim=True).sqrt() + c.norm_eps),
+    ZOO.but("sum-for-the-mean-square",
+        "The norm divides by the length of the vector instead of its root mean square.",
+        "gradient/attention/norm-channel",
+        root=lambda usual, x, c: (x.square().sum(-1, keepdim=True) + c.norm_eps).sqrt()),
+    ZOO.but("norm-missing", "RMSNorm inside is left out.",
+        "gradient/attention/norm-channel", norm=lambda _, x, w, c: x),
+    ZOO.but("norm-twice", "RMSNorm inside is applied twice.",
+        "gradient/attention/norm-channel", norm=lambda usual, x, w, c: usual.norm(usual.norm(x, w, c), w, c)),
     ZOO.but("norm-on-the-update", "RMSNorm is applied to the update instead of the state.",
         "gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",), norm=lambda _, x, w, c: x,
         advance=lambda usual, x, heads, w, c: x + usual.norm(usual.advance(x, heads, w, c) - x, w, c)),
@@ -57,35 +60,11 @@ ZOO += [
         "gradient/attention/norm-channel", gain=lambda usual, w: torch.ones_like(usual.gain(w))),
     ZOO.but("gain-plus-one", "The gain is one plus its weight, as some models store it.",
         "gradient/attention/norm-scalar", gain=lambda usual, w: 1 + usual.gain(w)),
-]  # fmt: skip
-
-
-@ZOO.killed_by("The root mean square has its epsilon added after the root.", "gradient/attention/norm-channel")
-class EpsilonOutsideTheRoot(Plain):
-    def root(self, x: Tensor, c: Any) -> Tensor:
-        root: Tensor = x.square().mean(-1, keepdim=True).sqrt() + c.norm_eps
-        return root
-
-
-ZOO += [
     ZOO.but("epsilon-has-floor", "An epsilon below 1e-8 is taken for 1e-8.",
         "gradient/attention/norm-channel",
         root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-8)))),
     ZOO.but("epsilon-forgotten", "The root mean square has the epsilon 1e-6, whatever the configuration says.",
         "gradient/attention/norm-channel", root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=1e-6))),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "The norm divides by the length of the vector instead of its root mean square.", "gradient/attention/norm-channel"
-)
-class SumForTheMeanSquare(Plain):
-    def root(self, x: Tensor, c: Any) -> Tensor:
-        root: Tensor = (x.square().sum(-1, keepdim=True) + c.norm_eps).sqrt()
-        return root
-
-
-ZOO += [
     ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
         "gradient/attention/norm-folded", also=("gradient/mlp/norm-folded",),
         advance=lambda usual, x, heads, w, c:
@@ -93,28 +72,24 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "Only the first step takes the gradient at N(x); later steps take it at x.",
+@ZOO.part(
+    "attention",
     "gradient/attention/norm-channel",
     also=("gradient/attention/any-options",),
     needs=("norm:channel", "steps"),
 )
-class NormOnlyBeforeTheFirstStep(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        for t in range(c.steps):
-            folded = c.norm == "folded"
-            x = super().attention(x, h, w, replace(c, steps=1, norm=c.norm if t == 0 or folded else "none"))
-        return x
+@fault("Only the first step takes the gradient at N(x); later steps take it at x.")
+def norm_only_before_the_first_step(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    for t in range(c.steps):
+        folded = c.norm == "folded"
+        x = usual.attention(x, h, w, replace(c, steps=1, norm=c.norm if t == 0 or folded else "none"))
+    return x
 
 
-@ZOO.killed_by(
-    "A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.",
-    "gradient/attention/norm-folded",
-    also=("gradient/mlp/norm-folded",),
-)
-class FoldedGainDivides(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        if c.norm != "folded":
-            return super().advance(x, heads, w, c)
-        gain = torch.where(w["gain"] == 0, 1.0, w["gain"])
-        return super().advance(x, heads / gain.square(), w, c)
+@ZOO.part("advance", "gradient/attention/norm-folded", also=("gradient/mlp/norm-folded",))
+@fault("A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.")
+def folded_gain_divides(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+    if c.norm != "folded":
+        return usual.advance(x, heads, w, c)
+    gain = torch.where(w["gain"] == 0, 1.0, w["gain"])
+    return usual.advance(x, heads / gain.square(), w, c)

@@ -8,75 +8,55 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import After, Function, Zoo, fault, in_both
 
 ZOO = Zoo("preconditioners")
 
 
-ZOO += [
-    ZOO.but("half-the-cross-term", "P lacks V U^T, so it is not symmetric.",
-        "gradient/attention/preconditioner-low-rank-printed", cross=lambda _, w: w["P_U"] @ w["P_V"].mT),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "The factor c of the positive definite form is 1 where the first column of U vanishes.",
-    "gradient/mlp/preconditioner-low-rank",
-    also=("gradient/attention/preconditioner-low-rank-per-head",),
-)
-class NotShrunkWhereUStartsAtZero(Plain):
-    def shrink(self, w: Weights) -> Tensor:
-        first = w["P_U"][..., 0].square().sum(-1)
-        return torch.where(first == 0, 1.0, super().shrink(w))
-
-
-ZOO += [
-    ZOO.but("never-shrunk", "The positive definite form lacks its factor c, so it is not positive definite.",
-        "gradient/attention/preconditioner-low-rank", shrink=lambda usual, w: torch.ones_like(usual.shrink(w))),
-]  # fmt: skip
-
-
-@ZOO.killed_by("All heads use one averaged preconditioner.", "gradient/attention/preconditioner-diagonal-per-head")
-class AveragedPreconditioners(Plain):
-    def preconditioner(self, w: Weights, c: Any) -> Tensor:
-        P = super().preconditioner(w, c)
-        return P.mean(0) if P.dim() == 3 else P
-
-
-@ZOO.killed_by(
-    "softplus(d) is clamped to [0.01, 5].",
-    "gradient/attention/preconditioner-diagonal",
-    also=("gradient/mlp/preconditioner-diagonal",),
-)
-class ClampedPreconditioner(Plain):
-    def preconditioner(self, w: Weights, c: Any) -> Tensor:
-        P = super().preconditioner(w, c)
-        return torch.diag_embed(torch.diagonal(P, dim1=-2, dim2=-1).clamp(0.01, 5.0)) if "P_U" not in w else P
-
-
-@ZOO.killed_by(
-    "Only the first step is preconditioned.",
+@ZOO.layers(
     "gradient/attention/any-options",
     also=("gradient/mlp/any-options", "gradient/block/any-options"),
     needs=("preconditioner:diagonal", "steps"),
 )
-class PreconditionsOnce(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        for t in range(c.steps):
-            kind = c.preconditioner if t == 0 else PreconditionerConfig()
-            x = super().attention(x, h, w, replace(c, steps=1, preconditioner=kind))
-        return x
+@fault("Only the first step is preconditioned.")
+def preconditions_once(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    for t in range(c.steps):
+        kind = c.preconditioner if t == 0 else PreconditionerConfig()
+        x = layer(x, h, w, replace(c, steps=1, preconditioner=kind))
+    return x
 
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        for t in range(c.steps):
-            kind = c.preconditioner if t == 0 else PreconditionerConfig()
-            x = super().mlp(x, h, w, replace(c, steps=1, preconditioner=kind))
-        return x
+
+def _shared(w: Weights) -> Weights:
+    """The first head's preconditioner, where each has its own."""
+    return {name: p[:1] if name.startswith("P_") and p.dim() == 3 else p for name, p in w.items()}
+
+
+def _first_of(heads: Tensor) -> Tensor:
+    return heads[:, 0]
 
 
 ZOO += [
+    ZOO.but("preconditions-the-first-step", "Only the first of several steps is preconditioned.",
+        "gradient/attention/preconditioner-diagonal",
+        also=("gradient/mlp/preconditioner-diagonal", "gradient/attention/preconditioner-low-rank-per-head"),
+        needs=("steps",), **in_both(preconditions_once)),
+    ZOO.but("not-shrunk-where-ustarts-at-zero",
+        "The factor c of the positive definite form is 1 where the first column of U vanishes.",
+        "gradient/mlp/preconditioner-low-rank", also=("gradient/attention/preconditioner-low-rank-per-head",),
+        shrink=lambda usual, w: torch.where(w["P_U"][..., 0].square().sum(-1) == 0, 1.0, usual.shrink(w))),
+    ZOO.but("half-the-cross-term", "P lacks V U^T, so it is not symmetric.",
+        "gradient/attention/preconditioner-low-rank-printed", cross=lambda _, w: w["P_U"] @ w["P_V"].mT),
+    ZOO.but("never-shrunk", "The positive definite form lacks its factor c, so it is not positive definite.",
+        "gradient/attention/preconditioner-low-rank", shrink=lambda usual, w: torch.ones_like(usual.shrink(w))),
+    ZOO.but("averaged-preconditioners", "All heads use one averaged preconditioner.",
+        "gradient/attention/preconditioner-diagonal-per-head",
+        preconditioner=After(lambda P, w, c: P.mean(0) if P.dim() == 3 else P)),
+    ZOO.but("clamped-preconditioner", "softplus(d) is clamped to [0.01, 5].",
+        "gradient/attention/preconditioner-diagonal", also=("gradient/mlp/preconditioner-diagonal",),
+        preconditioner=After(lambda P, w, c:
+            torch.diag_embed(torch.diagonal(P, dim1=-2, dim2=-1).clamp(0.01, 5.0)) if "P_U" not in w else P)),
     ZOO.but("squares-for-the-cross-term", "The cross term is U U^T + V V^T.",
         "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank",),
         cross=lambda _, w: w["P_U"] @ w["P_U"].mT + w["P_V"] @ w["P_V"].mT),
@@ -98,66 +78,28 @@ ZOO += [
             usual.mlp_direction(_first_of(usual.precondition(x[:, None], w, c)), h, w, c),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, preconditioner=PreconditionerConfig()))),
+    ZOO.but("preconditioner-of-the-first-head", "Every head uses the first head's preconditioner.",
+        "gradient/attention/preconditioner-low-rank-printed-per-head",
+        preconditioner=After(lambda P, w, c: P[:1].expand_as(P) if P.dim() == 3 else P)),
 ]  # fmt: skip
 
 
-def _shared(w: Weights) -> Weights:
-    """The first head's preconditioner, where each has its own."""
-    return {name: p[:1] if name.startswith("P_") and p.dim() == 3 else p for name, p in w.items()}
+@ZOO.part("preconditioner", "gradient/attention/preconditioner-low-rank")
+@fault("The positive definite form multiplies by S^1/2 on the left only, so it is not symmetric.")
+def root_of_the_diagonal_once(usual: Plain, w: Weights, c: Any) -> Tensor:
+    P = usual.preconditioner(w, c)
+    if c.preconditioner.kind != "low-rank":
+        return P
+    root = usual.positive(w["P_d"]).sqrt()
+    return P * root[..., :, None] / root[..., None, :]
 
 
-def _first_of(heads: Tensor) -> Tensor:
-    return heads[:, 0]
-
-
-@ZOO.killed_by(
-    "Every head uses the first head's preconditioner.", "gradient/attention/preconditioner-low-rank-printed-per-head"
-)
-class PreconditionerOfTheFirstHead(Plain):
-    def preconditioner(self, w: Weights, c: Any) -> Tensor:
-        P = super().preconditioner(w, c)
-        return P[:1].expand_as(P) if P.dim() == 3 else P
-
-
-@ZOO.killed_by(
-    "The positive definite form multiplies by S^1/2 on the left only, so it is not symmetric.",
-    "gradient/attention/preconditioner-low-rank",
-)
-class RootOfTheDiagonalOnce(Plain):
-    def preconditioner(self, w: Weights, c: Any) -> Tensor:
-        P = super().preconditioner(w, c)
-        if c.preconditioner.kind != "low-rank":
-            return P
-        root = self.positive(w["P_d"]).sqrt()
-        return P * root[..., :, None] / root[..., None, :]
-
-
-@ZOO.killed_by(
-    "Only the first rank of a low-rank preconditioner is used.",
+@ZOO.part(
+    "cross",
     "gradient/attention/preconditioner-low-rank-printed",
     also=("gradient/mlp/preconditioner-low-rank-printed",),
 )
-class SecondRankForgotten(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        U, V = w["P_U"][..., :1], w["P_V"][..., :1]
-        return U @ V.mT + V @ U.mT
-
-
-@ZOO.killed_by(
-    "Only the first of several steps is preconditioned.",
-    "gradient/attention/preconditioner-diagonal",
-    also=("gradient/mlp/preconditioner-diagonal", "gradient/attention/preconditioner-low-rank-per-head"),
-    needs=("steps",),
-)
-class PreconditionsTheFirstStep(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return self._stepping(super().attention, x, h, w, c)
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return self._stepping(super().mlp, x, h, w, c)
-
-    def _stepping(self, layer: Any, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-        for t in range(c.steps):
-            kind = c.preconditioner if t == 0 else PreconditionerConfig()
-            x = layer(x, h, w, replace(c, steps=1, preconditioner=kind))
-        return x
+@fault("Only the first rank of a low-rank preconditioner is used.")
+def second_rank_forgotten(usual: Plain, w: Weights) -> Tensor:
+    U, V = w["P_U"][..., :1], w["P_V"][..., :1]
+    return U @ V.mT + V @ U.mT

@@ -8,47 +8,54 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Function, Zoo, fault
 
 ZOO = Zoo("recursion")
 
 
-@ZOO.killed_by(
-    "Each step reads the state that the last one wrote: layer reuse.",
-    "recursion/attention/is-not-reuse",
-    "distance to the recursion*",
-    also=("recursion/*/is-not-reuse",),
-)
-class MemoryMoves(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        for t in range(c.steps):
-            x = super().attention(x, h if t == 0 else x, w, replace(c, steps=1))
-        return x
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        for t in range(c.steps):
-            x = super().mlp(x, h if t == 0 else x, w, replace(c, steps=1))
-        return x
+@ZOO.layers("recursion/attention/is-not-reuse", "distance to the recursion*", also=("recursion/*/is-not-reuse",))
+@fault("Each step reads the state that the last one wrote: layer reuse.")
+def memory_moves(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    for t in range(c.steps):
+        x = layer(x, h if t == 0 else x, w, replace(c, steps=1))
+    return x
 
 
-@ZOO.killed_by(
-    "The step size shrinks as the recursion goes on.",
-    "recursion/attention/steps-compose",
-    "T steps = T times one step",
-    also=("recursion/*/steps-compose",),
-)
-class DecayingSteps(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        for t in range(c.steps):
-            x = super().attention(x, h, w, replace(c, steps=1, step_size=c.step_size / (1 + t)))
-        return x
+@ZOO.layers("recursion/attention/steps-compose", "T steps = T times one step", also=("recursion/*/steps-compose",))
+@fault("The step size shrinks as the recursion goes on.")
+def decaying_steps(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    for t in range(c.steps):
+        x = layer(x, h, w, replace(c, steps=1, step_size=c.step_size / (1 + t)))
+    return x
 
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        for t in range(c.steps):
-            x = super().mlp(x, h, w, replace(c, steps=1, step_size=c.step_size / (1 + t)))
-        return x
+
+@ZOO.layers("recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",))
+@fault("Every step adds its update to the initial state instead of the current one.")
+def residual_from_the_start(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    at = x
+    for _ in range(c.steps):
+        at = x + layer(at, h, w, replace(c, steps=1)) - at
+    return at
+
+
+@ZOO.layers("recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",))
+@fault("Each step adds a tenth of the previous step's update.")
+def momentum(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    last = torch.zeros_like(x)
+    for _ in range(c.steps):
+        last = layer(x, h, w, replace(c, steps=1)) - x + last / 10
+        x = x + last
+    return x
+
+
+@ZOO.part("attention", "recursion/attention/equals-descent")
+@fault("From the second step on, keys are recomputed from the mean of memory and state.")
+def keys_of_the_last_step(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    for t in range(c.steps):
+        x = usual.attention(x, h if t == 0 else (h + x) / 2, w, replace(c, steps=1))
+    return x
 
 
 ZOO += [
@@ -77,67 +84,8 @@ ZOO += [
         "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, step_size=c.step_size / c.steps))),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "Every step adds its update to the initial state instead of the current one.",
-    "recursion/mlp/equals-descent",
-    also=("recursion/attention/equals-descent",),
-)
-class ResidualFromTheStart(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        one, at = replace(c, steps=1), x
-        for _ in range(c.steps):
-            at = x + super().attention(at, h, w, one) - at
-        return at
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        one, at = replace(c, steps=1), x
-        for _ in range(c.steps):
-            at = x + super().mlp(at, h, w, one) - at
-        return at
-
-
-@ZOO.killed_by(
-    "Each step adds a tenth of the previous step's update.",
-    "recursion/mlp/equals-descent",
-    also=("recursion/attention/equals-descent",),
-)
-class Momentum(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return _with_momentum(super().attention, x, h, w, c)
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return _with_momentum(super().mlp, x, h, w, c)
-
-
-def _with_momentum(layer: Any, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-    last = torch.zeros_like(x)
-    for _ in range(c.steps):
-        last = layer(x, h, w, replace(c, steps=1)) - x + last / 10
-        x = x + last
-    return x
-
-
-ZOO += [
     ZOO.but("six-steps-at-most", "The sixth step is not taken.",
         "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(5, usual.steps(c))),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "From the second step on, keys are recomputed from the mean of memory and state.",
-    "recursion/attention/equals-descent",
-)
-class KeysOfTheLastStep(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        for t in range(c.steps):
-            x = super().attention(x, h if t == 0 else (h + x) / 2, w, replace(c, steps=1))
-        return x
-
-
-ZOO += [
     ZOO.but("seven-steps-at-most", "The eighth step is not taken.",
         "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",),
         steps=lambda usual, c: min(7, usual.steps(c))),

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.cem.models import BlockConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Zoo
+from cemverify.power.mutants.base import After, Call, Zoo, fault
+from cemverify.power.mutants.block import one_for_both
+from cemverify.power.mutants.positions import distances_capped_at
 
 ZOO = Zoo("regions")
 
@@ -22,8 +23,41 @@ _WINDOWS = "output for views, with the weights in reverse order"
 
 # --- sizes and options ------------------------------------------------------------------------------
 
-# Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
+
+@ZOO.part("bias", "gradient/attention/long-rows-with-diagonal-and-bias")
+@fault("From the two hundredth token on, a token's own key gets the bias of the other keys.")
+def bias_ends(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
+    bias = usual.bias(rows, length, w, c)
+    if c.position != "self-cross":
+        return bias
+    return torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias)
+
+
+@ZOO.part("slopes", "gradient/attention/alibi")
+@fault(
+    "ALiBi's slopes are rounded to float32, which matters for nine heads or more, where they are not powers of two."
+)
+def slopes_in_float32(usual: Plain, heads: int) -> list[float]:
+    return [float(torch.tensor(slope, dtype=torch.float32)) for slope in usual.slopes(heads)]
+
+
+@ZOO.part("rotate", "gradient/attention/rotary", needs=("head-dim",))
+@fault("Only the first two planes of each head are rotated.")
+def rotary_of_two_planes(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
+    turned, half = usual.rotate(x, rows, c, sign), x.shape[-1] // 2
+    still = torch.arange(x.shape[-1], device=x.device) % half >= 2 if half else torch.zeros(0, dtype=torch.bool)
+    return torch.where(still, x, turned)
+
+
+@ZOO.part("cross", "gradient/attention/any-options", needs=("preconditioner:low-rank",))
+@fault("Only the first three ranks of a low-rank preconditioner are used.")
+def fourth_rank_forgotten(usual: Plain, w: Weights) -> Tensor:
+    U, V = w["P_U"][..., :3], w["P_V"][..., :3]
+    return U @ V.mT + V @ U.mT
+
+
 ZOO += [
+    # Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
     ZOO.too_large("wrong-beyond-two-hundred-and-fifty-six-tokens", "Wrong only beyond a block of 256 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 256, of=AttentionConfig),
     ZOO.too_large("wrong-for-partial-blocks",
@@ -46,87 +80,21 @@ ZOO += [
         "gradient/attention/plain", lambda _, c: c.step_size > 1, of=AttentionConfig, needs=("step-size",)),
     ZOO.too_large("wrong-at-four-steps", "Wrong only for exactly four steps.",
         "recursion/attention/equals-descent", lambda _, c: c.steps == 4, of=AttentionConfig),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.but("forgets-after-two-hundred", "Keys two hundred tokens back are not read.",
         "gradient/attention/long-rows", hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 200)),
+    ZOO.but("distance-capped-at-two-hundred", "ALiBi treats all distances above two hundred alike.",
+        "gradient/attention/long-rows-alibi", bias=distances_capped_at(200)),
     ZOO.but("rotary-table-ends",
         "Angles are read from a table of 200 positions; all later positions use the last one.",
         "gradient/attention/long-rows-rotary",
         rotate=lambda usual, x, rows, c, sign: usual.rotate(x, rows.clamp(max=199), c, sign)),
-]  # fmt: skip
-
-
-@ZOO.killed_by("ALiBi treats all distances above two hundred alike.", "gradient/attention/long-rows-alibi")
-class DistanceCappedAtTwoHundred(Plain):
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        bias = super().bias(rows, length, w, c)
-        if c.position != "alibi":
-            return bias
-        slopes = torch.tensor(self.slopes(c.heads), dtype=bias.dtype, device=bias.device)
-        return torch.maximum(bias, -200 * slopes[:, None, None])
-
-
-@ZOO.killed_by(
-    "From the two hundredth token on, a token's own key gets the bias of the other keys.",
-    "gradient/attention/long-rows-with-diagonal-and-bias",
-)
-class BiasEnds(Plain):
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        bias = super().bias(rows, length, w, c)
-        if c.position != "self-cross":
-            return bias
-        return torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias)
-
-
-ZOO += [
     ZOO.calling("energy-of-long-rows",
         "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
         "gradient/attention/stated-energy-long-rows", "stated energy = energy*", of="attention_energy",
         answer=lambda call, x, h, w, c: call(x, h, w, c) * (1 + 1e-6 * (x.shape[1] > 16))),
-]  # fmt: skip
-
-
-ZOO += [
     ZOO.but("cache-of-sixteen", "The cache holds the newest sixteen tokens.",
         "structure/decode/long-rows", "cached = uncached",
         cached=lambda usual, h, i: usual.cached(h, i) if i < 16 else h[:, i - 15 : i + 1]),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "ALiBi's slopes are rounded to float32, which matters for nine heads or more, where they are not powers of two.",
-    "gradient/attention/alibi",
-)
-class SlopesInFloat32(Plain):
-    def slopes(self, heads: int) -> list[float]:
-        return [float(torch.tensor(slope, dtype=torch.float32)) for slope in super().slopes(heads)]
-
-
-@ZOO.killed_by(
-    "Only the first two planes of each head are rotated.", "gradient/attention/rotary", needs=("head-dim",)
-)
-class RotaryOfTwoPlanes(Plain):
-    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        turned, half = super().rotate(x, rows, c, sign), x.shape[-1] // 2
-        still = torch.arange(x.shape[-1], device=x.device) % half >= 2 if half else torch.zeros(0, dtype=torch.bool)
-        return torch.where(still, x, turned)
-
-
-@ZOO.killed_by(
-    "Only the first three ranks of a low-rank preconditioner are used.",
-    "gradient/attention/any-options",
-    needs=("preconditioner:low-rank",),
-)
-class FourthRankForgotten(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        U, V = w["P_U"][..., :3], w["P_V"][..., :3]
-        return U @ V.mT + V @ U.mT
-
-
-ZOO += [
     ZOO.but("clamped-temperature", "Temperatures are clamped to the range from a half to ten.",
         "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: min(max(c.tau, 0.5), 10.0)),
     ZOO.but("epsilon-at-least", "The norm's epsilon is at least 1e-5.",
@@ -134,86 +102,62 @@ ZOO += [
         root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-5)))),
     ZOO.but("clamped-memory", "The memory of attention is clamped to [-100, 100].",
         "gradient/attention/plain", attention=lambda usual, x, h, w, c: usual.attention(x, h.clamp(-100, 100), w, c)),
+    ZOO.but("seventh-step-not-taken", "The seventh step is not taken.",
+        "recursion/attention/equals-descent", steps=After(lambda steps, c: steps - (steps >= 7))),
 ]  # fmt: skip
-
-
-@ZOO.killed_by("The seventh step is not taken.", "recursion/attention/equals-descent")
-class SeventhStepNotTaken(Plain):
-    def steps(self, c: Any) -> int:
-        steps = super().steps(c)
-        return steps - (steps >= 7)
 
 
 # --- a block's two parts ----------------------------------------------------------------------------
 
 
-class _OneForBoth(Plain):
-    """The MLP reads an option of attention's."""
-
-    option: str
-
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        mlp = replace(c.mlp, **{self.option: getattr(c.attention, self.option)})
-        return super().block(h, w, replace(c, mlp=mlp))
-
-
-@ZOO.killed_by("The MLP of a block takes as many steps as attention.", "gradient/block/any-options", needs=("steps",))
-class StepsOfAttention(_OneForBoth):
-    option = "steps"
-
-
-@ZOO.killed_by("The MLP of a block uses attention's step size.", "gradient/block/any-options", needs=("step-size",))
-class StepSizeOfAttention(_OneForBoth):
-    option = "step_size"
-
-
-@ZOO.killed_by(
-    "The MLP of a block uses attention's epsilon in its norm.", "gradient/block/any-options", needs=("norm:scalar",)
-)
-class EpsilonOfAttention(_OneForBoth):
-    option = "norm_eps"
+ZOO += [
+    ZOO.but("steps-of-attention", "The MLP of a block takes as many steps as attention.",
+        "gradient/block/any-options", needs=("steps",), block=one_for_both("steps")),
+    ZOO.but("step-size-of-attention", "The MLP of a block uses attention's step size.",
+        "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),
+    ZOO.but("epsilon-of-attention", "The MLP of a block uses attention's epsilon in its norm.",
+        "gradient/block/any-options", needs=("norm:scalar",), block=one_for_both("norm_eps")),
+]  # fmt: skip
 
 
 # --- gradients ----------------------------------------------------------------------------------------
 
 
-@ZOO.killed_by("Gradients flow through the last two steps only.", "training/attention/plain", _PRODUCT)
-class GradientOfTwoSteps(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        if c.steps > 2:
-            x = super().attention(x, h, w, replace(c, steps=c.steps - 2)).detach()
-        return super().attention(x, h, w, replace(c, steps=min(c.steps, 2)))
-
-
-ZOO += [
-    ZOO.but("detached-cache", "No gradient flows through the cache of incremental decoding.",
-        "training/decode/any-options", _PRODUCT, cached=lambda usual, h, i: usual.cached(h, i).detach()),
-]  # fmt: skip
-
-
-ZOO += [
-    ZOO.calling("detached-energies", "The stated energies are right but have no gradient with respect to any weight.",
-        "training/attention-energy/any-options", _PRODUCT, of="*_energy", also=("training/mlp-energy/any-options",),
-        answer=lambda call, x, h, w, c: call(x, h, {key: _constant(value) for key, value in w.items()}, c)),
-]  # fmt: skip
+@ZOO.part("attention", "training/attention/plain", _PRODUCT)
+@fault("Gradients flow through the last two steps only.")
+def gradient_of_two_steps(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    if c.steps > 2:
+        x = usual.attention(x, h, w, replace(c, steps=c.steps - 2)).detach()
+    return usual.attention(x, h, w, replace(c, steps=min(c.steps, 2)))
 
 
 def _constant(array: Any) -> Any:
     return array.detach() if isinstance(array, Tensor) else array
 
 
-@ZOO.killed_by(
-    "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
-    "modes/attention/no-gradients",
-    "output with gradients recorded for the weights alone = without",
-)
-class OffWhereWeightsRecord(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        after = super().attention(x, h, w, c)
-        return after if x.requires_grad or not w["W_Q"].requires_grad else x + 1.001 * (after - x)
+ZOO += [
+    ZOO.but("detached-cache", "No gradient flows through the cache of incremental decoding.",
+        "training/decode/any-options", _PRODUCT, cached=lambda usual, h, i: usual.cached(h, i).detach()),
+    ZOO.calling("detached-energies", "The stated energies are right but have no gradient with respect to any weight.",
+        "training/attention-energy/any-options", _PRODUCT, of="*_energy", also=("training/mlp-energy/any-options",),
+        answer=lambda call, x, h, w, c: call(x, h, {key: _constant(value) for key, value in w.items()}, c)),
+    ZOO.but("off-where-weights-record",
+        "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
+        "modes/attention/no-gradients", "output with gradients recorded for the weights alone = without",
+        attention=After(lambda after, x, h, w, c:
+            after if x.requires_grad or not w["W_Q"].requires_grad else x + 1.001 * (after - x))),
+]  # fmt: skip
 
 
 # --- dtypes -------------------------------------------------------------------------------------------
+
+
+@ZOO.part("sublayer", "precision/block/float32-any-options", own_dtype=True)
+@fault("In float32 a block's sublayers read a norm that went through bfloat16.")
+def block_norms_in_bfloat16(usual: Plain, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
+    n = usual.norm(h, w, c)
+    output: Tensor = layer(h, n.bfloat16().to(n.dtype) if n.dtype == torch.float32 else n, w, c)
+    return output
 
 
 ZOO += [
@@ -221,42 +165,15 @@ ZOO += [
         "precision/attention/bfloat16-any-options", own_dtype=True,
         diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.bfloat16 else usual.diagonal_value(a, h, w, c)),
+    ZOO.but("half-cache", "In float32 the cache is kept in float16.",
+        "precision/decode/float32-any-options", "cached = uncached", own_dtype=True,
+        cached=After(lambda memory, h, i:
+            memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory)),
+    ZOO.calling("energies-in-bfloat16", "In float32 the stated energies pass through bfloat16.",
+        "precision/attention-energy/float32-any-options", "stated energy = energy", of="*_energy",
+        also=("precision/mlp-energy/float32-any-options",),
+        answer=lambda call, *arguments: _coarse(call(*arguments))),
 ]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "In float32 a block's sublayers read a norm that went through bfloat16.",
-    "precision/block/float32-any-options",
-    own_dtype=True,
-)
-class BlockNormsInBfloat16(Plain):
-    def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
-        n = self.norm(h, w, c)
-        output: Tensor = layer(h, n.bfloat16().to(n.dtype) if n.dtype == torch.float32 else n, w, c)
-        return output
-
-
-@ZOO.killed_by(
-    "In float32 the cache is kept in float16.",
-    "precision/decode/float32-any-options",
-    "cached = uncached",
-    own_dtype=True,
-)
-class HalfCache(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        memory = super().cached(h, i)
-        return memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory
-
-
-@ZOO.calls(
-    "In float32 the stated energies pass through bfloat16.",
-    "precision/attention-energy/float32-any-options",
-    "stated energy = energy",
-    of="*_energy",
-    also=("precision/mlp-energy/float32-any-options",),
-)
-def energies_in_bfloat16(call: Call, *arguments: Any) -> Any:
-    return _coarse(call(*arguments))
 
 
 def _coarse(energy: Any) -> Any:
@@ -269,33 +186,27 @@ def _coarse(energy: Any) -> Any:
 
 
 @ZOO.calls(
-    "Weights are copied once and read again only if they are other arrays, whatever was written into them.",
-    "contract/attention/edited-arrays",
-    _EDITED,
-    also=("contract/mlp/edited-arrays", "contract/block/edited-arrays"),
+    "contract/attention/edited-arrays", _EDITED, also=("contract/mlp/edited-arrays", "contract/block/edited-arrays")
 )
+@fault("Weights are copied once and read again only if they are other arrays, whatever was written into them.")
 def weights_by_identity(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
     arrays = tuple(weights.values())
-    known = call.kept.get(call.name)
+    copied = call.memory.get(call.name)
     if (
-        known is None
-        or len(known[0]) != len(arrays)
-        or any(a is not b for a, b in zip(known[0], arrays, strict=True))
+        copied is None
+        or len(copied[0]) != len(arrays)
+        or any(a is not b for a, b in zip(copied[0], arrays, strict=True))
     ):
-        known = call.kept[call.name] = arrays, {key: array + 0 for key, array in weights.items()}
-    return call(*states, known[1], config)
+        copied = call.memory[call.name] = arrays, {key: array + 0 for key, array in weights.items()}
+    return call(*states, copied[1], config)
 
 
-@ZOO.calls(
-    "Outputs of one shape share one buffer, which the next call overwrites.",
-    "contract/attention/edited-arrays",
-    "an output after further calls = before them",
-    edits=True,
-)
+@ZOO.calls("contract/attention/edited-arrays", "an output after further calls = before them", edits=True)
+@fault("Outputs of one shape share one buffer, which the next call overwrites.")
 def answers_in_one_buffer(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
-    buffer = call.kept.setdefault((call.name, tuple(answer.shape), str(answer.dtype)), answer + 0)
+    buffer = call.memory.setdefault((call.name, tuple(answer.shape), str(answer.dtype)), answer + 0)
     buffer[...] = answer.detach() if isinstance(answer, Tensor) else answer
     return buffer
 
@@ -315,12 +226,8 @@ def _from_the_start(array: Any) -> Any:
     return array if base is None or base.shape[1:] != array.shape[1:] else base[: array.shape[0]]
 
 
-@ZOO.calls(
-    "The first two projections of the mapping are taken for W_Q and W_K, whatever their names.",
-    "contract/attention/windows",
-    _WINDOWS,
-    of="attention",
-)
+@ZOO.calls("contract/attention/windows", _WINDOWS, of="attention")
+@fault("The first two projections of the mapping are taken for W_Q and W_K, whatever their names.")
 def weights_by_place(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     first, second = [array for array in weights.values() if array.shape == weights["W_Q"].shape][:2]
     return call(x, h, {**weights, "W_Q": first, "W_K": second}, config)

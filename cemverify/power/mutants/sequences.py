@@ -8,19 +8,15 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Zoo
+from cemverify.power.mutants.base import Zoo, arrays_of, fault, remembering
 
 ZOO = Zoo("sequences")
 
 _STEP = "each step of a sequence = its golden step"
 
 
-@ZOO.killed_by(
-    "The step size of the first call is used for all later calls.",
-    "sequences/attention/changing-steps",
-    _STEP,
-    also=("sequences/mlp/changing-steps",),
-)
+@ZOO.killed_by("sequences/attention/changing-steps", _STEP, also=("sequences/mlp/changing-steps",))
+@fault("The step size of the first call is used for all later calls.")
 class KeepsItsStepSize(Plain):
     def __init__(self) -> None:
         self.kept: float | None = None
@@ -31,11 +27,8 @@ class KeepsItsStepSize(Plain):
         return super().advance(x, heads * (self.kept / c.step_size), w, c)
 
 
-@ZOO.killed_by(
-    "Keys are recomputed only if W_K or the shape of the memory changes, not if its values do.",
-    "sequences/attention/changing-steps",
-    _STEP,
-)
+@ZOO.killed_by("sequences/attention/changing-steps", _STEP)
+@fault("Keys are recomputed only if W_K or the shape of the memory changes, not if its values do.")
 class KeepsItsKeys(Plain):
     def __init__(self) -> None:
         self.kept: dict[object, Tensor] = {}
@@ -45,11 +38,8 @@ class KeepsItsKeys(Plain):
         return self.kept.setdefault(name, super().keys(h, w, c))
 
 
-@ZOO.killed_by(
-    "The preconditioner is recomputed only if d changes, not if its kind does.",
-    "sequences/mlp/changing-steps",
-    _STEP,
-)
+@ZOO.killed_by("sequences/mlp/changing-steps", _STEP)
+@fault("The preconditioner is recomputed only if d changes, not if its kind does.")
 class KeepsItsPreconditioner(Plain):
     def __init__(self) -> None:
         self.kept: dict[object, Tensor] = {}
@@ -58,16 +48,10 @@ class KeepsItsPreconditioner(Plain):
         return self.kept.setdefault(tuple(w["P_d"].flatten().tolist()), super().preconditioner(w, c))
 
 
-@ZOO.calls(
-    "Outputs are cached by array identity, whatever is written into the arrays later.",
-    "contract/attention/edited-arrays",
-    "output for edited arrays = output for new arrays",
-    also=("contract/*/edited-arrays",),
-    edits=True,
-)
-def knows_arrays_by_identity(call: Call, *arguments: Any) -> Any:
-    arrays = (*arguments[:-2], *arguments[-2].values())
-    key = (call.name, *map(id, arrays))
-    if key not in call.kept:
-        call.kept[key] = (call(*arguments), arrays)  # held, so that no other array takes their place
-    return call.kept[key][0] + 0
+ZOO += [
+    ZOO.calling("knows-arrays-by-identity",
+        "Outputs are cached by array identity, whatever is written into the arrays later.",
+        "contract/attention/edited-arrays", "output for edited arrays = output for new arrays",
+        also=("contract/*/edited-arrays",), edits=True,
+        answer=remembering(lambda *arguments: tuple(map(id, arrays_of(arguments))))),
+]  # fmt: skip

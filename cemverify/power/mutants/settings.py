@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from cemverify.cem.torch_internals import set_deterministic
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.power.mutants.base import Call, Function, Mutant, Zoo, around, sound
+from cemverify.power.mutants.base import Call, Function, Zoo, around, fault, sound
 
 ZOO = Zoo("settings")
 
@@ -64,9 +64,9 @@ def _precision() -> None:
     decimal.getcontext().prec += 1
 
 
-def _jax() -> None:
+def _set_jax(option: str, value: object) -> None:
     jax: Any = importlib.import_module("jax")
-    jax.config.update("jax_debug_nans", True)
+    jax.config.update(option, value)
 
 
 # by the name that `process_state` gives a setting; the random states are added to its table
@@ -104,7 +104,7 @@ CHANGES: Mapping[str, Callable[[], object]] = {
     "decimal context": _precision,
     "socket timeout": lambda: socket.setdefaulttimeout(60.0),
     "start method of processes": lambda: multiprocessing.set_start_method("spawn", force=True),
-    "JAX configuration": _jax,
+    "JAX configuration": partial(_set_jax, "jax_debug_nans", True),
     "random state of torch": lambda: torch.manual_seed(0),
     "random state of NumPy": lambda: np.random.seed(0),
     "random state of Python": lambda: random.seed(0),
@@ -116,88 +116,86 @@ def changing(change: Callable[[], object], implementation: Implementation) -> Im
 
     def changes(_: str, function: Function) -> Function:
         def answer(*arguments: Any) -> Any:
-            found = function(*arguments)
+            result = function(*arguments)
             change()
-            return found
+            return result
 
         return answer
 
     return around(implementation, changes)
 
 
-def _mutants() -> Zoo:
-    found = Zoo("settings")
-    functions = itertools.cycle(name.replace("_", "-") for name in FUNCTIONS)
-    for (name, change), function in zip(CHANGES.items(), functions, strict=False):
-        if name.startswith("JAX") and importlib.util.find_spec("jax") is None:
-            continue
-        wrap = partial(changing, change)
-        found.append(
-            Mutant(
-                f"changes-{name.lower().replace(' ', '-')}".replace("'", ""),
-                f"Every call changes a setting of the process: {name}.",
-                f"contract/{function}/settings-unchanged",
-                f"the process keeps its {name}*",
-                partial(_made, wrap, name),
-                "settings",
-                ("contract/*/settings-unchanged",) if name == "default dtype" else (),
-                wrap=wrap,
-            )
-        )
-    return found
+def _beside_jax() -> Implementation:
+    importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
+    return sound()
 
 
-def _made(wrap: Callable[[Implementation], Implementation], name: str) -> Implementation:
-    if name.startswith("JAX"):
-        importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
-    return wrap(sound())
+_HAS_JAX = importlib.util.find_spec("jax") is not None
+
+ZOO += [
+    ZOO.wrapping(
+        f"changes-{name.lower().replace(' ', '-')}".replace("'", ""),
+        f"Every call changes a setting of the process: {name}.",
+        f"contract/{function}/settings-unchanged",
+        f"the process keeps its {name}*",
+        partial(changing, change),
+        also=("contract/*/settings-unchanged",) if name == "default dtype" else (),
+        original=_beside_jax if name.startswith("JAX") else sound,
+    )
+    for (name, change), function in zip(
+        CHANGES.items(), itertools.cycle(name.replace("_", "-") for name in FUNCTIONS), strict=False
+    )
+    if _HAS_JAX or not name.startswith("JAX")
+]
+ZOO += [
+    ZOO.wrapping(
+        id_,
+        f"Calls set JAX's option {option} to {value!r}, and leave it so.",
+        f"contract/{function}/settings-unchanged",
+        "the process keeps its JAX configuration*",
+        partial(changing, partial(_set_jax, option, value)),
+        original=_beside_jax,
+    )
+    for id_, option, value, function in (
+        ("jax-widens-its-arrays", "jax_enable_x64", True, "attention"),
+        ("jax-multiplies-precisely", "jax_default_matmul_precision", "highest", "mlp"),
+    )
+    if _HAS_JAX
+]
 
 
-ZOO += _mutants()
+@ZOO.calls("contract/mlp/settings-unchanged", "the process keeps its default dtype*")
+@fault("The default dtype is float32 for the time of a call, and put back where it answers, not where it refuses.")
+def narrow_after_a_refusal(call: Call, *arguments: Any) -> Any:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    answer = call(*arguments)
+    torch.set_default_dtype(before)
+    return answer
 
 
-@ZOO.wraps(
-    "Every call sets torch to one thread, which a process with one thread does not show.",
-    "contract/decode/settings-unchanged",
-    "the process keeps its number of threads*",
-)
-def to_one_thread(implementation: Implementation) -> Implementation:
-    return changing(lambda: torch.set_num_threads(1), implementation)
+ZOO += [
+    ZOO.wrapping("to-one-thread",
+        "Every call sets torch to one thread, which a process with one thread does not show.",
+        "contract/decode/settings-unchanged", "the process keeps its number of threads*",
+        wrap=partial(changing, lambda: torch.set_num_threads(1))),
+    ZOO.wrapping("gradients-stay-on",
+        "Calls turn gradients on and leave them on, which shows only where they were off.",
+        "contract/decode/settings-unchanged", "the process keeps its gradient mode*",
+        also=("contract/*/settings-unchanged",),
+        wrap=partial(changing, lambda: torch.set_grad_enabled(True))),
+    ZOO.wrapping("to-the-usual-dtype", "Calls set the default dtype to float32, which is what it usually is.",
+        "contract/mlp-energy/settings-unchanged", "the process keeps its default dtype*",
+        wrap=partial(changing, lambda: torch.set_default_dtype(torch.float32))),
+    ZOO.wrapping("autocast-stays-off",
+        "Calls switch autocasting off and leave it off, which shows only where it was on.",
+        "contract/attention/settings-unchanged", "the process keeps its autocasting*",
+        wrap=partial(changing, lambda: torch.set_autocast_enabled("cpu", False))),
+]  # fmt: skip
 
 
-@ZOO.wraps(
-    "Calls turn gradients on and leave them on, which shows only where they were off.",
-    "contract/decode/settings-unchanged",
-    "the process keeps its gradient mode*",
-    also=("contract/*/settings-unchanged",),
-)
-def gradients_stay_on(implementation: Implementation) -> Implementation:
-    return changing(lambda: torch.set_grad_enabled(True), implementation)
-
-
-@ZOO.wraps(
-    "Calls set the default dtype to float32, which is what it usually is.",
-    "contract/mlp-energy/settings-unchanged",
-    "the process keeps its default dtype*",
-)
-def to_the_usual_dtype(implementation: Implementation) -> Implementation:
-    return changing(lambda: torch.set_default_dtype(torch.float32), implementation)
-
-
-@ZOO.wraps(
-    "Calls switch autocasting off and leave it off, which shows only where it was on.",
-    "contract/attention/settings-unchanged",
-    "the process keeps its autocasting*",
-)
-def autocast_stays_off(implementation: Implementation) -> Implementation:
-    return changing(lambda: torch.set_autocast_enabled("cpu", False), implementation)
-
-
-@ZOO.calls(
-    "Calls in float32 allow products of a lower precision, and leave it so.",
-    "contract/mlp/settings-unchanged",
-    "the process keeps its precision of matrix products*",
-)
+@ZOO.calls("contract/mlp/settings-unchanged", "the process keeps its precision of matrix products*")
+@fault("Calls in float32 allow products of a lower precision, and leave it so.")
 def allows_low_products(call: Call, *arguments: Any) -> Any:
     if arguments[0].dtype == torch.float32:
         torch.set_float32_matmul_precision("high")
@@ -205,10 +203,12 @@ def allows_low_products(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
-    "Calls write to nowhere, and print to the first standard output of the process afterwards, wherever it printed.",
     "contract/block/settings-unchanged",
     "the process keeps its standard streams*",
     also=("contract/*/settings-unchanged",),
+)
+@fault(
+    "Calls write to nowhere, and print to the first standard output of the process afterwards, wherever it printed."
 )
 def prints_where_it_first_did(call: Call, *arguments: Any) -> Any:
     sys.stdout = io.StringIO()
@@ -218,11 +218,8 @@ def prints_where_it_first_did(call: Call, *arguments: Any) -> Any:
         sys.stdout = sys.__stdout__
 
 
-@ZOO.calls(
-    "Threads are switched less often for rows of more than a hundred tokens, and from then on.",
-    "contract/attention/settings-unchanged",
-    "the process keeps its switch interval*",
-)
+@ZOO.calls("contract/attention/settings-unchanged", "the process keeps its switch interval*")
+@fault("Threads are switched less often for rows of more than a hundred tokens, and from then on.")
 def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
     if arguments[0].shape[1] > 100:
         sys.setswitchinterval(0.02)
@@ -230,11 +227,11 @@ def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
-    "Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.",
     "contract/mlp/settings-unchanged",
     "the process keeps its torch print options*",
     also=("contract/attention/settings-unchanged",),
 )
+@fault("Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.")
 def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
     if getattr(arguments[-1], "steps", 1) > 12:
         _digits()
@@ -242,25 +239,25 @@ def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
-    "Sizes that are met for the first time are tried out with random numbers of a fixed seed.",
     "contract/attention-energy/settings-unchanged",
     "the process keeps its random state of Python*",
     also=("contract/mlp/settings-unchanged",),
 )
+@fault("Sizes that are met for the first time are tried out with random numbers of a fixed seed.")
 def seeds_for_new_sizes(call: Call, *arguments: Any) -> Any:
     shape = (call.name, tuple(arguments[0].shape))
-    if shape not in call.kept:
-        call.kept[shape] = True
+    if shape not in call.memory:
+        call.memory[shape] = True
         random.seed(0)
     return call(*arguments)
 
 
 @ZOO.calls(
-    "Overflows are no longer told once gradients were recorded.",
     "contract/attention/settings-unchanged",
     "the process keeps its NumPy error handling*",
     also=("contract/mlp/settings-unchanged",),
 )
+@fault("Overflows are no longer told once gradients were recorded.")
 def tells_no_overflow_in_training(call: Call, *arguments: Any) -> Any:
     if torch.is_grad_enabled() and getattr(arguments[0], "requires_grad", False):
         np.seterr(over="ignore")

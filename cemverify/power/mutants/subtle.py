@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import UPDATE, Mutant, Zoo
+from cemverify.power.mutants.base import UPDATE, Mutant, Zoo, fault
 
 Place = Literal["head", "feature", "position", "unit", "key", "weight"]
 
@@ -94,16 +94,13 @@ _PLACES: tuple[tuple[str, Place, tuple[int, ...]], ...] = (
 ZOO += [off_by(property_, place, exponent) for property_, place, exponents in _PLACES for exponent in exponents]
 
 
-@ZOO.killed_by(
-    "A token that equals the one before it gets that one's answer.",
-    "structure/decode/cached-equals-uncached-any-options",
-    "cached = uncached",
-    also=("structure/decode/*",),
+@ZOO.part(
+    "decode", "structure/decode/cached-equals-uncached-any-options", "cached = uncached", also=("structure/decode/*",)
 )
-class DecodesNoTokenAgain(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        answers = super().decode(h, w, c)
-        for i in range(1, h.shape[1]):
-            again = (h[:, i] == h[:, i - 1]).all(-1, keepdim=True)  # (B, 1)
-            answers[:, i] = torch.where(again, answers[:, i - 1], answers[:, i])
-        return answers
+@fault("A token that equals the one before it gets that one's answer.")
+def decodes_no_token_again(usual: Plain, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    answers = usual.decode(h, w, c)
+    for i in range(1, h.shape[1]):
+        again = (h[:, i] == h[:, i - 1]).all(-1, keepdim=True)  # (B, 1)
+        answers[:, i] = torch.where(again, answers[:, i - 1], answers[:, i])
+    return answers

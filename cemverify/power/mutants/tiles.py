@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Zoo, fault
 
 ZOO = Zoo("tiles")
 
@@ -55,13 +55,15 @@ class Tiled(Plain):
         return total * (before - now).exp()
 
 
-@ZOO.killed_by("The running sum is not rescaled when the maximum grows.", "gradient/attention/plain")
+@ZOO.killed_by("gradient/attention/plain")
+@fault("The running sum is not rescaled when the maximum grows.")
 class SumIsNotRescaled(Tiled):
     def rescaled(self, total: Tensor, before: Tensor, now: Tensor) -> Tensor:
         return total
 
 
-@ZOO.killed_by("A last tile of several that is not full counts half.", "gradient/attention/plain")
+@ZOO.killed_by("gradient/attention/plain")
+@fault("A last tile of several that is not full counts half.")
 class LastColumnsCountHalf(Tiled):
     several = False
 
@@ -75,7 +77,8 @@ class LastColumnsCountHalf(Tiled):
         return super().summed(tile) * (0.5 if half else 1.0)
 
 
-@ZOO.killed_by("A last tile of rows that is not full has uniform weights.", "gradient/attention/plain")
+@ZOO.killed_by("gradient/attention/plain")
+@fault("A last tile of rows that is not full has uniform weights.")
 class LastRowsAreUniform(Tiled):
     def rows(self, logits: Tensor, first: int) -> Tensor:
         if first and logits.shape[-2] < _ROWS:
@@ -83,38 +86,30 @@ class LastRowsAreUniform(Tiled):
         return super().rows(logits, first)
 
 
-@ZOO.killed_by(
-    "Columns are truncated at the first row of a tile, so that later rows of it miss their own.",
-    "gradient/attention/plain",
-)
+@ZOO.killed_by("gradient/attention/plain")
+@fault("Columns are truncated at the first row of a tile, so that later rows of it miss their own.")
 class TruncatedAtTheFirstRow(Tiled):
     def rows(self, logits: Tensor, first: int) -> Tensor:
         past = logits.shape[-1] - self.asked
         columns = torch.arange(logits.shape[-1], device=logits.device)
         return super().rows(logits.masked_fill(columns > past + first, -math.inf), first)
 
-    asked = 1
+    tokens = 1
 
     def row_tiles(self, logits: Tensor) -> list[tuple[int, Tensor]]:
         self.asked = logits.shape[-2]
         return super().row_tiles(logits)
 
 
-@ZOO.killed_by(
-    "Columns are truncated at the end of the tile of rows, and the mask inside it is forgotten.",
-    "structure/attention/causality",
-    "*",
-)
+@ZOO.killed_by("structure/attention/causality", "*")
+@fault("Columns are truncated at the end of the tile of rows, and the mask inside it is forgotten.")
 class TileSeesItsOwnFuture(Tiled):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return j // _ROWS > i // _ROWS
 
 
-@ZOO.killed_by(
-    "In the backward pass the last tile's gradient of the keys overwrites those of the tiles before it.",
-    "training/attention/plain",
-    _PRODUCT,
-)
+@ZOO.killed_by("training/attention/plain", _PRODUCT)
+@fault("In the backward pass the last tile's gradient of the keys overwrites those of the tiles before it.")
 class KeysKeepTheLastTilesGradient(Tiled):
     def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         keys = super().keys(h, w, c)
@@ -122,11 +117,8 @@ class KeysKeepTheLastTilesGradient(Tiled):
         return torch.cat((keys[:, :, :last].detach(), keys[:, :, last:]), 2) if last else keys
 
 
-@ZOO.killed_by(
-    "In the backward pass the weights are computed again without the running maximum's rescaling.",
-    "training/attention/plain",
-    _PRODUCT,
-)
+@ZOO.killed_by("training/attention/plain", _PRODUCT)
+@fault("In the backward pass the weights are computed again without the running maximum's rescaling.")
 class WrongWeightsInTheBackwardPass(SumIsNotRescaled):
     columns = 1
 
@@ -136,11 +128,8 @@ class WrongWeightsInTheBackwardPass(SumIsNotRescaled):
         return wrong + (torch.softmax(logits, -1) - wrong).detach()
 
 
-@ZOO.killed_by(
-    "In the backward pass a step is recalled from the state of the step before.",
-    "training/attention/any-options",
-    _PRODUCT,
-)
+@ZOO.killed_by("training/attention/any-options", _PRODUCT)
+@fault("In the backward pass a step is recalled from the state of the step before.")
 class RecallsTheStateBefore(Plain):
     before: Tensor | None = None
 

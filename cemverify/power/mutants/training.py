@@ -10,44 +10,12 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import MLPConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Part, Zoo
+from cemverify.conformance.implementations.plain import Plain
+from cemverify.power.mutants.base import Call, Part, Zoo, fault
 
 ZOO = Zoo("training")
 
 _PRODUCT = "vector-Jacobian product with respect to*"
-
-
-ZOO += [
-    ZOO.but("detached-update", "The update is right, and no gradient flows through it.",
-        "training/attention/plain", _PRODUCT,
-        also=("training/attention/*", "training/mlp/*", "training/block/*", "training/decode/*"),
-        advance=lambda usual, x, heads, w, c: usual.advance(x, heads.detach(), w, c)),
-    ZOO.but("detached-keys", "No gradient flows through the keys to W_K and the memory.",
-        "training/attention/plain", _PRODUCT, keys=lambda usual, h, w, c: usual.keys(h, w, c).detach()),
-    ZOO.but("tied-gradient-halved",
-        "The output projection is a detached copy of W_Q: half of its gradient is missing.",
-        "training/attention/plain", _PRODUCT, output=lambda _, w: w["W_Q"].detach()),
-    ZOO.but("detached-diagonal", "The diagonal is not trained.",
-        "training/attention/diagonal-shared", _PRODUCT, diagonal=lambda usual, w, c: usual.diagonal(w, c).detach()),
-    ZOO.but("straight-through-gate", "The gradient treats the activation as a constant.",
-        "training/mlp/silu", _PRODUCT, sigma=lambda usual, z, c: usual.sigma(z, c).detach()),
-    ZOO.but("detached-preconditioner", "The preconditioner is not trained.",
-        "training/mlp/preconditioner-low-rank", _PRODUCT,
-        preconditioner=lambda usual, w, c: usual.preconditioner(w, c).detach()),
-    ZOO.but("detached-norm", "The gradient treats the root mean square inside as a constant.",
-        "training/mlp/any-options", _PRODUCT, also=("training/attention/any-options",),
-        root=lambda usual, x, c: usual.root(x, c).detach()),
-]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "In float32 the projection of the memory is not trained.", "training/mlp/float32-any-options", _PRODUCT
-)
-class FrozenInFloat32(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        frozen = {**w, "W": w["W"].detach()} if x.dtype == torch.float32 else w
-        return super().mlp_direction(x, h, frozen, c)
 
 
 class _LastProduct(torch.autograd.Function):
@@ -66,24 +34,11 @@ class _LastProduct(torch.autograd.Function):
         return products[0] * b, products[0] * a
 
 
-@ZOO.killed_by(
-    "Gradients are computed from the values of the latest call, whichever output they belong to.",
-    "training/mlp/silu",
-    _PRODUCT,
-)
-class PullsBackTheLastCall(Plain):
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        product: Tensor = _LastProduct.apply(self.sigma(activated, c), linear)  # type: ignore[no-untyped-call]
-        return product
-
-
-ZOO += [
-    ZOO.but("one-step-less-in-training",
-        "Where gradients are recorded, layers with more than three steps take one fewer.",
-        "training/attention/any-options", "*", also=("training/mlp/any-options", "training/block/any-options"),
-        attention=lambda usual, x, h, w, c: usual.attention(x, h, w, _a_step_less(x, c)),
-        mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
-]  # fmt: skip
+@ZOO.part("gated", "training/mlp/silu", _PRODUCT)
+@fault("Gradients are computed from the values of the latest call, whichever output they belong to.")
+def pulls_back_the_last_call(usual: Plain, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
+    product: Tensor = _LastProduct.apply(usual.sigma(activated, c), linear)  # type: ignore[no-untyped-call]
+    return product
 
 
 def _a_step_less(x: Tensor, c: Any) -> Any:
@@ -123,6 +78,34 @@ def _of_whole_tiles(gradient: Tensor) -> Tensor:
 
 
 ZOO += [
+    ZOO.but("frozen-in-float32", "In float32 the projection of the memory is not trained.",
+        "training/mlp/float32-any-options", _PRODUCT,
+        mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, ({**w, "W": w["W"].detach()} if x.dtype == torch.float32 else w), c)),
+    ZOO.but("detached-update", "The update is right, and no gradient flows through it.",
+        "training/attention/plain", _PRODUCT,
+        also=("training/attention/*", "training/mlp/*", "training/block/*", "training/decode/*"),
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads.detach(), w, c)),
+    ZOO.but("detached-keys", "No gradient flows through the keys to W_K and the memory.",
+        "training/attention/plain", _PRODUCT, keys=lambda usual, h, w, c: usual.keys(h, w, c).detach()),
+    ZOO.but("tied-gradient-halved",
+        "The output projection is a detached copy of W_Q: half of its gradient is missing.",
+        "training/attention/plain", _PRODUCT, output=lambda _, w: w["W_Q"].detach()),
+    ZOO.but("detached-diagonal", "The diagonal is not trained.",
+        "training/attention/diagonal-shared", _PRODUCT, diagonal=lambda usual, w, c: usual.diagonal(w, c).detach()),
+    ZOO.but("straight-through-gate", "The gradient treats the activation as a constant.",
+        "training/mlp/silu", _PRODUCT, sigma=lambda usual, z, c: usual.sigma(z, c).detach()),
+    ZOO.but("detached-preconditioner", "The preconditioner is not trained.",
+        "training/mlp/preconditioner-low-rank", _PRODUCT,
+        preconditioner=lambda usual, w, c: usual.preconditioner(w, c).detach()),
+    ZOO.but("detached-norm", "The gradient treats the root mean square inside as a constant.",
+        "training/mlp/any-options", _PRODUCT, also=("training/attention/any-options",),
+        root=lambda usual, x, c: usual.root(x, c).detach()),
+    ZOO.but("one-step-less-in-training",
+        "Where gradients are recorded, layers with more than three steps take one fewer.",
+        "training/attention/any-options", "*", also=("training/mlp/any-options", "training/block/any-options"),
+        attention=lambda usual, x, h, w, c: usual.attention(x, h, w, _a_step_less(x, c)),
+        mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
     ZOO.but("clips-gradients", "Gradients are clipped to one on their way back from an output.",
         "training/attention/plain", _PRODUCT,
         also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
@@ -151,23 +134,21 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "softplus takes exp of large d, too, where its value is not used: the derivative there is infinity times zero.",
+@ZOO.part(
+    "positive",
     "training/attention/preconditioner-every-magnitude",
     "*",
     also=("training/mlp/preconditioner-every-magnitude",),
 )
-class SoftplusOverflowsBackwards(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return torch.where(d > 40, d, torch.log1p(torch.exp(d)))
-
-
-@ZOO.calls(
-    "Where pre-activations exceed twelve, the energy gives x no gradient.",
-    "training/mlp-energy/every-magnitude",
-    _PRODUCT,
-    of="mlp_energy",
+@fault(
+    "softplus takes exp of large d, too, where its value is not used: the derivative there is infinity times zero."
 )
+def softplus_overflows_backwards(usual: Plain, d: Tensor) -> Tensor:
+    return torch.where(d > 40, d, torch.log1p(torch.exp(d)))
+
+
+@ZOO.calls("training/mlp-energy/every-magnitude", _PRODUCT, of="mlp_energy")
+@fault("Where pre-activations exceed twelve, the energy gives x no gradient.")
 def energies_saturate_in_training(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     far = (x.detach() @ weights["V"].detach().mT).abs().amax(-1, keepdim=True) > 12  # (B, J, 1)
     return call(torch.where(far, x.detach(), x), h, weights, config)

@@ -1,0 +1,139 @@
+"""Mutants of energy layers: any layer, one of whose functions answers otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, CEMAttention
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
+from cemverify.power.mutants.base import Function, Mutant, Zoo
+from cemverify.power.mutants.layer_papers import right_layer
+
+
+def sound_layer() -> EnergyLayer:
+    """A correct layer: attention of fixed weights as a black box."""
+    generator = torch.Generator().manual_seed(0)
+    energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), generator).energy
+
+    def of_dtype(x: Tensor) -> Any:
+        return replace(energy, W_Q=energy.W_Q.detach().to(x), W_K=energy.W_K.detach().to(x))
+
+    def update(x: Tensor, memory: Tensor) -> Tensor:
+        live = of_dtype(x)
+        step: Tensor = -live.gradient(x, live.remember(memory))
+        return step
+
+    def value(x: Tensor, memory: Tensor) -> Tensor:
+        live = of_dtype(x)
+        values: Tensor = live(x, live.remember(memory))
+        return values
+
+    return energy_layer(update=update, energy=value, dim=4, monotone=True)
+
+
+class OfLayer(TypedDict, total=False):
+    """What a mutant of energy layers may say beside its fault, property and cause.
+
+    Attributes:
+        of: "update", "energy", "state_map", "lagrangian" or "preconditioner"; the function that answers otherwise.
+        original: the layer that it is put into, unless another is asked for. example: the name of an example of this
+            repository, which is the original. needs, edits: as in `Mutant`.
+    """
+
+    of: str
+    original: Callable[[], EnergyLayer]
+    example: str
+    needs: tuple[str, ...]
+    edits: bool
+
+
+class LayerZoo(Zoo):
+    """The mutants of one family of energy layers."""
+
+    def answers(self, property_: str, cause: str, **more: Unpack[OfLayer]) -> Callable[[Function], Function]:
+        """Enters a function as the `answer` of `answering`; its name becomes the id."""
+        return self.enter(
+            lambda id_, fault, answer: self.answering(id_, fault, property_, cause, answer=answer, **more)
+        )
+
+    def answering(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str,
+        *,
+        answer: Function,
+        of: str = "update",
+        original: Callable[[], EnergyLayer] = sound_layer,
+        example: str = "",
+        needs: tuple[str, ...] = (),
+        edits: bool = False,
+    ) -> Mutant:
+        """A mutant of any layer that has a function `of`, f, which is then `answer(f, x, *memories)`.
+
+        What f is given by keyword stays in `f.keywords`.
+        """
+        make = partial(right_layer, example) if example else original
+
+        def wrap(layer: EnergyLayer) -> EnergyLayer:
+            right = layer.step.preconditioner if of == "preconditioner" else getattr(layer, of)
+            if not callable(right):
+                raise ValueError(f"it declares no {of.replace('_', ' ')} that is a function")
+
+            def wrong(x: Any, *memories: Any, **named: Any) -> Any:
+                return answer(partial(right, **named), x, *memories)
+
+            if of == "preconditioner":
+                return replace(layer, step=replace(layer.step, preconditioner=wrong))
+            changed: dict[str, Any] = {of: wrong}
+            return replace(layer, **changed)
+
+        return Mutant(
+            id_,
+            fault,
+            property_,
+            cause,
+            lambda: wrap(make()),
+            self.family,
+            wrap=wrap,
+            original=make,
+            edits=edits,
+            needs=frozenset(needs),
+        )
+
+
+def each(change: Callable[..., Any], *states: Any) -> Any:
+    """The change of one array, or of each of a tuple's; of more arrays where each state has several."""
+    first = states[0]
+    if not isinstance(first, tuple):
+        return change(*states)
+    changed = map(change, *states)
+    return type(first)(*changed) if hasattr(first, "_fields") else tuple(changed)
+
+
+def states_of(x: Any) -> tuple[Any, ...]:
+    """The one state, or each of a tuple's."""
+    return x if isinstance(x, tuple) else (x,)
+
+
+def first_of(states: Any) -> Any:
+    """One array, or the first of a tuple's."""
+    return states[0] if isinstance(states, tuple) else states
+
+
+def last_of(states: Any) -> Any:
+    """One array, or the last of a tuple's."""
+    return states[-1] if isinstance(states, tuple) else states
+
+
+def from_the_start(a: Tensor) -> Tensor:
+    """The numbers that an array would have, were it no view: from the start of its storage, one after the other."""
+    size = a.untyped_storage().size() // a.element_size()
+    return a if size == a.numel() else torch.as_strided(a, (size,), (1,), 0)[: a.numel()].reshape(a.shape)
