@@ -37,8 +37,8 @@ def test_what_is_neither_file_nor_stream_is_refused(tmp_path: Path, monkeypatch:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("socket")
         for name, why in (
-            ("loop", "circle"),
-            ("one", "circle"),
+            ("loop", "symbolic links"),
+            ("one", "symbolic links"),
             ("loop/file", "symbolic links"),
             (".", "it is a folder"),
             ("..", "it is a folder"),
@@ -110,9 +110,9 @@ def test_a_link_to_stdout_appends_there_and_what_is_printed_afterwards_goes_to_s
 def test_the_file_that_stdout_goes_to_is_not_replaced_behind_its_back(tmp_path: Path) -> None:
     out = tmp_path / "report"
     done = _run(out, out, "w")
-    assert done.returncode != 0
-    assert "it is where stdout goes" in done.stderr
-    assert out.read_text() == "before\n"
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == "before\ncontent\n"
+    assert done.stderr == "after\n"
 
 
 def _hard_link(path: Path, other: Path) -> None:
@@ -133,8 +133,9 @@ def test_outputs_and_inputs_are_compared_by_what_they_are(
     (tmp_path / "folder").mkdir()
     around = tmp_path / "folder" / ".." / "first"
     for second in (first, other, around):
-        with pytest.raises(ResultError, match="two outputs have the same path"):
-            check_outputs(first, second)
+        if alias is not _hard_link:  # two names of one file are two files once one is replaced
+            with pytest.raises(ResultError, match="two outputs have the same path"):
+                check_outputs(first, second)
         with pytest.raises(ResultError, match="is read, and would be overwritten"):
             check_outputs(second, read=[first])
     check_outputs(Path("/dev/null"), Path("/dev/null"), read=[first])

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 from cemverify.console.errors import Refusal
@@ -113,7 +114,7 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
         say(str(error))
     elif _is_memory(error):
         say(f"memory ran out ({str(error).splitlines()[0] if str(error) else 'MemoryError'}); ask for less")
-    elif (sentence := _denied(error) or _hidden(error)) is not None:
+    elif (sentence := _denied(error)) is not None:
         say(sentence)
     else:
         name = ": ".join(filter(None, (type(error).__name__, str(error)[:300])))
@@ -155,48 +156,18 @@ def _is_memory(error: BaseException) -> bool:
 
 
 # What the system denies to any program, whatever it was doing.
-_DENIED = {
-    errno.EMFILE: "too many files are open at a time; allow more, as by `ulimit -n 1024`",
-    errno.ENFILE: "too many files are open on this machine",
-    errno.ENOSPC: "no room is left on the disk; make room and give the same command again",
-    errno.EDQUOT: "your share of the disk is full; make room and give the same command again",
-    errno.EFBIG: "a file has become larger than is allowed here; allow more, as by `ulimit -f unlimited`",
-    errno.EAGAIN: "no more processes can be started; allow more, as by `ulimit -u`, or end some",
-}
+_DENIED = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EAGAIN)
 
 
 def _denied(error: BaseException) -> str | None:
     """What the system has denied, if that is what happened."""
     for cause in _causes(error):
-        # a library that cannot be loaded tells it in words
-        number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
-        if isinstance(cause, ImportError) and os.strerror(errno.EMFILE) in str(cause):
-            number = errno.EMFILE
-        if number in _DENIED:
-            return _DENIED[number]
-    return None
-
-
-def _hidden(error: BaseException) -> str | None:
-    """Which file of the current folder hides a module that is needed, where the error leads through it."""
-    from importlib.machinery import PathFinder
-
-    folder = os.getcwd()
-    elsewhere = [path for path in sys.path if path not in ("", folder)]
-    led_through = {getattr(cause, "filename", None) for cause in _causes(error)}
-    for cause in _causes(error):
-        trace = cause.__traceback__
-        while trace is not None:
-            led_through.add(trace.tb_frame.f_code.co_filename)
-            trace = trace.tb_next
-    for name in sorted(os.listdir(folder)):
-        module, extension = os.path.splitext(name)
-        file = os.path.join(folder, name)
-        loaded = getattr(sys.modules.get(module), "__file__", None)
-        if extension != ".py" or (loaded != file and file not in led_through):
-            continue
-        if module in sys.stdlib_module_names or PathFinder.find_spec(module, elsewhere) is not None:
-            return f"{file} hides the module {module} that is needed here; rename it, or work in another folder"
+        for number in _DENIED:
+            # a library that cannot be loaded says it in words
+            if getattr(cause, "errno", None) == number or (
+                isinstance(cause, ImportError) and os.strerror(number) in str(cause)
+            ):
+                return f"the system allows no more: {os.strerror(number)}; `ulimit -a` and `df` show what it allows"
     return None
 
 
@@ -240,47 +211,37 @@ class Patient:
 
     def __init__(self, stream: TextIO | None) -> None:
         self.failure, self.in_line = "", False
-        self._open = self._given = stream is not None
+        self._closed = stream is None
         self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
     def write(self, text: str) -> int:
         """Writes what can be written; characters that the encoding lacks are escaped."""
-        if not self._given:
+        if self._closed:
             self.failure = "it is closed"
-        if self._open:
-            self.in_line = True
-            encoding = getattr(self._stream, "encoding", None) or "utf-8"
-            try:
-                self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-            except (OSError, ValueError) as error:
-                self._leave(error)
-            self.in_line = not text.endswith(("\n", "\r", "\r\033[K"))  # ended, or to be written over
+        self.in_line = True
+        self._try(lambda: self._stream.write(text))
+        self.in_line = not text.endswith(("\n", "\r", "\r\033[K"))  # ended, or to be written over
         return len(text)
 
     def flush(self) -> None:
         """Flushes what can be flushed."""
-        if self._open:
-            try:
-                self._stream.flush()
-            except (OSError, ValueError) as error:
-                self._leave(error)
+        self._try(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _leave(self, error: OSError | ValueError) -> None:
-        self._open = False
-        if not isinstance(error, BrokenPipeError):
-            self.failure = getattr(error, "strerror", None) or str(error)
-        try:  # nor shall the flush at exit complain
-            number = self._stream.fileno()
-        except (OSError, ValueError, AttributeError):
-            return
-        os.close(number)  # first, as there may be no other descriptor left
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        if nowhere != number:
-            os.dup2(nowhere, number)
-            os.close(nowhere)
+    def _try(self, operation: Callable[[], object]) -> None:
+        try:
+            operation()
+        except (OSError, ValueError) as error:
+            if not isinstance(error, BrokenPipeError):
+                self.failure = getattr(error, "strerror", None) or str(error)
+            with suppress(
+                OSError, ValueError
+            ):  # what comes now goes nowhere, and the flush at exit does not complain
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 @contextmanager

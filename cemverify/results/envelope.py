@@ -33,14 +33,12 @@ from cemverify.console.errors import Refusal
 from cemverify.console.escaping import visible
 from cemverify.processes.atomic_files import sweep
 from cemverify.processes.inputs import read_text
-from cemverify.processes.targets import Target, identity_of, put, target_of
+from cemverify.processes.targets import Target, put, target_of
 from cemverify.results.provenance import Maker
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
 
-# No result is nested deeper; what is comes from somebody else.
-DEEPEST = 100
 KINDS = (
     "check",
     "counterexample",
@@ -134,29 +132,25 @@ def check_outputs(
     if page is not None and not page.name:
         raise ResultError(f"cannot write {page}: it is a folder; give a file name")
     readings = page and page.with_suffix(".json")
-    given = [path for path in (*paths, updated, pictured, page, readings) if path is not None]
-    targets = [(path, _writable(path)) for path in given]
+    outputs = [path for path in (*paths, updated, pictured, page, readings) if path is not None]
+    targets = [(path, _writable(path)) for path in outputs]
     for path, why in ((page, "has files beside it"), (pictured, "has files beside it"), (updated, "is read first")):
         if path is not None and _writable(path).stream:
             raise ResultError(f"cannot write {path}: it {why}, so it has to be a regular file")
         if path is not None and path != updated:
             _writable(path.with_name(f"{path.stem}-and-what-a-picture-shows.svg"))  # whose name may be too long
-    beside = f" ({given[-1]} is for the readings of {page})" if page is not None else ""
-    known = [target.identity for _, target in targets if target.identity is not None]
-    if len(set(known)) < len(known):
+    files = [(path, target.place) for path, target in targets if not target.stream]
+    if len({place for _, place in files}) < len(files):
+        beside = f" ({readings} is for the readings of {page})" if page is not None else ""
         raise ResultError(f"two outputs have the same path; give each its own{beside}")
-    within = [(path, target.place) for path, target in targets if not target.stream]
-    within += [(folder, _writable_folder(folder)) for folder in folders if folder is not None]
+    within = [*files, *((folder, _writable_folder(folder)) for folder in folders if folder is not None)]
     within += [(store, Path(os.path.realpath(store)) / "file") for store in stores]
-    for path, target in targets:
-        inside = [other for other, place in within if target.place in place.parents]
-        if inside and not target.stream:
+    for path, place in files:
+        if inside := [other for other, below in within if place in below.parents]:
             raise ResultError(f"{path} cannot be a file, and a folder for {inside[0]}; give it another path")
-    for source in read:
-        for path, target in targets:
-            if source is not None and _is_read(target, source):
-                raise ResultError(f"{path} is read, and would be overwritten; give the output another path")
-    if any(target.is_stdout for _, target in targets):
+        if any(_is_read(place, source) for source in read if source is not None):
+            raise ResultError(f"{path} is read, and would be overwritten; give the output another path")
+    if any(target.descriptor == 1 for _, target in targets):
         sys.stdout = sys.stderr
 
 
@@ -190,14 +184,14 @@ def _writable_folder(folder: Path) -> Path:
     return _writable(folder / "file").place
 
 
-def _is_read(target: Target, source: Path) -> bool:
+def _is_read(place: Path, source: Path) -> bool:
     """Whether an output would overwrite an input, or a module of a package that is one."""
     try:
-        if not source.is_dir():
-            return target.identity == identity_of(source)
+        if source.is_dir():
+            return place.suffix == ".py" and place.exists() and source.resolve() in place.parents
+        return place == Path(os.path.realpath(source)) or place.samefile(source)
     except OSError:
-        return False  # whoever reads it says so
-    return target.place.suffix == ".py" and target.place.exists() and source.resolve() in target.place.parents
+        return False  # one of them is not there, or whoever reads it says so
 
 
 def show(text: str) -> None:
@@ -236,8 +230,7 @@ def read(path: Path) -> dict[str, Any]:
     """Reads a result and checks it against the schema.
 
     Raises:
-        ResultError: it is missing, not JSON, nested more than `DEEPEST` levels deep, not a result, damaged, or of a
-            version this package does not know.
+        ResultError: it is missing, not JSON, not a result, damaged, or of a version this package does not know.
     """
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -269,7 +262,15 @@ def complete(path: Path, content: Mapping[str, Any]) -> Iterator[None]:
     """
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        StopIteration,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ResultError(
             f"{path} lacks what a result of kind {content['kind']!r} has ({error!r}); "
             f"cemverify {content['suite_version']} wrote it: create it again with this version"
@@ -299,39 +300,20 @@ def read_json(path: Path) -> Any:
     """What a JSON file holds.
 
     Raises:
-        ResultError: it is missing, not JSON (which has no NaN), or nested more than `DEEPEST` levels deep.
+        ResultError: it is missing, not JSON (which has no NaN), or nested too deeply.
     """
     try:
-        content = json.loads(read_text(path), parse_constant=_refuse_constant)
+        return json.loads(read_text(path), parse_constant=_refuse_constant)
     except OSError as error:
         raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:
-        raise ResultError(f"{path} is nested more than {DEEPEST} levels deep, which no result is") from error
+        raise ResultError(f"{path} is nested deeper than any result") from error
     except ValueError as error:
         raise ResultError(f"{path} is not JSON ({error}); is it truncated? Create it again") from error
-    if _is_deeper(content, DEEPEST):
-        raise ResultError(f"{path} is nested more than {DEEPEST} levels deep, which no result is")
-    return content
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
-
-
-def _is_deeper(content: Any, levels: int) -> bool:
-    """Whether a value is nested more than so many levels deep."""
-    row = [content]
-    for _ in range(levels):
-        row = [
-            inner
-            for value in row
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, dict | list)
-        ]
-        if not row:
-            return False
-    return True
 
 
 @cache

@@ -184,26 +184,7 @@ def narrowed(table: Table, width: int) -> Table:
 def _indented(line: str, width: int) -> list[str]:
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
-    return [indent + piece for piece in _broken(text, width - len(indent))]
-
-
-def _broken(line: str, width: int) -> list[str]:
-    """A line in pieces that fit: between words, and in names after a slash or a hyphen if need be."""
-    spaced = re.sub(r"(?<=[/])(?=\w)", "\u200b", line) if len(line) > width else line
-    pieces, current = [], ""
-    for part in re.split(r"(?<=[\s\u200b-])", spaced):
-        part = part.replace("\u200b", "")
-        while len(part) > width:
-            if current:
-                pieces.append(current)
-                current = ""
-            pieces.append(part[:width])
-            part = part[width:]
-        if len(current) + len(part.rstrip()) > width:
-            pieces.append(current)
-            current = ""
-        current += part
-    return [piece.rstrip() for piece in [*pieces, current] if piece.strip()] or [""]
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent) or [""]
 
 
 def _columns(table: Table) -> list[list[Cell]]:

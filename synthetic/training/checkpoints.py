@@ -11,6 +11,7 @@ renamed: a run that is killed leaves the last whole checkpoint.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.processes.atomic_files import replacing, sweep
-from cemverify.processes.inputs import read_tensor_header
 from cemverify.results.envelope import flaw
 from synthetic.training.machine import by_the_first, is_in_pieces
 
@@ -151,8 +151,10 @@ def whole(tensor: Tensor) -> Tensor:
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a checkpoint says of itself, and its tensors."""
     try:
-        _, metadata = read_tensor_header(path)
-        facts = json.loads(metadata.get("cemverify", "null"))
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {}).get("cemverify", "null"))
         found = load_file(path) if tensors else {}
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
