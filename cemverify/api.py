@@ -20,8 +20,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.telling import headline, violation
-from cemverify.conformance.judging.verdicts import Record, Verdict, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, headline, violation, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select

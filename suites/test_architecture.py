@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -39,47 +40,46 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.runs": shared("console", "processes", "results"),
     "cemverify.conformance": set(),
     "cemverify.conformance.implementations": {"cemverify.cem"} | shared("processes", "console"),
-    "cemverify.source": set(),
-    "cemverify.source.reading": verifier("implementations"),
-    "cemverify.source.reach": {"cemverify.source.reading"} | verifier("implementations"),
-    "cemverify.conformance.questions": {"cemverify.cem", "cemverify.source.reading"},
+    "cemverify.conformance.source": set(),
+    "cemverify.conformance.source.reading": verifier("implementations"),
+    "cemverify.conformance.source.reach": verifier("source.reading", "implementations"),
+    "cemverify.conformance.questions": {"cemverify.cem"} | verifier("source.reading"),
     "cemverify.conformance.asking": {"cemverify.cem"} | verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
-    "cemverify.conformance.properties": {"cemverify.cem", "cemverify.source.reading"}
+    "cemverify.conformance.properties": {"cemverify.cem"}
     | shared("catalogue", "processes")
-    | verifier("implementations", "questions", "asking", "oracle"),
-    "cemverify.conformance.judging": {"cemverify.cem", "cemverify.source.reading", "cemverify.source.reach"}
+    | verifier("source.reading", "implementations", "questions", "asking", "oracle"),
+    "cemverify.conformance.judging": {"cemverify.cem"}
     | shared("catalogue", "processes", "console")
-    | verifier("implementations", "questions", "asking", "oracle", "properties"),
-    "cemverify.conformance.workers": {"cemverify.source.reading", "cemverify.source.reach"}
-    | shared("processes", "console")
-    | verifier("implementations", "questions", "asking", "properties", "judging"),
+    | verifier("source.reading", "source.reach", "implementations", "questions", "asking", "oracle", "properties"),
+    "cemverify.conformance.workers": shared("processes", "console")
+    | verifier("source.reading", "source.reach", "implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
-    | shared("processes", "console")
+    | shared("console")
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
     "cemverify.conformance.gate": shared("_version", "catalogue", "processes", "results")
     | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": {"cemverify.source.reach"}
-    | shared("catalogue", "results", "console")
-    | verifier("judging", "trained", "gate"),
+    "cemverify.conformance.listeners": shared("catalogue", "results", "console")
+    | verifier("source.reach", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
     | shared("results")
     | verifier("implementations", "questions", "properties", "judging"),
     "cemverify.power": {"cemverify.cem", "cemverify.runs"}
     | shared("console", "results")
     | verifier("implementations", "asking", "properties", "judging"),
-    "cemverify.repair": {"cemverify.cem", "cemverify.source.reading"}
+    "cemverify.repair": {"cemverify.cem"}
     | shared("processes")
-    | verifier("implementations", "questions", "asking", "oracle", "properties", "judging", "workers"),
+    | verifier(
+        "source.reading", "implementations", "questions", "asking", "oracle", "properties", "judging", "workers"
+    ),
     "cemverify.api": shared("catalogue", "processes")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "properties", "judging", "trained"),
     "cemverify.start": {"cemverify.cem"} | shared("catalogue", "console", "processes") | verifier("implementations"),
     "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.repair", "cemverify.runs"}
-    | {"cemverify.start", "cemverify.source.reach"}
-    | shared("catalogue", "processes", "console", "results")
-    | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
+    | shared("start", "catalogue", "processes", "console", "results")
+    | verifier("source.reach", "implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
     "cemverify.__main__": {"cemverify.cli"},
@@ -180,6 +180,22 @@ def test_rooms_stand_on_the_rooms_below_them() -> None:
     for room, below in ROOMS.items():
         assert below <= above, f"{room} may not import {', '.join(sorted(below - above))}, named after it"
         above.add(room)
+
+
+def test_no_files_and_no_packages_import_each_other() -> None:
+    """Not even inside a function, or under TYPE_CHECKING."""
+    files = {module_of(file): file for package in PACKAGES for file in files_of(package)}
+    modules = {module: (set(source(file).imports) & files.keys()) - {module} for module, file in files.items()}
+    TopologicalSorter(modules).prepare()
+    packages: dict[str, set[str]] = {}
+    for module, imported in modules.items():
+        packages.setdefault(package_of(module), set()).update(map(package_of, imported))
+    TopologicalSorter({package: imported - {package} for package, imported in packages.items()}).prepare()
+
+
+def package_of(module: str) -> str:
+    """A folder of `cemverify`, a file beside those folders, or another package of ours."""
+    return ".".join(module.split(".")[: 2 if module.startswith("cemverify.") else 1])
 
 
 def test_a_room_imports_only_from_below_and_from_every_room_that_it_may() -> None:

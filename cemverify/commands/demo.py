@@ -34,8 +34,7 @@ ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity",
 def run(_options: argparse.Namespace) -> int:
     """Runs `cemverify demo` with parsed arguments; returns the exit code."""
     with slow_imports():
-        from cemverify.conformance.judging.telling import violation
-        from cemverify.conformance.judging.verdicts import counts, violations
+        from cemverify.conformance.judging.verdicts import counts, violation, violations
         from cemverify.conformance.listeners import terminal
         from cemverify.conformance.listeners.colours import show_coloured
         from cemverify.results.envelope import show

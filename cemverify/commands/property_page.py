@@ -9,10 +9,10 @@ import torch
 
 from cemverify.catalogue.index import Listed, largest
 from cemverify.conformance.implementations.features import FEATURES
-from cemverify.conformance.judging import telling
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.judging.verdicts import violation as in_words
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.properties.base import Over
 from cemverify.console.streams import READABLE, wrapped
@@ -62,7 +62,7 @@ def violation(property_: Property, width: int | None) -> str:
             record = absent or judge_property(subject, property_, effort)
             if record.verdict == Verdict.VIOLATED:
                 words = f"How a violation looks, found just now in the mutant {mutant.id}:\n\n"
-                return wrapped(words + telling.violation(record), width)
+                return wrapped(words + in_words(record), width)
             reason = f"of the mutant {mutant.id}, nothing was found ({record.reason or record.verdict})"
             if record.verdict == Verdict.NOT_OFFERED:
                 reason = record.reason or ""

@@ -50,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.counterexamples.files import files_of, load_counterexample
         from cemverify.conformance.judging.effort import Effort
         from cemverify.conformance.judging.events import RunFinished
-        from cemverify.conformance.judging.telling import violation
-        from cemverify.conformance.judging.verdicts import Verdict, counts
+        from cemverify.conformance.judging.verdicts import Verdict, counts, violation
         from cemverify.conformance.listeners import files
         from cemverify.conformance.listeners.colours import show_coloured
         from cemverify.conformance.properties import own_properties, select

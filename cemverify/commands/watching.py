@@ -80,7 +80,7 @@ def _files(lies: Mapping[str, Sequence[Path]], finished: RunFinished | None) -> 
 
 def _first(finished: RunFinished | None, saved: Sequence[Path]) -> list[str]:
     """Ids of what was violated in the last run, and of what reached the lines that have changed since."""
-    from cemverify.source.reach.changes import reaching
+    from cemverify.conformance.source.reach.changes import reaching
 
     if finished is None:
         return []

@@ -33,10 +33,10 @@ from cemverify.conformance.implementations.naming import LoadError, parts
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property, by_id
+from cemverify.conformance.source.reading.own import own_files
 from cemverify.conformance.workers.limits import die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import requested
 from cemverify.repair.edits import Edit, Vocabulary, edits
-from cemverify.source.reading.own import own_files
 
 _SCATTERED = 3  # questions of a property that are drawn beside the saved one
 _SLOW = 0.5  # seconds that one question may take, once the implementation is warm

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from cemverify.conformance.judging.telling import facts_of
+from cemverify.conformance.judging.verdicts import facts_of
 from cemverify.console.escaping import brief, one_line, visible
 from cemverify.results.envelope import Table
 from cemverify.results.tables import Strong, cell_text, is_numeric

@@ -16,8 +16,7 @@ from cemverify.conformance.counterexamples.files import load_counterexample, sav
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.telling import violation
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Record, Verdict, violation
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import by_id, select

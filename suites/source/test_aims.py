@@ -21,10 +21,10 @@ from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
 from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.source.reach.summary import Trail
+from cemverify.conformance.source.reading.code import Code
+from cemverify.conformance.source.reading.numbers import COMPARED, OTHER, Number
 from cemverify.power.bank import BANK, unavailable
-from cemverify.source.reach.summary import Trail
-from cemverify.source.reading.code import Code
-from cemverify.source.reading.numbers import COMPARED, OTHER, Number
 from examples.energy_layers.energy_transformer import mine as coupled
 
 NUMBERS = (Number(20.0, COMPARED, frozenset({("a.py", 3)})), Number(64.0, OTHER), Number(1e-6, OTHER))

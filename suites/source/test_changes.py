@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cemverify.source.reach.changes import changed_lines, reaching
-from cemverify.source.reach.summary import FileReach, Reach
-from cemverify.source.reading.code import CodeFile
-from cemverify.source.reading.lines import Lines
+from cemverify.conformance.source.reach.changes import changed_lines, reaching
+from cemverify.conformance.source.reach.summary import FileReach, Reach
+from cemverify.conformance.source.reading.code import CodeFile
+from cemverify.conformance.source.reading.lines import Lines
 
 TEXT = "a\nb\nc\nd\n"
 

@@ -17,10 +17,10 @@ from cemverify.cli import main
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.listeners import reach as told
 from cemverify.conformance.questions.spaces import Space, scattered_case
-from cemverify.source.reach.recording import Recorder
-from cemverify.source.reach.summary import Reach, Trail, ranges, summed, trail_of
-from cemverify.source.reading.code import Code, CodeFile
-from cemverify.source.reading.lines import Lines
+from cemverify.conformance.source.reach.recording import Recorder
+from cemverify.conformance.source.reach.summary import Reach, Trail, ranges, summed, trail_of
+from cemverify.conformance.source.reading.code import Code, CodeFile
+from cemverify.conformance.source.reading.lines import Lines
 
 TEXT = """\
 def attention(x):

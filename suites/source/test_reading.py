@@ -14,8 +14,8 @@ import pytest
 from cemverify import implementation
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.reference import reference
-from cemverify.source.reading.code import Code, as_plain, from_plain, read_code
-from cemverify.source.reading.numbers import COMPARED, LIMIT, Number
+from cemverify.conformance.source.reading.code import Code, as_plain, from_plain, read_code
+from cemverify.conformance.source.reading.numbers import COMPARED, LIMIT, Number
 
 LAYER = """\
 import numpy as np

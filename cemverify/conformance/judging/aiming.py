@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.conformance.questions.aims import Aim, in_order
-from cemverify.source.reach.summary import Trail
-from cemverify.source.reading.code import Code
-from cemverify.source.reading.numbers import Number
+from cemverify.conformance.source.reach.summary import Trail
+from cemverify.conformance.source.reading.code import Code
+from cemverify.conformance.source.reading.numbers import Number
 
 VARIED = 3  # questions with the aim of one that reached something first
 _MOST_NUMBERS = 48

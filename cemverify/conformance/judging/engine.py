@@ -37,8 +37,8 @@ from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
+from cemverify.conformance.source.reach.summary import Reach, Trail
 from cemverify.processes.time_limits import CoreBudget
-from cemverify.source.reach.summary import Reach, Trail
 
 # properties of calls whatever they answer: no wrong part of a formula explains why one is violated
 _NO_ANSWERS = ("/inputs-unchanged", "/settings-unchanged", "/settings", "/dtype")

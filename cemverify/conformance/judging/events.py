@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cemverify.catalogue.detection import Share
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.verdicts import Record
-from cemverify.source.reach.summary import Reach
+from cemverify.conformance.source.reach.summary import Reach
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
-from cemverify.conformance.judging.telling import facts_of, found, number, size
-from cemverify.conformance.judging.verdicts import Record
+from cemverify.conformance.judging.verdicts import Record, case_heading, facts_of, number, size
 from cemverify.console.streams import wrapped
 
 _FACT = 72  # characters of an array of the case; longer ones stand in the files
@@ -105,7 +104,7 @@ def _case(record: Record) -> Iterator[str]:
     """The smallest case of a record, as many of its arrays in a line as fit."""
     if record.counterexample is None:
         return
-    yield f"{found(record)}, of {record.id}: {size(record.counterexample['case'])}"
+    yield f"{case_heading(record)}, of {record.id}: {size(record.counterexample['case'])}"
     line = ""
     for name, value in facts_of(record.counterexample):
         fact = f"{name} {value if len(value) <= _FACT else f'{value[: _FACT - 2]} …'}"

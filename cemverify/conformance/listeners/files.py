@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from cemverify.catalogue import versions
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.telling import violation
-from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violation, violations
 from cemverify.conformance.listeners import reach, terminal
 from cemverify.conformance.listeners.diagnosis import as_json as as_diagnosis
 from cemverify.conformance.listeners.diagnosis import in_a_line

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.source.reach.summary import FileReach, Reach, ranges
 from cemverify.console.escaping import one_line
 from cemverify.results.envelope import Table
-from cemverify.source.reach.summary import FileReach, Reach, ranges
 
 _IN_FULL = 12  # lines that were never reached of which a report shows the text
 _WIDEST = 90  # characters of one of them

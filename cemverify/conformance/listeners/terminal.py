@@ -9,8 +9,7 @@ from textwrap import fill
 from cemverify.catalogue import versions
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.telling import number, violation
-from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, number, violation, violations
 from cemverify.conformance.listeners import reach
 from cemverify.conformance.listeners.diagnosis import report as conclusion
 from cemverify.console.streams import READABLE, wrapped

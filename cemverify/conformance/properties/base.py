@@ -19,7 +19,7 @@ from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
-from cemverify.source.reading.numbers import Number
+from cemverify.conformance.source.reading.numbers import Number
 
 Check = Callable[[Caller, Any], Evidence]  # judges one question
 

@@ -37,8 +37,8 @@ from cemverify.conformance.questions.aims import Aim
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, scattered_case
+from cemverify.conformance.source.reading.numbers import Number
 from cemverify.processes.time_limits import CoreBudget
-from cemverify.source.reading.numbers import Number
 
 _SOURCE = "Eq. 1, 7; docs/mathematics.md §1, §2, §16"
 _FEW = 32  # tokens

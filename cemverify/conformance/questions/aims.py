@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from cemverify.source.reading.numbers import Number
+from cemverify.conformance.source.reading.numbers import Number
 
 # The largest size of each axis that is asked for; steps are T.
 MOST = {"B": 260, "J": 520, "D": 2100, "K": 65, "R": 520, "M": 4100, "rank": 40, "T": 33}

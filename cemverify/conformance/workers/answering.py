@@ -26,10 +26,10 @@ from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Rai
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.source.reach.recording import Recorder
+from cemverify.conformance.source.reading.code import Code, as_plain, read_code
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import Closed, Line, answer, requested
-from cemverify.source.reach.recording import Recorder
-from cemverify.source.reading.code import Code, as_plain, read_code
 
 # the names of no experiments
 STATE = ""  # whether the process is still what it was

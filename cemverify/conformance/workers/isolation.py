@@ -39,6 +39,7 @@ from cemverify.conformance.judging.events import Event, PropertyFinished, Proper
 from cemverify.conformance.judging.first_call import Answer, alike
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
+from cemverify.conformance.source.reach.summary import Trail, summed
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.compiling import compiling
 from cemverify.conformance.workers.giving_up import LostWorkers
@@ -57,7 +58,6 @@ from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
 from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit, busy
-from cemverify.source.reach.summary import Trail, summed
 
 LOADING = 120.0  # seconds that an import may take
 

@@ -44,6 +44,8 @@ from cemverify.conformance.judging.recording import restore_parameters
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
+from cemverify.conformance.source.reach.summary import Trail, joined, trail_of
+from cemverify.conformance.source.reading.code import Code, from_plain
 from cemverify.conformance.workers.answering import REACHED, STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
     adopt_orphans,
@@ -57,8 +59,6 @@ from cemverify.processes.forkserver import OF_A_TERMINAL
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit
-from cemverify.source.reach.summary import Trail, joined, trail_of
-from cemverify.source.reading.code import Code, from_plain
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life

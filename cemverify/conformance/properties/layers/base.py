@@ -30,7 +30,7 @@ from cemverify.conformance.questions.black_boxes import (
     wears,
 )
 from cemverify.conformance.questions.spaces import Source
-from cemverify.source.reading.numbers import Number
+from cemverify.conformance.source.reading.numbers import Number
 
 Check = Callable[[Box, Question], Evidence]
 

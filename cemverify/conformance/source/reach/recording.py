@@ -16,8 +16,8 @@ from coverage import Coverage
 from coverage.exceptions import CoverageException
 
 from cemverify.conformance.implementations.faults import is_library, words
-from cemverify.source.reading.code import Code, CodeFile
-from cemverify.source.reading.own import text_of
+from cemverify.conformance.source.reading.code import Code, CodeFile
+from cemverify.conformance.source.reading.own import text_of
 
 
 class Recorder:

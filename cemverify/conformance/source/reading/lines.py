@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from coverage.parser import PythonParser
 
-from cemverify.source.reading.own import SourceFile
+from cemverify.conformance.source.reading.own import SourceFile
 
 _EXCLUDED = r"#\s*(pragma|PRAGMA)[:\s]?\s*(no|NO)\s*(cover|COVER)"  # coverage.py's own rule
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any
 
-from cemverify.source.reading.own import SourceFile
+from cemverify.conformance.source.reading.own import SourceFile
 
 COMPARED, LIMIT, OTHER, TABLE = range(4)  # how telling a number is; what stands outside of functions comes last
 _LIMITS = {

@@ -9,9 +9,9 @@ from typing import Any
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.faults import printable, words
 from cemverify.conformance.implementations.origin import functions_of
-from cemverify.source.reading.lines import Lines, lines_of
-from cemverify.source.reading.numbers import Number, numbers_in
-from cemverify.source.reading.own import own_files
+from cemverify.conformance.source.reading.lines import Lines, lines_of
+from cemverify.conformance.source.reading.numbers import Number, numbers_in
+from cemverify.conformance.source.reading.own import own_files
 
 _MOST_TEXT = 2**21  # characters of all files together
 _COMPILERS = ("torch.compile", "jax.jit", "@jit", "jit(", ".script(")

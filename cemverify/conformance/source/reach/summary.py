@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cemverify.conformance.implementations.faults import printable
-from cemverify.source.reading.code import Code, CodeFile
+from cemverify.conformance.source.reading.code import Code, CodeFile
 
 Branch = tuple[int, int]
 

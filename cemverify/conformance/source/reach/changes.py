@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 
-from cemverify.source.reach.summary import Reach
+from cemverify.conformance.source.reach.summary import Reach
 
 
 def changed_lines(before: str, after: str) -> set[int]:
