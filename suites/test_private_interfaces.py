@@ -114,7 +114,7 @@ def test_what_waits_for_the_end_of_a_process_can_be_run_before_it() -> None:
 
 
 def test_a_process_that_starts_afresh_begins_in_the_function_whose_name_is_looked_for() -> None:
-    assert callable(multiprocessing.spawn._main), SEEN.format("cemverify/processes/preloaded.py")
+    assert callable(multiprocessing.spawn._main), SEEN.format("cemverify/processes/server_start.py")
 
 
 # --- torch ----------------------------------------------------------------------------------------------

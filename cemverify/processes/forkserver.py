@@ -28,7 +28,7 @@ FORKS = LINUX
 # what a terminal sends to all its processes
 OF_A_TERMINAL = [signal.Signals[name] for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
-_imported: dict[str, None] = {"cemverify.processes.preloaded": None}  # by the next server, in this order
+_imported: dict[str, None] = {"cemverify.processes.server_start": None}  # by the next server, in this order
 
 
 def context(*modules: str) -> Any:

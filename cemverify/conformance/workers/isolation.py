@@ -22,7 +22,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
@@ -35,7 +35,7 @@ from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, finished, not_offered
-from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunStarted
+from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.first_call import Answer, alike
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
@@ -74,76 +74,146 @@ def run(
     first_call: bool = False,
     ending: Ending = TO_THE_END,
 ) -> Generator[Event, None, None]:
-    """Asks the implementation of that name, in worker processes.
+    """Tests the implementation of that name, in worker processes.
 
     Args:
         first_call: whether to call each function once before, and to refuse an implementation of which that fails.
-        ending: when the run ends before everything is asked; what other workers are at is left if a record ends it.
+        ending: when the run ends before everything is tested; what other workers are at is left if a record ends it.
 
     Raises:
         LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its kind,
             or memory cannot be limited so.
     """
     check_memory(effort.memory)
-    started = time.monotonic()
-    programs = tempfile.TemporaryDirectory(prefix="cemverify-", ignore_cleanup_errors=True)
-    first = _Worker(name, effort, programs.name)
-    crew = [first]
+    run = _Run(name, effort, ending)
     try:
-        introduction = first.introduce()
-        asked = applicable(introduction.kind, properties)
-        records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent, effort.dtype)) is not None}
-        queue = deque(ending.ordered([p for p in asked if p.id not in records], introduction.absent.keys()))
+        run.load(properties)
         if first_call:
-            first.call(sorted({function for p in queue for function in p.needs & FUNCTIONS.keys()}))
-        first_answer = first.first_answer
-        yield RunStarted(name, len(asked), len(queue))
-        for record in records.values():
-            yield PropertyFinished(record)
-        lost, trails, untold, around = LostWorkers(), dict[str, Trail](), list[str](), set[float]()
-        explaining = Explaining(effort.explaining)
-        crew += [_Worker(name, effort, programs.name) for _ in range(min(workers, len(queue)) - 1)]
-        over, until = False, time.monotonic() + ending.after
-        while not over and (queue or any(worker.busy for worker in crew)):
-            if time.monotonic() > until:
-                queue.clear()
-            for record in lost.give_up(queue):
-                records[record.id] = record
-                yield PropertyFinished(record)
-            for i, worker in enumerate(crew):
-                # a busy one's death is first reported by its `answer`
-                if not worker.busy and queue:
-                    if not worker.alive or (queue[0].first and worker.used):
-                        worker.dismiss()
-                        crew[i] = _Worker(name, effort, programs.name)
-                    asked_next = queue.popleft()
-                    if first_call and first_answer is not None and not asked_next.first:
-                        crew[i].call_beside()
-                    crew[i].ask(asked_next, explaining=explaining.left)
-                    yield PropertyStarted(asked_next.id)
-            for worker in _ready(crew):
-                worker.must_have(introduction.origin.parameters, first_answer)
-                asked_now = worker.asked
-                if asked_now is not None and (answer := worker.answer()) is not None:
-                    lost.note(asked_now, answer, lost=not worker.alive)
-                    records[answer.id] = answer
-                    over = over or ending.at(answer)
-                    around |= worker.around
-                    explaining.left -= worker.explained
-                    if worker.trail is None:
-                        untold.append(answer.id)
-                    else:
-                        trails[answer.id] = worker.trail
-                    yield PropertyFinished(answer)
+            run.call_first()
+        yield from run.begin(workers)
+        while run.goes_on():
+            yield from run.give_up()
+            yield from run.assign()
+            yield from run.collect()
     finally:
-        for worker in crew:
+        run.end()
+    yield run.finished()
+
+
+class _Run:
+    """What is still to be tested, the workers that are at it, and what has come of it.
+
+    Attributes:
+        properties: all that are for this kind of implementation. queue: those that no worker has begun.
+        records: of those that are finished, by id. over: whether a record has ended the run.
+        lost: the workers that the implementation has cost. crew: those that there are.
+        answer: what the first worker's layer answered to the first call, if one was made.
+        trails: which lines ran, by property. untraced: ids of those of which that is not known.
+        around: the numbers in its code around which cases were tested. explaining: seconds left for violations.
+    """
+
+    def __init__(self, name: str, effort: Effort, ending: Ending) -> None:
+        self.name, self.effort, self.ending = name, effort, ending
+        self.started = time.monotonic()
+        self.until = math.inf
+        self.properties: list[Property] = []
+        self.queue: deque[Property] = deque()
+        self.records: dict[str, Record] = {}
+        self.over = False
+        self.lost = LostWorkers()
+        self.answer: Answer | None = None
+        self.trails: dict[str, Trail] = {}
+        self.untraced: list[str] = []
+        self.around: set[float] = set()
+        self.explaining = Explaining(effort.explaining)
+        self.programs = tempfile.TemporaryDirectory(prefix="cemverify-", ignore_cleanup_errors=True)
+        self.crew = [self._worker()]
+
+    def _worker(self) -> _Worker:
+        return _Worker(self.name, self.effort, self.programs.name)
+
+    def load(self, properties: Sequence[Property]) -> None:
+        """Has the first worker load the implementation, and puts the properties that it offers into the queue."""
+        self.introduction = self.crew[0].introduce()
+        absent, dtype = self.introduction.absent, self.effort.dtype
+        self.properties = applicable(self.introduction.kind, properties)
+        self.records = {p.id: r for p in self.properties if (r := not_offered(p, absent, dtype)) is not None}
+        offered = [p for p in self.properties if p.id not in self.records]
+        self.queue.extend(self.ending.ordered(offered, absent.keys()))
+
+    def call_first(self) -> None:
+        """Has the first worker call each function once that a property in the queue needs."""
+        self.crew[0].call(sorted({function for p in self.queue for function in p.needs & FUNCTIONS.keys()}))
+        self.answer = self.crew[0].first_answer
+
+    def begin(self, workers: int) -> Iterator[Event]:
+        """Starts the other workers, and the time after which nothing more is begun."""
+        yield RunStarted(self.name, len(self.properties), len(self.queue))
+        yield from map(PropertyFinished, list(self.records.values()))
+        self.crew += [self._worker() for _ in range(min(workers, len(self.queue)) - 1)]
+        self.until = time.monotonic() + self.ending.after
+
+    def goes_on(self) -> bool:
+        """Whether there is anything left to wait for; empties the queue when the time is over."""
+        if time.monotonic() > self.until:
+            self.queue.clear()
+        return not self.over and bool(self.queue or any(worker.busy for worker in self.crew))
+
+    def give_up(self) -> Iterator[Event]:
+        """Takes out of the queue what is not worth another worker."""
+        for record in self.lost.give_up(self.queue):
+            self.records[record.id] = record
+            yield PropertyFinished(record)
+
+    def assign(self) -> Iterator[Event]:
+        """Gives each idle worker the next property, and replaces one that is gone or has been used."""
+        for i, worker in enumerate(self.crew):
+            if worker.busy or not self.queue:  # a busy one's death is first reported by its `answer`
+                continue
+            property_ = self.queue.popleft()
+            if not worker.alive or (property_.first and worker.used):
+                worker.dismiss()
+                worker = self.crew[i] = self._worker()
+            if self.answer is not None and not property_.first:
+                worker.repeat_first_call()
+            worker.ask(property_, explaining=self.explaining.left)
+            yield PropertyStarted(property_.id)
+
+    def collect(self) -> Iterator[Event]:
+        """Waits a moment, and takes the records that have arrived.
+
+        Raises:
+            LoadError: the parameters of the implementation differ between processes.
+        """
+        for worker in _ready(self.crew):
+            worker.check_parameters(self.introduction.origin.parameters, self.answer)
+            property_ = worker.property
+            if property_ is None or (record := worker.answer()) is None:
+                continue
+            self.lost.note(property_, record, lost=not worker.alive)
+            self.records[record.id] = record
+            self.over = self.over or self.ending.at(record)
+            self.around |= worker.around
+            self.explaining.left -= worker.explained
+            if worker.trail is None:
+                self.untraced.append(record.id)
+            else:
+                self.trails[record.id] = worker.trail
+            yield PropertyFinished(record)
+
+    def end(self) -> None:
+        """Ends all processes."""
+        for worker in self.crew:
             worker.dismiss()
-        programs.cleanup()
-    # in the order of the catalogue, whichever worker was quicker
-    in_order = {p.id: trails[p.id] for p in asked if p.id in trails}
-    reach = summed(introduction.code, in_order, untold, len(around)) if effort.reads_code else None
-    seconds = time.monotonic() - started
-    yield finished(name, asked, records, seconds, introduction.origin, introduction.absent.keys(), reach)
+        self.programs.cleanup()
+
+    def finished(self) -> RunFinished:
+        """All that came of it, in the order of the catalogue, whichever worker was quicker."""
+        code, origin, absent = self.introduction.code, self.introduction.origin, self.introduction.absent.keys()
+        trails = {p.id: self.trails[p.id] for p in self.properties if p.id in self.trails}
+        reach = summed(code, trails, self.untraced, len(self.around)) if self.effort.reads_code else None
+        seconds = time.monotonic() - self.started
+        return finished(self.name, self.properties, self.records, seconds, origin, absent, reach)
 
 
 def ask_again(
@@ -191,7 +261,7 @@ class _Worker:
     def __init__(self, name: str, effort: Effort, programs: str | None = None) -> None:
         self.name = name
         self.effort = effort
-        self.asked: Property | None = None
+        self.property: Property | None = None
         self.trail: Trail | None = None
         self.around: frozenset[float] = frozenset()
         self.explained = 0.0
@@ -209,18 +279,18 @@ class _Worker:
 
     @property
     def busy(self) -> bool:
-        return self.asked is not None
+        return self.property is not None
 
     def introduce(self) -> Introduction:
         """Waits until the implementation is loaded."""
         while not self.limit.passed():
-            said = self._said(_POLL)
-            if isinstance(said, Introduction):
+            message = self._receive(_POLL)
+            if isinstance(message, Introduction):
                 self.introduced = True
-                return said
-            if isinstance(said, NotLoaded):
+                return message
+            if isinstance(message, NotLoaded):
                 self.dismiss()
-                raise LoadError(said.reason)
+                raise LoadError(message.reason)
             if not self.alive or self._is_silent():
                 break
         reason = _SILENCE if self.alive else _END
@@ -236,35 +306,36 @@ class _Worker:
         self.connection.send(FirstCalls(functions))
         limit = TimeLimit(len(FUNCTIONS) * (self.effort.timeout + _SILENT), self._processes)
         while not limit.passed() and self.alive and not self._is_silent():
-            said = self._said(_POLL)
-            if isinstance(said, Called):
-                self.called, self.first_answer = True, said.answer
-                if said.reason is not None:
+            message = self._receive(_POLL)
+            if isinstance(message, Called):
+                self.called, self.first_answer = True, message.answer
+                if message.reason is not None:
                     self.dismiss()
-                    raise LoadError(f"{self.name} cannot be tested, as its first call failed. {said.reason}")
+                    raise LoadError(f"{self.name} cannot be tested, as its first call failed. {message.reason}")
                 return
         reason = _SILENCE if self.alive else _END
         self.dismiss()
         raise LoadError(f"{self.name} cannot be tested, as its first call failed: {reason}")
 
-    def call_beside(self) -> None:
+    def repeat_first_call(self) -> None:
         """Has its layer answer what the first worker's did, once, before it is given a property."""
         if not self.called:
             self.called = True
             with contextlib.suppress(OSError):  # it died since: `answer` will say so
                 self.connection.send(FirstCalls(()))
 
-    def must_have(self, parameters: str | None, due: Answer | None) -> None:
+    def check_parameters(self, parameters: str | None, first_answer: Answer | None) -> None:
         """Looks whether its layer has the same parameters as that of the first worker.
 
         Args:
-            parameters: their digest, where they are declared. due: what the first worker's layer answered.
+            parameters: their digest, where they are declared. first_answer: of the first worker's layer.
 
         Raises:
             LoadError: it has others, so that no counterexample could be found again.
         """
         other = self.origin is not None and self.origin.parameters != parameters
-        if other or (due is not None and self.first_answer is not None and not alike(due, self.first_answer)):
+        mine = self.first_answer
+        if other or (first_answer is not None and mine is not None and not alike(first_answer, mine)):
             raise LoadError(
                 f"{self.name} has other parameters in each process, so no violation could be shown again: "
                 "seed what draws them, as by torch.manual_seed(0) before the module is made"
@@ -272,7 +343,7 @@ class _Worker:
 
     def ask(self, property_: Property, again: Again | None = None, explaining: float = math.inf) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
-        self.asked, self.used, self.trail, self.around, self.explained = property_, True, None, frozenset(), 0.0
+        self.property, self.used, self.trail, self.around, self.explained = property_, True, None, frozenset(), 0.0
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
@@ -280,42 +351,42 @@ class _Worker:
 
     def answer(self) -> Record | None:
         """The record, if it has arrived or can no longer arrive."""
-        assert self.asked is not None
+        assert self.property is not None
         record = None
         while record is None and self.alive and self.connection.poll():
             record = self._heard()
         record = record or self._overdue()
         if record is not None:
-            self.asked = None
+            self.property = None
         return record
 
-    def _said(self, within: float) -> object:
+    def _receive(self, within: float) -> object:
         """The next message; None if there is none in so many seconds, or will be none."""
         try:
             if not self.connection.poll(within):
                 return None
-            said: object = self.connection.recv()
+            message: object = self.connection.recv()
         except (EOFError, OSError):
             self.alive = False
             return None
         self.heard = time.monotonic()
-        return said
+        return message
 
     def _heard(self) -> Record | None:
-        said = self._said(0.0)
-        if isinstance(said, Introduction):
-            self.introduced, self.since, self.origin = True, time.monotonic(), said.origin
+        message = self._receive(0.0)
+        if isinstance(message, Introduction):
+            self.introduced, self.since, self.origin = True, time.monotonic(), message.origin
             self.limit = TimeLimit(self._most(), self._processes)
-        elif isinstance(said, Called):
-            self.first_answer = said.answer
-        elif isinstance(said, NotLoaded):
+        elif isinstance(message, Called):
+            self.first_answer = message.answer
+        elif isinstance(message, NotLoaded):
             self.dismiss()
-            return self._unjudged(f"importing it in another worker failed: {said.reason}")
-        elif isinstance(said, Finished):
-            self.trail, self.around, self.explained = said.trail, said.around, said.explained
-            if said.lost:
+            return self._unjudged(f"importing it in another worker failed: {message.reason}")
+        elif isinstance(message, Finished):
+            self.trail, self.around, self.explained = message.trail, message.around, message.explained
+            if message.lost:
                 self.dismiss()
-            return said.record
+            return message.record
         return None
 
     def _overdue(self) -> Record | None:
@@ -354,9 +425,9 @@ class _Worker:
         nursery.end(self.process, self.connection)
 
     def _unjudged(self, reason: str) -> Record:
-        assert self.asked is not None
-        asked, seconds = self.asked, time.monotonic() - self.since
-        unjudged = Record(asked.id, asked.claim, asked.source, Verdict.INCONCLUSIVE, stated_in=asked.stated_in)
+        assert self.property is not None
+        p, seconds = self.property, time.monotonic() - self.since
+        unjudged = Record(p.id, p.claim, p.source, Verdict.INCONCLUSIVE, stated_in=p.stated_in)
         return replace(unjudged, reason=reason, seconds=seconds)
 
 

@@ -1,6 +1,6 @@
 """Starts and ends worker processes, even if the implementation stops or kills the server that forks them.
 
-Linux forks them from a server that has imported torch and the judge (see `preloaded`), and nothing of the
+Linux forks them from a server that has imported torch and the judge (see `server_imports`), and nothing of the
 implementation: that takes 50 ms rather than the seconds of an import, which counts where one worker after another is
 lost. A command that has imported torch forks the server itself (`get_ready`). Code under test can stop or kill that
 server. So every wait for it has a deadline: a server that does not answer is killed, and the next process starts
@@ -33,7 +33,7 @@ _STARTING = 30.0  # seconds that a server that is there may take to fork
 _ENDING = 2.0  # seconds in which the server tells of the end of a process that was killed
 
 
-PRELOADED = "cemverify.conformance.workers.preloaded"
+PRELOADED = "cemverify.conformance.workers.server_imports"
 
 _tried: set[int | None] = set()  # servers that have forked, so that they have imported everything
 _not_ended: dict[Any, Connection] = {}  # processes that were begun here, and our end of each one's connection
