@@ -29,7 +29,7 @@ from cemverify.processes.cores import cores
 
 
 def check_implementation(
-    found: Any,
+    implementation: Any,
     *,
     properties: Sequence[str] = (),
     properties_from: Sequence[str | Path] = (),
@@ -45,7 +45,7 @@ def check_implementation(
     Print the results for the report of a run, or one of the records for its case.
 
     Args:
-        found: an implementation, or an object with its functions as attributes, which runs in this process; or a
+        implementation: one, or an object with its functions as attributes, which runs in this process; or a
             "module:attribute" name, which runs in worker processes, where it may hang or crash.
         properties: ids, prefixes or patterns; all properties if empty.
         properties_from: files or modules with properties of your own, which are tested too (see `layer_property`).
@@ -62,16 +62,16 @@ def check_implementation(
     """
     pinned = None if catalogue is None else check_version(catalogue)
     effort = Effort(examples, seed, timeout=timeout, device=device)
-    asked = select(properties, own_properties(properties_from))
+    chosen = select(properties, own_properties(properties_from))
 
     def fails(record: Record) -> bool:
         return bool(violations(pin([record], pinned)))
 
     ending = Ending(fails) if first else TO_THE_END
-    if isinstance(found, str):
-        events = isolation.run(found, asked, effort, workers=cores(), ending=ending)
+    if isinstance(implementation, str):
+        events = isolation.run(implementation, chosen, effort, workers=cores(), ending=ending)
     else:
-        events = engine.run(as_subject(found), type(found).__name__, asked, effort, ending)
+        events = engine.run(as_subject(implementation), type(implementation).__name__, chosen, effort, ending)
     for event in events:
         if isinstance(event, RunFinished):
             return Results(replace(event, records=pin(event.records, pinned)))
@@ -95,9 +95,9 @@ class Results(list[Record]):
         return diagnose(self.finished)
 
     def __repr__(self) -> str:
-        found = self.diagnosis
-        said = found.sentence if found is not None else terminal.holding(self)
-        return f"Results({self.finished.implementation}: {said})"
+        diagnosis = self.diagnosis
+        summary = diagnosis.sentence if diagnosis is not None else terminal.holding(self)
+        return f"Results({self.finished.implementation}: {summary})"
 
     def __str__(self) -> str:
         return terminal.report(self.finished)
@@ -107,7 +107,7 @@ class Results(list[Record]):
 
 
 def parametrize_with_properties(
-    found: Any,
+    implementation: Any,
     *,
     properties: Sequence[str] = (),
     properties_from: Sequence[str | Path] = (),
@@ -129,9 +129,9 @@ def parametrize_with_properties(
     An entry that has expired, or whose property holds again, fails.
 
     Args:
-        found: as for `check_implementation`; it always runs in the process of the test.
+        implementation: as for `check_implementation`; it always runs in the process of the test.
         properties, properties_from, examples, seed, device: as for `cemverify check`.
-        known: a file of known violations; `found` must then be a name, as in the file.
+        known: a file of known violations; `implementation` must then be a name, as in the file.
         catalogue: the version of the catalogue to enforce, "2026.11"; all of it if None.
 
     Raises:
@@ -144,16 +144,16 @@ def parametrize_with_properties(
     pinned = None if catalogue is None else check_version(catalogue)
 
     try:
-        subject = load(found) if isinstance(found, str) else as_subject(found)
+        subject = load(implementation) if isinstance(implementation, str) else as_subject(implementation)
     except LoadError as error:
         raise LoadError(str(error)) from None
     effort = Effort(examples, seed, device=device)
     chosen = applicable(kind_of(subject), select(properties, own_properties(properties_from)))
     excuses = None
     if known is not None:
-        if not isinstance(found, str):
+        if not isinstance(implementation, str):
             raise ValueError('known violations are listed by name: give the implementation as "module:attribute"')
-        excuses = Excuses(found, Path(known), read_known(Path(known)))
+        excuses = Excuses(implementation, Path(known), read_known(Path(known)))
     checks = [pytest.param(Check(subject, p, effort, excuses, pinned), id=p.id) for p in chosen]
     return pytest.mark.parametrize("check", checks)
 

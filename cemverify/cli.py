@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return enter(_chosen, arguments)
 
 
-def _chosen(given: list[str]) -> Run:
+def _chosen(arguments: list[str]) -> Run:
     import os
 
     if "_ARGCOMPLETE" in os.environ:  # the shell asks how the line could go on
@@ -42,12 +42,12 @@ def _chosen(given: list[str]) -> Run:
         complete(_parser(os.environ.get("COMP_LINE", "").split()))
     from cemverify.console.parsing import again
 
-    options = _parser(given).parse_args(given)
-    options.command = again(["cemverify"], given)
+    options = _parser(arguments).parse_args(arguments)
+    options.command = again(["cemverify"], arguments)
     return lambda: int(options.run(options))
 
 
-def _parser(given: Sequence[str]) -> Parser:
+def _parser(arguments: Sequence[str]) -> Parser:
     from cemverify._version import VERSION
     from cemverify.catalogue import versions
     from cemverify.console.parsing import Parser, add_commands
@@ -59,7 +59,7 @@ def _parser(given: Sequence[str]) -> Parser:
     )
     version = f"cemverify {VERSION}, catalogue {versions.current()}"
     parser.add_argument("--version", action="version", version=version)
-    add_commands(parser, COMMANDS, given, "cemverify.commands")
+    add_commands(parser, COMMANDS, arguments, "cemverify.commands")
     return parser
 
 

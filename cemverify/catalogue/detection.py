@@ -57,15 +57,15 @@ def detected() -> Mapping[str, Detects]:
     return {row.id: row for row in (Detects(**json.loads(line)) for line in lines)}
 
 
-def share(asked: Collection[str], offered: Iterable[str], absent: Collection[str]) -> Share:
+def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str]) -> Share:
     """How many of the mutants that such an implementation could be some properties kill.
 
     Args:
-        asked: ids of those properties. offered: of those that the implementation can be asked.
+        ids: ids of those properties. offered: of those that the implementation can be asked.
         absent: features that it lacks.
     """
     possible = _possible(offered, absent)
-    killed = {mutant for id_ in asked if id_ in detected() for mutant in detected()[id_].kills}
+    killed = {mutant for id_ in ids if id_ in detected() for mutant in detected()[id_].kills}
     return Share(len(killed & possible), len(possible))
 
 

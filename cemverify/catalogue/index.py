@@ -76,7 +76,7 @@ def _matches(id_: str, pattern: str) -> bool:
 
 def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The largest of each size, in the order T, J, B, M, K, D."""
-    found: dict[str, int] = {}
+    merged: dict[str, int] = {}
     for some in sizes:
-        found |= {letter: max(size, found.get(letter, 0)) for letter, size in some.items()}
-    return {letter: found[letter] for letter in "TJBMKD" if letter in found}
+        merged |= {letter: max(size, merged.get(letter, 0)) for letter, size in some.items()}
+    return {letter: merged[letter] for letter in "TJBMKD" if letter in merged}

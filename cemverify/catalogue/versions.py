@@ -17,8 +17,8 @@ from cemverify.console.errors import UsageError
 @cache
 def introduced() -> Mapping[str, str]:
     """The version that introduced each property, by id; the oldest version first, sorted within each."""
-    found = sorted((property_.since, property_.id) for property_ in recorded())
-    return MappingProxyType({id_: since for since, id_ in found})
+    pairs = sorted((property_.since, property_.id) for property_ in recorded())
+    return MappingProxyType({id_: since for since, id_ in pairs})
 
 
 def versions() -> Sequence[str]:
@@ -38,8 +38,8 @@ def check_version(version: str) -> str:
         UsageError: this installation does not know it.
     """
     if version not in versions():
-        known = ", ".join(versions())
-        raise UsageError(f"there is no catalogue {version!r} here, but {known}; update cemverify if yours is later")
+        names = ", ".join(versions())
+        raise UsageError(f"there is no catalogue {version!r} here, but {names}; update cemverify if yours is later")
     return version
 
 

@@ -45,10 +45,10 @@ def rows() -> Sequence[Listed]:
         )
         for claim in CLAIMS
     )
-    return (*map(_told, catalogue()), *trained)
+    return (*map(_listed, catalogue()), *trained)
 
 
-def _told(property_: Property) -> Listed:
+def _listed(property_: Property) -> Listed:
     return Listed(
         property_.id,
         property_.claim,
@@ -69,8 +69,8 @@ def before() -> Mapping[str, str]:
         UsageError: the file cannot be read.
     """
     try:
-        told = [json.loads(line) for line in index.FILE.read_text(encoding="utf-8").splitlines()]
-        return {row["id"]: row["since"] for row in told}
+        records = [json.loads(line) for line in index.FILE.read_text(encoding="utf-8").splitlines()]
+        return {row["id"]: row["since"] for row in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{index.FILE.name} cannot be read ({error!r}); restore it as the branch has it that you merge into "

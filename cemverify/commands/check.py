@@ -131,12 +131,12 @@ def _run(options: argparse.Namespace) -> int:
         watching.no_compiled_files()
     nursery.get_ready(options.implementation)
     effort.properties(options)  # refused before anything is started
-    asked = effort.of(options, reads_code=not options.black_box)
+    search_effort = effort.of(options, reads_code=not options.black_box)
     _check_files(options)
     measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     configuration = {
-        **effort.configuration(options, asked),
+        **effort.configuration(options, search_effort),
         "catalogue": options.catalogue,
         "black_box": options.black_box,
     }
@@ -144,26 +144,26 @@ def _run(options: argparse.Namespace) -> int:
     def check(before: Sequence[str], ended: Callable[[], bool]) -> tuple[int, RunFinished] | None:
         """The exit code and what was found; None if the run was to end."""
         properties = effort.properties(options)  # since the last check a file of them may have been saved
-        maker = Maker.now(options.command, configuration, asked.seed, asked.device)
-        finished = _asked(options, properties, asked, measured_against, before, ended)
+        maker = Maker.now(options.command, configuration, search_effort.seed, search_effort.device)
+        finished = _finished(options, properties, search_effort, measured_against, before, ended)
         if finished is None:
             return None
         if options.suggest and any(record.verdict == "violated" for record in finished.records):
-            outcome = repair.searched(options, properties, finished.records, asked, _SUGGESTING)
-            finished = replace(finished, edit=next((found.edit for found in outcome.repairs if found.mends), None))
-        return _told(options, finished, measured_against, maker), finished
+            outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
+            finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))
+        return _report(options, finished, measured_against, maker), finished
 
     if options.watch:
         return watching.run(options.implementation, options.properties_from, check)
-    found = check((), lambda: False)
-    assert found is not None
-    return found[0]
+    outcome = check((), lambda: False)
+    assert outcome is not None
+    return outcome[0]
 
 
-def _asked(
+def _finished(
     options: argparse.Namespace,
     properties: Sequence[Property],
-    asked: Effort,
+    effort: Effort,
     measured_against: Gate,
     before: Sequence[str],
     ended: Callable[[], bool],
@@ -180,7 +180,9 @@ def _asked(
 
     at = measured_against.fails if options.first else never
     ending = Ending(at, math.inf if options.within is None else options.within, before)
-    events = isolation.run(options.implementation, properties, asked, options.workers, first_call=True, ending=ending)
+    events = isolation.run(
+        options.implementation, properties, effort, options.workers, first_call=True, ending=ending
+    )
     with progress(verbose=options.verbose) as listener, closing(events):
         for event in events:
             listener(event)
@@ -219,13 +221,13 @@ def _run_trained(options: argparse.Namespace) -> int:
         "catalogue": options.catalogue,
     }
     maker = Maker.now(options.command, configuration, options.seed, options.device)
-    found, weights = trained.judge(options)
-    table, words = trained_layer.table(found), trained_layer.summary(found, weights)
+    findings, weights = trained.judge(options)
+    table, words = trained_layer.table(findings), trained_layer.summary(findings, weights)
     width = columns(sys.stdout)
-    shown = grid(table, "terminal") if width is None else fitted(table, width)
-    show(f"{table.title}\n\n{shown}\n\n{wrapped(words, width)}\n")
-    more = {"trained": trained_layer.as_json(found, weights)}
-    return _tell(options, found.finished, measured_against, maker, [table], words, more)
+    text = grid(table, "terminal") if width is None else fitted(table, width)
+    show(f"{table.title}\n\n{text}\n\n{wrapped(words, width)}\n")
+    more = {"trained": trained_layer.as_json(findings, weights)}
+    return _tell(options, findings.finished, measured_against, maker, [table], words, more)
 
 
 def _check_files(options: argparse.Namespace) -> None:
@@ -238,20 +240,20 @@ def _check_files(options: argparse.Namespace) -> None:
     from cemverify.conformance.properties import own_properties, select
     from cemverify.results.envelope import check_outputs
 
-    outputs, known = [options.json, options.junit, options.markdown], options.known
+    outputs, known_file = [options.json, options.junit, options.markdown], options.known
     own = [path for name in options.properties_from for path in naming.module_files(name)]
     read = [*naming.files(options.implementation), *own, options.baseline, options.checkpoint, options.tokens]
     folder = options.save_counterexamples
-    updated = known if options.update_known else None
-    check_outputs(*outputs, updated=updated, folders=[folder], read=[*read, None if updated else known])
+    updated = known_file if options.update_known else None
+    check_outputs(*outputs, updated=updated, folders=[folder], read=[*read, None if updated else known_file])
     if folder is not None:
-        others = [path for path in (*outputs, *read, known) if path is not None]
+        paths = [path for path in (*outputs, *read, known_file) if path is not None]
         check_apart(
-            folder, [property_.id for property_ in select([], own_properties(options.properties_from))], others
+            folder, [property_.id for property_ in select([], own_properties(options.properties_from))], paths
         )
 
 
-def _told(options: argparse.Namespace, finished: RunFinished, measured_against: Gate, maker: Maker) -> int:
+def _report(options: argparse.Namespace, finished: RunFinished, measured_against: Gate, maker: Maker) -> int:
     from cemverify.conformance.counterexamples.files import save_all
 
     if options.save_counterexamples:
@@ -286,9 +288,9 @@ def _tell(
     if options.markdown:
         page = files.as_markdown(finished, maker, tables, words)
         write_text(options.markdown, page + ci.as_markdown(settled, compared))
-    width, found = columns(sys.stdout), diagnose(finished)
-    if options.github and found is not None:
-        show(github(found))
+    width, diagnosis = columns(sys.stdout), diagnose(finished)
+    if options.github and diagnosis is not None:
+        show(github(diagnosis))
     if settled is not None or compared is not None:
         show_coloured(f"{wrapped(ci.report(settled, compared), width)}\n")
     show_coloured(terminal.report(finished, verbose=options.verbose, width=width))

@@ -27,10 +27,12 @@ def complete_with(action: argparse.Action, completer: Completer) -> None:
 
 def property_ids(prefix: str, **_: object) -> list[str]:
     """Ids that begin so, one level at a time, as a shell completes folders."""
-    found = dict.fromkeys(_next_level(known.id, prefix) for known in listed() if known.id.startswith(prefix))
-    if len(found) == 1 and (only := next(iter(found))).endswith("/"):
+    ids = dict.fromkeys(
+        _next_level(property_.id, prefix) for property_ in listed() if property_.id.startswith(prefix)
+    )
+    if len(ids) == 1 and (only := next(iter(ids))).endswith("/"):
         return property_ids(only)  # there is one way to go on: go on
-    return list(found)
+    return list(ids)
 
 
 def versions(**_: object) -> list[str]:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 # A few of those that a run would test: the update is the gradient, the energy falls, later tokens are not read.
-ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity", "structure/attention/causality")
+PROPERTIES = ("gradient/attention/plain", "descent/attention/any-step-size-identity", "structure/attention/causality")
 
 
 def run(_options: argparse.Namespace) -> int:
@@ -43,9 +43,9 @@ def run(_options: argparse.Namespace) -> int:
     before, after = (inspect.getsource(layer) for layer in (demo_layer.mistaken, demo_layer.fixed))
     show(f"An attention layer. It has one mistake, which its outputs do not show.\n\n{before}")
     wrong = _judge(demo_layer.with_mistake, "with the mistake")
-    found = violations(wrong.records)
+    violated = violations(wrong.records)
     width = columns(sys.stdout)
-    for record in found[:1]:
+    for record in violated[:1]:
         show_coloured(wrapped(violation(record), width))
     show_coloured(f"\n{wrapped(terminal.summary(wrong), width)}")
     show(
@@ -61,7 +61,7 @@ def run(_options: argparse.Namespace) -> int:
         "lines no question reached, and asks around the numbers in them. `cemverify repair` searches for the edit\n"
         "that mends a layer, and shows it as a diff."
     )
-    return 0 if found and counts(right.records)["holds"] == len(right.records) else 1
+    return 0 if violated and counts(right.records)["holds"] == len(right.records) else 1
 
 
 def _judge(subject: Implementation, name: str) -> RunFinished:
@@ -71,7 +71,7 @@ def _judge(subject: Implementation, name: str) -> RunFinished:
     from cemverify.conformance.judging.events import RunFinished
     from cemverify.conformance.properties import select
 
-    for event in engine.run(subject, name, select(ASKED), Effort()):
+    for event in engine.run(subject, name, select(PROPERTIES), Effort()):
         if isinstance(event, RunFinished):
             return event
     raise AssertionError("a run ends with RunFinished")

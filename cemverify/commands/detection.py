@@ -48,23 +48,23 @@ def empty() -> dict[str, Detects]:
     return {id_: Detects(id_, 0.0, of, ()) for id_, of in named.items()}
 
 
-def merged(known: Mapping[str, Detects]) -> dict[str, Detects]:
+def merged(measured: Mapping[str, Detects]) -> dict[str, Detects]:
     """What is known, of the properties and mutants that there still are."""
     order = [m.id for m in mutants()]
     rows = empty()
     for id_, row in rows.items():
-        if (old := known.get(id_)) is not None:
+        if (old := measured.get(id_)) is not None:
             rows[id_] = Detects(id_, old.seconds, row.named, [m for m in order if m in old.kills])
     return rows
 
 
-def measure(known: Mapping[str, Detects]) -> Iterator[dict[str, Detects]]:
+def measure(measured: Mapping[str, Detects]) -> Iterator[dict[str, Detects]]:
     """Measures what is not known, and returns what is known after each property and each mutant.
 
     Args:
-        known: rows by id. Seconds are measured if they are 0, and a mutant if the row of its property lacks it.
+        measured: rows by id. Seconds are measured if they are 0, and a mutant if the row of its property lacks it.
     """
-    rows, properties = merged(known), {p.id: p for p in catalogue()}
+    rows, properties = merged(measured), {p.id: p for p in catalogue()}
     by_name = {m.id: m for m in mutants()}
     for id_, row in rows.items():
         if not row.seconds and (seconds := _seconds(properties[id_], [by_name[m] for m in row.named])) is not None:
@@ -131,9 +131,9 @@ def _chosen(arguments: list[str]) -> Run:
 
     def run() -> int:
         torch.set_num_threads(1)
-        known = detection.detected() if options.missing and detection.FILE.exists() else {}
-        rows, began = merged(known), time.monotonic()
-        for rows in measure(known):
+        measured = detection.detected() if options.missing and detection.FILE.exists() else {}
+        rows, began = merged(measured), time.monotonic()
+        for rows in measure(measured):
             if time.monotonic() - began > 1:  # what is known so far, in case it is ended
                 _write(rows)
                 began = time.monotonic()

@@ -57,17 +57,17 @@ def run(options: argparse.Namespace) -> int:
     """Runs `cemverify init` with parsed arguments; returns the exit code."""
     from cemverify.results.envelope import show
 
-    found = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
-    write(found)
-    for file in found.files:
+    layout = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
+    write(layout)
+    for file in layout.files:
         show(f"wrote {file}")
-    for file, text in found.left.items():
+    for file, text in layout.left.items():
         indented = "".join(f"    {line}\n" for line in text.splitlines())
         show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")
-    code = _check(found.name, options.folder) if options.check else 0
+    code = _check(layout.name, options.folder) if options.check else 0
     show(
-        f"\nNext: put your own code into {options.folder / found.name}.py, then\n\n"
-        f"    cemverify check {found.name}:mine\n    pytest test_{found.name}.py"
+        f"\nNext: put your own code into {options.folder / layout.name}.py, then\n\n"
+        f"    cemverify check {layout.name}:mine\n    pytest test_{layout.name}.py"
     )
     if options.ci != "none":
         show("\nIn the recipe for CI, replace OWNER by the account that hosts cemverify: it is not on PyPI yet.")

@@ -143,8 +143,8 @@ def _families(properties: Sequence[Listed], width: int | None) -> None:
     if width is None:
         show(grid(Table("", columns, rows), "terminal"))
     else:  # a narrow terminal has one screen, without room for the examples
-        shown = len(columns) - (width < _FOR_SOURCES)
-        show(fitted(Table("", columns[:shown], [row[:shown] for row in rows]), width))
+        count = len(columns) - (width < _FOR_SOURCES)
+        show(fitted(Table("", columns[:count], [row[:count] for row in rows]), width))
     words = (
         f"{len(properties)} properties, catalogue {versions.current()}: `cemverify list FAMILY` and "
         "`cemverify list '*'` list them, `cemverify list --features` the features that they need."

@@ -157,9 +157,9 @@ def _correct(implementation: str | None, patterns: Sequence[str]) -> tuple[str, 
 
     if implementation is not None:
         return (implementation,)
-    known = [correct.name for correct in BANK]
-    if strange := [pattern for pattern in patterns if not fnmatch.filter(known, pattern)]:
-        raise UsageError(f"no correct implementation is called {strange[0]!r}; there are {', '.join(known)}")
+    correct_names = [correct.name for correct in BANK]
+    if strange := [pattern for pattern in patterns if not fnmatch.filter(correct_names, pattern)]:
+        raise UsageError(f"no correct implementation is called {strange[0]!r}; there are {', '.join(correct_names)}")
     names = []
     for correct in BANK:
         if not any(fnmatch.fnmatchcase(correct.name, pattern) for pattern in patterns):

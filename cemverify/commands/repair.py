@@ -81,14 +81,16 @@ def run(options: argparse.Namespace) -> int:
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     nursery.get_ready(options.implementation)
     properties = in_order(effort.properties(options))
-    asked = effort.of(options, reads_code=True)
+    search_effort = effort.of(options, reads_code=True)
     check_outputs(options.json, read=naming.files(options.implementation))
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    configuration = {**effort.configuration(options, asked), "search": options.search}
-    maker = Maker.now(options.command, configuration, asked.seed, asked.device)
+    configuration = {**effort.configuration(options, search_effort), "search": options.search}
+    maker = Maker.now(options.command, configuration, search_effort.seed, search_effort.device)
     finished: RunFinished | None = None
     with progress() as listener:
-        for event in isolation.run(options.implementation, properties, asked, options.workers, ending=enough()):
+        for event in isolation.run(
+            options.implementation, properties, search_effort, options.workers, ending=enough()
+        ):
             listener(event)
             if isinstance(event, RunFinished):
                 finished = event
@@ -96,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     violated = any(record.verdict == Verdict.VIOLATED for record in finished.records)
     outcome = Outcome()
     if violated:
-        outcome = searched(options, properties, finished.records, asked, options.search)
+        outcome = searched(options, properties, finished.records, search_effort, options.search)
     if options.json:
         write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
     show(wrapped(in_words(outcome, finished, options.implementation), columns(sys.stdout)))
@@ -111,18 +113,18 @@ def searched(
     options: argparse.Namespace,
     properties: Sequence[Property],
     records: Sequence[Record],
-    asked: Effort,
+    effort: Effort,
     seconds: float,
 ) -> Outcome:
     """The edits that mend the violations of a run, looked for with progress on stderr.
 
     Args:
-        asked: the effort of the run. seconds: that each process may try edits for.
+        effort: the effort of the run. seconds: that each process may try edits for.
     """
     from cemverify.repair.search import search
 
     name = options.implementation
-    return search(name, properties, records, asked, seconds=seconds, workers=options.workers, listener=_tell)
+    return search(name, properties, records, effort, seconds=seconds, workers=options.workers, listener=_tell)
 
 
 def _tell(progress: Progress) -> None:

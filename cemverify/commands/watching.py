@@ -49,12 +49,12 @@ def run(implementation: str, stated_in: Sequence[str], check: Check) -> int:
         files = _files(lies, finished)
         seen = look(files)
         try:
-            found = check(before, partial(_is_saved, files, seen))
+            result = check(before, partial(_is_saved, files, seen))
         except (LoadError, UsageError) as error:
             say(str(error))
-            found = None
-        if found is not None:
-            finished = found[1]
+            result = None
+        if result is not None:
+            finished = result[1]
             reached = [file for file in _files(lies, finished) if file not in files]
             files, seen = [*files, *reached], {**look(reached), **seen}
         if look(files) == seen:

@@ -27,15 +27,15 @@ class UsageError(Refusal):
         self.usage = usage
 
 
-def one_of(what: str, name: str, known: Mapping[str, Value]) -> Value:
+def one_of(noun: str, name: str, values: Mapping[str, Value]) -> Value:
     """What a name stands for.
 
     Args:
-        what: the name is of, in a sentence: "preset".
+        noun: the name is of, in a sentence: "preset".
 
     Raises:
         UsageError: there is no such name; the sentence lists those there are.
     """
-    if name not in known:
-        raise UsageError(f"unknown {what} {name!r}; choose from {', '.join(known)}")
-    return known[name]
+    if name not in values:
+        raise UsageError(f"unknown {noun} {name!r}; choose from {', '.join(values)}")
+    return values[name]

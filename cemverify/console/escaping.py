@@ -22,7 +22,7 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """Text on one line: control characters made visible, line breaks as spaces, numbers of hundreds of digits cut."""
     text = visible(" ".join(text.splitlines()))
-    text = _LONG_NUMBER.sub(lambda found: f"{found[0][:20]}... ({len(found[0])} digits)", text)
+    text = _LONG_NUMBER.sub(lambda match: f"{match[0][:20]}... ({len(match[0])} digits)", text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 

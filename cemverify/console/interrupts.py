@@ -45,15 +45,15 @@ class Ended:
     """Which signal asked this process to end, if one did.
 
     Args:
-        told: whatever is raised in a call of this function is told at the end; nothing is raised elsewhere.
+        function: whatever is raised in a call of this function is told at the end; nothing is raised elsewhere.
 
     Attributes:
         by: the first of them.
     """
 
-    def __init__(self, told: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.by: signal.Signals | None = None
-        self._told, self._process = told.__code__, os.getpid()
+        self._told, self._process = function.__code__, os.getpid()
         self._since = 0.0  # when the first one came
         self._raised: float | None = None  # when the exception was raised last
         self._resent = self._over = False
@@ -79,14 +79,14 @@ class Ended:
                 break
         if to_the_end:
             atexit.register(_ignore)  # before all others, so that it is called after them
-        others, hook = _now, sys.unraisablehook
+        outer, hook = _now, sys.unraisablehook
         if before:
             _now, sys.unraisablehook = self, self._lost(hook)
         try:
             yield
         finally:
             self.over()
-            _now, sys.unraisablehook = others, hook
+            _now, sys.unraisablehook = outer, hook
             for each, handler in before.items():
                 signal.signal(each, self._leaving() if to_the_end else handler)
 
@@ -155,11 +155,11 @@ class Ended:
     def _lost(self, hook: Any) -> Any:
         """A hook for exceptions that nobody gets, as of the garbage collector's callbacks: ours is raised again."""
 
-        def unraisable(told: Any) -> None:
-            if self.by is not None and issubclass(told.exc_type, KeyboardInterrupt):
+        def unraisable(report: Any) -> None:
+            if self.by is not None and issubclass(report.exc_type, KeyboardInterrupt):
                 self._raised = None
             else:
-                hook(told)
+                hook(report)
 
         return unraisable
 

@@ -51,16 +51,16 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, **options)
 
     def _format_usage(self, usage: str | None, *more: Any) -> str:
-        said = super()._format_usage(usage, *more)
+        text = super()._format_usage(usage, *more)
         if usage is None:
-            return said
-        return textwrap.fill(said.strip(), self._width, subsequent_indent="    ", break_on_hyphens=False) + "\n\n"
+            return text
+        return textwrap.fill(text.strip(), self._width, subsequent_indent="    ", break_on_hyphens=False) + "\n\n"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
         lists = itertools.groupby(text.splitlines(), key=lambda line: not line or line[0] == " " or "  " in line)
-        for kept, group in lists:
-            if kept:
+        for is_list, group in lists:
+            if is_list:
                 lines += [part for line in group for part in _example(line, width)]
             else:
                 lines += textwrap.wrap(" ".join(group), width, break_on_hyphens=False)
@@ -101,10 +101,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Reads the arguments, and refuses what it does not know where argparse would pass it on."""
-        found, unknown = super().parse_known_args(args, namespace)
+        options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self.about_unknown(unknown))
-        return found, []
+        return options, []
 
     def about_unknown(self, words: Sequence[str]) -> str:
         """What is said about words that it does not know."""
@@ -113,23 +113,23 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, commands: Mapping[str, str], given: Sequence[str], room: str
+    parser: argparse.ArgumentParser, commands: Mapping[str, str], arguments: Sequence[str], package: str
 ) -> None:
     """Adds the commands of a program, of which only the chosen one is imported: some imports take a second.
 
     Args:
-        commands: each with a summary. given: the arguments.
-        room: the package that has a module for each command, with `DESCRIPTION`, `EPILOG` if it has one,
+        commands: each with a summary. arguments: the arguments.
+        package: the package that has a module for each command, with `DESCRIPTION`, `EPILOG` if it has one,
             `add_arguments(parser)` and `run(options)`.
     """
-    found = parser.add_subparsers(required=True, metavar="COMMAND")
-    chosen = next((word for word in given if word in commands), None)
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    chosen = next((word for word in arguments if word in commands), None)
     for name, summary in commands.items():
         if name != chosen:
-            found.add_parser(name, help=summary)
+            subparsers.add_parser(name, help=summary)
             continue
-        module = import_module(f"{room}.{name}")
-        command = found.add_parser(
+        module = import_module(f"{package}.{name}")
+        command = subparsers.add_parser(
             name,
             help=summary,
             description=module.DESCRIPTION,
@@ -140,7 +140,7 @@ def add_commands(
         command.set_defaults(run=module.run)
 
 
-def again(program: Sequence[str], given: Sequence[str], without: Mapping[str, int] = NOTHING) -> str:
+def again(program: Sequence[str], arguments: Sequence[str], without: Mapping[str, int] = NOTHING) -> str:
     """The command that makes the same again, for a shell: as it was given, but for options that change no result.
 
     Args:
@@ -148,7 +148,7 @@ def again(program: Sequence[str], given: Sequence[str], without: Mapping[str, in
         without: such options, with how many values each has.
     """
     words, skipped = list(program), 0
-    for word in given:
+    for word in arguments:
         option, equals, _ = word.partition("=")
         if option in without:
             skipped = 0 if equals else without[option]

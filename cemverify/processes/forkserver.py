@@ -165,5 +165,5 @@ def at_the_end(last: Callable[[], object]) -> Callable[[], bool]:
 
 def server() -> int | None:
     """The process id of the server; None before it was started."""
-    found: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
-    return found
+    pid: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    return pid

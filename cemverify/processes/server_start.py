@@ -11,7 +11,7 @@ from types import TracebackType
 
 from cemverify.processes.forkserver import FORKS, ignore_terminal
 
-_said = sys.excepthook
+_usual_hook = sys.excepthook
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -20,7 +20,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
         frames.append((trace.tb_frame.f_globals.get("__name__"), trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
     if not (issubclass(kind, OSError | EOFError) and ("multiprocessing.spawn", "_main") in frames):
-        _said(kind, error, error.__traceback__)
+        _usual_hook(kind, error, error.__traceback__)
 
 
 sys.excepthook = _hook

@@ -46,16 +46,16 @@ def busy(pid: int) -> float:
 
 def _threads(pid: int, which: str = "*") -> list[tuple[float, float]]:
     """Seconds on a core and seconds of waiting for one, of threads that are there."""
-    found: list[tuple[float, float]] = []
+    threads: list[tuple[float, float]] = []
     if not LINUX:
-        return found
+        return threads
     for path in Path(f"/proc/{pid}/task").glob(f"{which}/schedstat"):
         try:
             ran, waited, *_ = path.read_text().split()
-            found.append((int(ran) / 1e9, int(waited) / 1e9))
+            threads.append((int(ran) / 1e9, int(waited) / 1e9))
         except (OSError, ValueError):  # it has ended since
             continue
-    return found
+    return threads
 
 
 class TimeLimit:

@@ -15,11 +15,11 @@ Seen = Mapping[Path, Stamp]
 
 def look(paths: Iterable[Path]) -> Seen:
     """How files are now. Of a folder, the Python files in it."""
-    found: dict[Path, Stamp] = {}
+    stamps: dict[Path, Stamp] = {}
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            found[file] = _stamp(file)
-    return found
+            stamps[file] = _stamp(file)
+    return stamps
 
 
 def wait(paths: Iterable[Path], before: Seen, sleep: Callable[[float], None] = time.sleep) -> list[Path]:

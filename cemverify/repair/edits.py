@@ -132,11 +132,11 @@ def edits(text: str, vocabulary: Vocabulary | None = None, lines: Collection[int
         SyntaxError: the text is not Python of this version.
     """
     module = _Module(text, vocabulary or Vocabulary())
-    found: dict[tuple[tuple[int, int, str], ...], Edit] = {}
+    edits_: dict[tuple[tuple[int, int, str], ...], Edit] = {}
     for edit in module.edits(lines):
         if edit.before != edit.after:
-            found.setdefault(edit.changes, edit)
-    return sorted(found.values(), key=lambda edit: (KINDS.index(edit.kind), edit.line))
+            edits_.setdefault(edit.changes, edit)
+    return sorted(edits_.values(), key=lambda edit: (KINDS.index(edit.kind), edit.line))
 
 
 @dataclass(frozen=True)
@@ -263,29 +263,29 @@ class _Module:
 
     def names(self, function: ast.AST) -> list[str]:
         """The variables that an expression in a function can use: its own, those around it, the module's."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         around: ast.AST | None = function
         while around is not None:
             if isinstance(around, ast.FunctionDef | ast.Lambda | ast.Module):
-                found |= dict.fromkeys(_bound(around))
+                names |= dict.fromkeys(_bound(around))
             around = self.inside.get(around)
-        return list(found)
+        return list(names)
 
     def receivers(self, function: ast.AST) -> list[str]:
         """What methods around an expression call the object that they are of: self."""
-        found: list[str] = []
+        receivers: list[str] = []
         around: ast.AST | None = function
         while around is not None:
             if isinstance(around, ast.FunctionDef) and isinstance(self.inside.get(around), ast.ClassDef):
-                found += [argument.arg for argument in around.args.args[:1]]
+                receivers += [argument.arg for argument in around.args.args[:1]]
             around = self.inside.get(around)
-        return found
+        return receivers
 
     def unbound(self, function: ast.AST, bound: Collection[str]) -> list[str]:
         """The names that a function reads and that nothing around it binds."""
         read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        known = {*bound, *self.functions, *self.imported}
-        return sorted(name for name in read - known if not hasattr(builtins, name))
+        bound_names = {*bound, *self.functions, *self.imported}
+        return sorted(name for name in read - bound_names if not hasattr(builtins, name))
 
     @cached_property
     def imported(self) -> set[str]:
@@ -298,8 +298,8 @@ class _Module:
         return self._bound_by(ast.Import)
 
     def _bound_by(self, kind: type[ast.Import] | UnionType) -> set[str]:
-        found = (alias for node in ast.walk(self.tree) if isinstance(node, kind) for alias in node.names)
-        return {alias.asname or alias.name.partition(".")[0] for alias in found}
+        aliases = (alias for node in ast.walk(self.tree) if isinstance(node, kind) for alias in node.names)
+        return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
     @cached_property
     def functions(self) -> list[str]:
@@ -328,22 +328,22 @@ class _Module:
     @cached_property
     def attributes(self) -> Mapping[str, list[str]]:
         """The attributes that are read of each named object."""
-        found = {name: set(known) for name, known in self.vocabulary.attributes.items()}
-        return self._attributes(found, called=False)
+        attributes = {name: set(words) for name, words in self.vocabulary.attributes.items()}
+        return self._attributes(attributes, called=False)
 
     @cached_property
     def methods(self) -> Mapping[str, list[str]]:
         """The attributes that are called of each named object, such as the layers of a module."""
         return self._attributes({}, called=True)
 
-    def _attributes(self, found: dict[str, set[str]], *, called: bool) -> dict[str, list[str]]:
+    def _attributes(self, names: dict[str, set[str]], *, called: bool) -> dict[str, list[str]]:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 parent = self.inside[node]
                 is_called = isinstance(parent, ast.Call) and parent.func is node
                 if is_called == called and node.value.id not in self.modules:
-                    found.setdefault(node.value.id, set()).add(node.attr)
-        return {name: sorted(attributes) for name, attributes in found.items()}
+                    names.setdefault(node.value.id, set()).add(node.attr)
+        return {name: sorted(attributes) for name, attributes in names.items()}
 
 
 _NOWHERE = ast.parse("lambda: 0", mode="eval").body
@@ -529,20 +529,20 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
     sign = place.parent.op if isinstance(place.parent, ast.UnaryOp) else None
     whole: ast.expr = place.parent if isinstance(sign, ast.USub | ast.UAdd) else node  # type: ignore[assignment]
     signed = -value if isinstance(sign, ast.USub) else value
-    others: list[int | float] = []
+    values: list[int | float] = []
     if isinstance(value, int):
-        others = [signed - 1, signed + 1, -signed, 0, 1, -1, -2, 2, 3, 2 * signed]
+        values = [signed - 1, signed + 1, -signed, 0, 1, -1, -2, 2, 3, 2 * signed]
         if _is_axis(place):
-            others = [-1, -2, -3, 0, 1, 2, 3]
+            values = [-1, -2, -3, 0, 1, 2, 3]
         yield from (module.put("constant", whole, str(other)) for other in (0.5, 2.0) if signed in (1, 2))
     else:
-        others = [-signed, 0.0, 1.0, 0.5, 2.0, 2 * signed, signed / 2, *([1 / signed] if signed else ())]
-        others += [signed * 10, signed / 10, signed + 1, signed - 1]
+        values = [-signed, 0.0, 1.0, 0.5, 2.0, 2 * signed, signed / 2, *([1 / signed] if signed else ())]
+        values += [signed * 10, signed / 10, signed + 1, signed - 1]
     if abs(value) >= _LARGE:
         yield module.put("limit", whole, f'float("{"-" * (signed < 0)}inf")')
     elif 0 < abs(value) <= 1 / _LARGE:
         yield module.put("limit", whole, "0.0")
-    for other in dict.fromkeys(others):
+    for other in dict.fromkeys(values):
         if other != signed:
             text = repr(other)
             yield module.put("constant", whole, text if other >= 0 or not _binds(module, whole) else f"({text})")
@@ -598,8 +598,8 @@ def _arguments(module: _Module, place: _Place) -> Iterator[Edit]:
     node = place.node
     if not isinstance(node, ast.Call):
         return
-    given = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
-    for first, second in pairwise(given):
+    arguments = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
+    for first, second in pairwise(arguments):
         yield _exchanged(module, "argument", first, second)
     everything: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
     texts = [_whole(module, part) for part in everything]
@@ -663,8 +663,8 @@ def _repeats(module: _Module, place: _Place) -> Iterator[Edit]:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return
     of_module = _names_a_module(module, node.func.value)  # np.tile(x, ...), or x.tile(...)
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    array, *more = (given or [node]) if of_module else [node.func.value, *given]
+    arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+    array, *more = (arguments or [node]) if of_module else [node.func.value, *arguments]
     library = module.source(node.func.value) if of_module else "torch"
     texts = [module.source(one) for one in (more[0].elts if more and isinstance(more[0], ast.Tuple) else more)]
     each, x = "repeat_interleave" if library == "torch" else "repeat", module.source(array)

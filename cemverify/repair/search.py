@@ -33,7 +33,7 @@ from cemverify.processes.time_limits import CoreBudget
 from cemverify.repair.edits import KINDS, Edit
 from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, Task, Tried, Trying, attempt
 
-_ASKED = 4  # violated properties whose cases every edit is asked
+_PROPERTIES = 4  # violated properties whose cases every edit is asked
 _HELD = 3  # properties that hold, and are asked too
 _STARTED = 3  # single edits behind which a second one is sought
 _JUDGED = 12  # different edits of which that is asked, until so many as are offered hold
@@ -94,12 +94,12 @@ class Repair:
     @property
     def diff(self) -> str:
         """A unified diff of the files, by their names from the current folder."""
-        shown = []
+        lines = []
         for path, text in self.texts.items():
             name = os.path.relpath(path)
             before, after = self.originals[path].splitlines(keepends=True), text.splitlines(keepends=True)
-            shown += list(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in shown)
+            lines += list(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,12 @@ def _is_costly(id_: str) -> bool:
 
 def enough() -> Ending:
     """Ends a run once it has so many violations that a search would ask edits no more."""
-    found: list[Record] = []
+    violated: list[Record] = []
 
     def ends(record: Record) -> bool:
         if record.verdict == Verdict.VIOLATED and record.saved is not None and not _is_costly(record.id):
-            found.append(record)
-        return len(found) == _ASKED
+            violated.append(record)
+        return len(violated) == _PROPERTIES
 
     return Ending(ends)
 
@@ -189,17 +189,17 @@ def search(
         unready = late if run.cut_short else "the process that tries edits could not be started"
         return Outcome(refusal=run.refusal or unready)
     originals = run.ready.files
-    found = [[each] for each in tried if each.mends]
+    groups = [[each] for each in tried if each.mends]
     near: list[str] = []
-    if not found:
+    if not groups:
         scored = _better(run.all_of(replace(task, score=True), "scoring"), run.ready.wrong)
         near = _places(scored)
         for first in scored[:_STARTED]:
             behind = replace(task, texts=_texts([first], originals))
-            found += [[first, second] for second in run.all_of(behind, "second") if second.mends]
-            if found:
+            groups += [[first, second] for second in run.all_of(behind, "second") if second.mends]
+            if groups:
                 break
-    repairs = _settled(name, in_order(properties), records, effort, _alike(found), originals, workers, listener)
+    repairs = _settled(name, in_order(properties), records, effort, _alike(groups), originals, workers, listener)
     return Outcome(
         repairs,
         run.count,
@@ -213,10 +213,10 @@ def search(
 
 def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
     """The cases that every edit is asked: of fundamental violations, and of properties that must go on to hold."""
-    found = [record for record in violations(records) if record.saved is not None]
-    cheap = [record for record in found if not _is_costly(record.id)] or found
+    cases = [record for record in violations(records) if record.saved is not None]
+    cheap = [record for record in cases if not _is_costly(record.id)] or cases
     violated = {}
-    for record in cheap[:_ASKED]:
+    for record in cheap[:_PROPERTIES]:
         assert record.saved is not None
         violated[record.id] = request(restored(record.saved.question, record.saved.arrays))
     held = [record.id for record in records if record.verdict == Verdict.HOLDS and not _is_costly(record.id)]
@@ -239,9 +239,9 @@ def _places(scored: Sequence[Tried]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _alike(found: Sequence[Sequence[Tried]]) -> list[list[Sequence[Tried]]]:
+def _alike(repairs: Sequence[Sequence[Tried]]) -> list[list[Sequence[Tried]]]:
     """Edits that answer the same are one group, its likeliest first; likely groups first."""
-    ordered = sorted(found, key=_unlikely)
+    ordered = sorted(repairs, key=_unlikely)
     groups: dict[Any, list[Sequence[Tried]]] = {}
     for edits in ordered:
         groups.setdefault(edits[-1].answers, []).append(edits)
@@ -342,30 +342,30 @@ class _Run:
             self.cut_short = True
             return []
         crew = [_Trier(replace(task, first=i, every=self.workers), left) for i in range(self.workers)]
-        found: list[Tried] = []
+        tried: list[Tried] = []
         try:
             while any(trier.alive for trier in crew):
                 for trier in crew:
                     if trier.alive and trier.spent > left:
                         self.cut_short = True
                         trier.end()
-                    for said in trier.heard():
-                        if isinstance(said, Refused):
-                            self.refusal = said.reason
+                    for message in trier.heard():
+                        if isinstance(message, Refused):
+                            self.refusal = message.reason
                             return []
-                        if isinstance(said, Ready) and self.ready is None:
-                            self.ready = said
-                        if isinstance(said, Tried):
-                            found.append(said)
+                        if isinstance(message, Ready) and self.ready is None:
+                            self.ready = message
+                        if isinstance(message, Tried):
+                            tried.append(message)
                             self.count += 1
                             if trier.ready is not None and self.count % 20 == 0:
-                                self.listener(Progress(doing, len(found), trier.ready.edits))
+                                self.listener(Progress(doing, len(tried), trier.ready.edits))
                 wait([trier.connection for trier in crew if trier.alive], timeout=0.1)
         finally:
             for trier in crew:
                 trier.end()
             self.spent += max(trier.spent for trier in crew)
-        return sorted(found, key=lambda each: each.number)
+        return sorted(tried, key=lambda each: each.number)
 
 
 class _Trier:
@@ -399,16 +399,16 @@ class _Trier:
             self.spent = self.before + self.budget.spent()
         try:
             while self.alive and self.connection.poll():
-                said = self.connection.recv()
+                message = self.connection.recv()
                 self.since = self.spent
-                if isinstance(said, Finished):
+                if isinstance(message, Finished):
                     self.end()
-                elif isinstance(said, Trying):
-                    self.at = said.number
+                elif isinstance(message, Trying):
+                    self.at = message.number
                 else:
-                    if isinstance(said, Ready):
-                        self.ready = said
-                    yield said
+                    if isinstance(message, Ready):
+                        self.ready = message
+                    yield message
         except (EOFError, OSError):
             yield from self._lost()
         if self.alive and self.spent - self.since > (_LOADING if self.at is None else 3 * LONGEST):

@@ -156,11 +156,11 @@ def attempt(connection: Connection, task: Task, environment: Mapping[str, str]) 
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
     with contextlib.suppress(OSError, BrokenPipeError, EOFError), remembering():
-        for message in _told(task):
+        for message in _messages(task):
             connection.send(message)
 
 
-def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
+def _messages(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
     module = parts(task.name)[0]
     try:
         use(task.texts)
@@ -178,23 +178,23 @@ def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
         texts = {path: task.texts.get(path) or Path(path).read_bytes().decode() for path in paths}
         modules = modules_of(texts)
         reached = bench.reached(texts, modules)
-        found = [(path, edit) for path, text in texts.items() for edit in _edits(text, reached.get(path, set()))]
+        edits = [(path, edit) for path, text in texts.items() for edit in _edits(text, reached.get(path, set()))]
     except LoadError as error:
         yield Refused(str(error))
         return
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
         yield Refused(f"the source of {task.name!r} cannot be read: {words(error)}")
         return
-    if not found:
+    if not edits:
         yield Refused("none of the lines that ran are in files of its own")
         return
     if not bench.questions:
         yield Refused("none of the violations can be asked again in a process that tries edits")
         return
-    yield Ready(len(bench.questions), len(found), texts, bench.wrong, own.problems)
-    for number in range(task.first, len(found), task.every):
+    yield Ready(len(bench.questions), len(edits), texts, bench.wrong, own.problems)
+    for number in range(task.first, len(edits), task.every):
         yield Trying(number)
-        path, edit = found[number]
+        path, edit = edits[number]
         yield bench.tried(number, path, edit, texts, modules)
     yield Finished()
 
@@ -223,24 +223,24 @@ class _Bench:
     @classmethod
     def of(cls, subject: Subject, task: Task) -> _Bench:
         """The saved cases, and a few more of the same properties and of some that hold."""
-        found: list[tuple[float, Property, Any, bool]] = []
+        rows: list[tuple[float, Property, Any, bool]] = []
         telling = 0
-        asked = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+        offer = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         for id_ in (*task.violated, *task.held):
             property_ = by_id(id_, task.stated_in.get(id_))
             saved = [requested(task.violated[id_])] if id_ in task.violated else []
-            drawn = (property_.questions.scattered(asked, task.effort.seed + i) for i in range(_SCATTERED))
+            drawn = (property_.questions.scattered(offer, task.effort.seed + i) for i in range(_SCATTERED))
             for question in [*saved, *(q for q in drawn if q is not None)]:
                 started = time.process_time()
-                said = _asked(subject, property_, question, task)
+                judgement = _judged(subject, property_, question, task)
                 took = time.process_time() - started
-                if said is not None and took < _SLOW:
-                    found.append((took, property_, question, said.margin <= 1))
-                    telling += said.margin <= 1 and said.telling
+                if judgement is not None and took < _SLOW:
+                    rows.append((took, property_, question, judgement.margin <= 1))
+                    telling += judgement.margin <= 1 and judgement.telling
         # what is wrong today, and quickly asked
-        order = sorted(range(len(found)), key=lambda i: (found[i][3], found[i][0]))
-        most = min(max(1.0, _SLOWER * sum(took for took, *_ in found)), LONGEST)
-        questions = [(property_, question, right) for _, property_, question, right in found]
+        order = sorted(range(len(rows)), key=lambda i: (rows[i][3], rows[i][0]))
+        most = min(max(1.0, _SLOWER * sum(took for took, *_ in rows)), LONGEST)
+        questions = [(property_, question, right) for _, property_, question, right in rows]
         return cls(task, questions, order, telling, most)
 
     @property
@@ -266,23 +266,23 @@ class _Bench:
     ) -> dict[str, set[int]]:
         """The lines of each of these files that a question runs, or that make what it asks, by its path."""
         forget(modules)  # what was traced and compiled for this question would not run again
-        found: dict[str, set[int]] = {}
+        lines: dict[str, set[int]] = {}
 
         def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
             path = os.path.abspath(frame.f_code.co_filename)
             if path not in files:
                 return None
             if event in ("line", "call"):
-                found.setdefault(path, set()).add(frame.f_lineno)
+                lines.setdefault(path, set()).add(frame.f_lineno)
             return trace
 
         sys.settrace(trace)
         try:
             subject = load(self.task.name)
-            _asked(subject, property_, question, self.task)
+            _judged(subject, property_, question, self.task)
         finally:
             sys.settrace(None)
-        return found
+        return lines
 
     def tried(self, number: int, path: str, edit: Edit, texts: Mapping[str, str], modules: Sequence[str]) -> Tried:
         """Imports the implementation with the edit of a file and asks it the questions.
@@ -300,16 +300,16 @@ class _Bench:
                 subject = load(self.task.name)
                 for i in self.order:
                     property_, question, was_right = self.questions[i]
-                    said = _asked(subject, property_, question, self.task)
+                    judgement = _judged(subject, property_, question, self.task)
                     if late:
                         return hopeless
-                    if said is None or said.margin <= 1:
-                        answers[i] = None if said is None else said.answer
-                        telling += said is not None and said.telling
+                    if judgement is None or judgement.margin <= 1:
+                        answers[i] = None if judgement is None else judgement.answer
+                        telling += judgement is not None and judgement.telling
                         continue
                     wrong += 1
                     broken = broken or was_right
-                    residual += math.log1p(min(said.margin, 1e300))
+                    residual += math.log1p(min(judgement.margin, 1e300))
                     if not self.task.score:
                         break
         except (Exception, SystemExit, _TooLong):
@@ -321,7 +321,7 @@ class _Bench:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Judgement:
     """What a question showed: the worst residual over its budget, and what was answered, to a few digits."""
 
     margin: float
@@ -329,7 +329,7 @@ class _Said:
     answer: Any = None
 
 
-def _asked(subject: Subject, property_: Property, question: Any, task: Task) -> _Said | None:
+def _judged(subject: Subject, property_: Property, question: Any, task: Task) -> _Judgement | None:
     """What a question shows; None if it cannot be judged."""
     caller = Caller(subject, property_.dtype or task.effort.dtype, task.effort.device)
     try:
@@ -337,10 +337,10 @@ def _asked(subject: Subject, property_: Property, question: Any, task: Task) -> 
     except Discard:
         return None
     except Fault:
-        return _Said(math.inf)
+        return _Judgement(math.inf)
     worst = evidence.worst
     answer = tuple(float(f"{value:.{_SAME}g}") for value in worst.got.flatten()[:8].tolist())
-    return _Said(math.inf if math.isnan(worst.margin) else worst.margin, evidence.telling, answer)
+    return _Judgement(math.inf if math.isnan(worst.margin) else worst.margin, evidence.telling, answer)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from cemverify.repair.edits import Edit
 from cemverify.repair.search import Outcome, Repair
 
 _NAMED = 4  # properties that a sentence names
-_SHOWN = 3  # edits that are shown, and others that do the same as one of them
+_MOST_EDITS = 3  # edits that are shown, and others that do the same as one of them
 _NEAR = 5  # lines that are named where no edit helps
 
 
@@ -34,9 +34,9 @@ def in_words(outcome: Outcome, finished: RunFinished, name: str) -> str:
     if outcome.cut_short:
         effort += ", when the time ran out (--search allows more)"
     whole = [repair for repair in outcome.repairs if repair.mends]
-    shown = whole or list(outcome.repairs[:1])
-    lines = [f"{before} {_found(whole)} ({effort})."]
-    lines += [f"\n{_headed(repair)}\n\n{repair.diff}" for repair in shown[:_SHOWN]]
+    repairs = whole or list(outcome.repairs[:1])
+    lines = [f"{before} {_headline(whole)} ({effort})."]
+    lines += [f"\n{_headed(repair)}\n\n{repair.diff}" for repair in repairs[:_MOST_EDITS]]
     if len(whole) > 1:
         lines.append("\nThese edits give different answers. Only you know which of them you meant.")
     if not whole:
@@ -49,7 +49,7 @@ def in_words(outcome: Outcome, finished: RunFinished, name: str) -> str:
     return "\n".join(lines)
 
 
-def _found(whole: Sequence[Repair]) -> str:
+def _headline(whole: Sequence[Repair]) -> str:
     if not whole:
         return "No edit makes all of them hold"
     pairs = len(whole[0].edits) > 1
@@ -73,8 +73,8 @@ def _alike(repair: Repair) -> str:
     if not count:
         return ""
     head = " Another edit does the same:" if count == 1 else f" {count} more edits do the same:"
-    told = [" and ".join(map(_short, edits)) for edits in repair.alike[:_SHOWN]]
-    return f"{head} {'; '.join(told)}{'; ...' if count > _SHOWN else '.'}"
+    texts = [" and ".join(map(_short, edits)) for edits in repair.alike[:_MOST_EDITS]]
+    return f"{head} {'; '.join(texts)}{'; ...' if count > _MOST_EDITS else '.'}"
 
 
 def _short(edit: tuple[str, Edit]) -> str:

@@ -240,8 +240,8 @@ def read(path: Path) -> dict[str, Any]:
     missing = [key for key in ("kind", "suite_version", "made_by", "tables") if key not in content]
     if missing:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
-    if (found := flaw(content, result_schema())) is not None:
-        raise ResultError(f"{path} is damaged{found}; create it again")
+    if (fault := flaw(content, result_schema())) is not None:
+        raise ResultError(f"{path} is damaged{fault}; create it again")
     for table in content["tables"]:
         if any(len(row) != len(table["columns"]) for row in table["rows"]):
             raise ResultError(
@@ -283,15 +283,15 @@ def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
 
     for error in Draft202012Validator(schema).iter_errors(content):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-        said = error.message if len(error.message) <= 200 else f"{error.message[:200]} ..."
+        text = error.message if len(error.message) <= 200 else f"{error.message[:200]} ..."
         where = f" at {place.lstrip('.')}" if place else ""
-        return f"{where}: {said}"
+        return f"{where}: {text}"
     return None
 
 
-def _about_version(given: Any) -> str:
-    about = f"has schema version {repr(given)[:60]}; this package reads version {SCHEMA_VERSION}"
-    if isinstance(given, int) and given > SCHEMA_VERSION:
+def _about_version(version: Any) -> str:
+    about = f"has schema version {repr(version)[:60]}; this package reads version {SCHEMA_VERSION}"
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         return f"{about}: update cemverify, or read the file with the version that wrote it"
     return f"{about}: create the file again"
 

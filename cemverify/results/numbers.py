@@ -8,22 +8,22 @@ from cemverify.results.statistics import PairedComparison, Ratio, Spread
 NOTHING = "–"
 
 
-def shown_ratio(found: PairedComparison | Ratio | None, digits: int = 4) -> str:
+def shown_ratio(comparison: PairedComparison | Ratio | None, digits: int = 4) -> str:
     """A ratio with its interval where it has one, "0.9934 [0.9910, 0.9958]"; a dash for None."""
-    if found is None:
+    if comparison is None:
         return NOTHING
-    ratio = found.ratio if isinstance(found, PairedComparison) else found
+    ratio = comparison.ratio if isinstance(comparison, PairedComparison) else comparison
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.{digits}f}"
     return f"{ratio.mean:.{digits}f} [{ratio.low:.{digits}f}, {ratio.high:.{digits}f}]"
 
 
-def shown_spread(found: Spread | None, digits: int = 4) -> str:
+def shown_spread(spread: Spread | None, digits: int = 4) -> str:
     """A mean with its standard deviation where it has one, "2.1034 ± 0.0112"; a dash for None."""
-    if found is None:
+    if spread is None:
         return NOTHING
-    deviation = "" if found.std is None else f" ± {found.std:.{digits}f}"
-    return f"{found.mean:.{digits}f}{deviation}"
+    deviation = "" if spread.std is None else f" ± {spread.std:.{digits}f}"
+    return f"{spread.mean:.{digits}f}{deviation}"
 
 
 def shown_p(p: float | None) -> str:

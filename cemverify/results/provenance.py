@@ -48,20 +48,20 @@ class Maker:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of what the numbers depend on, of those installed."""
-    found = {"python": platform.python_version()}
+    versions_ = {"python": platform.python_version()}
     for name in ("torch", "numpy", "hypothesis", "sympy", "mpmath", "jax", "gpytorch", "scikit-learn", "scipy"):
         try:
-            found[name] = metadata.version(name)
+            versions_[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_
 
 
 @cache
 def commit_of(folder: Path) -> str | None:
     """The commit that is checked out in a folder, with "+changes" if its tracked files differ; None without one."""
     try:
-        found = subprocess.run(  # noqa: S603
+        status = subprocess.run(  # noqa: S603
             ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"],  # noqa: S607
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -71,8 +71,8 @@ def commit_of(folder: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = found.stdout.strip()
-    return said if found.returncode == 0 and _COMMIT.fullmatch(said) else None
+    text = status.stdout.strip()
+    return text if status.returncode == 0 and _COMMIT.fullmatch(text) else None
 
 
 def describe_device(device: str) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def compare(values: Sequence[float], references: Sequence[float], margin: float 
     logs = _logs(values, references)
     n = len(logs)
     enough = n >= FEWEST
-    found = PairedComparison(
+    comparison = PairedComparison(
         ratio=paired_ratio(values, references),
         n=n,
         t_test=t_test(logs) if enough else None,
@@ -118,7 +118,9 @@ def compare(values: Sequence[float], references: Sequence[float], margin: float 
         detectable=smallest_detectable(logs) if n > 1 else None,
         conclusion="inconclusive",
     )
-    return replace(found, conclusion=_conclusion(found, paired_ratio(values, references, confidence=0.9), margin))
+    return replace(
+        comparison, conclusion=_conclusion(comparison, paired_ratio(values, references, confidence=0.9), margin)
+    )
 
 
 def correct(comparisons: Sequence[Compared]) -> list[Compared]:
@@ -137,12 +139,12 @@ def t_test(differences: Sequence[float]) -> float:
     """The two-sided p-value of "their mean is 0", for at least two normal differences."""
     from scipy import stats
 
-    found = spread(differences)
-    assert found.std is not None
-    if found.std == 0:
-        return 1.0 if found.mean == 0 else 0.0
+    spread_ = spread(differences)
+    assert spread_.std is not None
+    if spread_.std == 0:
+        return 1.0 if spread_.mean == 0 else 0.0
     # not `ttest_1samp`, which warns where differences are nearly equal
-    return float(2 * stats.t.sf(abs(found.mean) / (found.std / math.sqrt(found.n)), found.n - 1))
+    return float(2 * stats.t.sf(abs(spread_.mean) / (spread_.std / math.sqrt(spread_.n)), spread_.n - 1))
 
 
 def sign_flip(differences: Sequence[float]) -> float:
@@ -153,7 +155,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     def total(flipped: Any, axis: int) -> Any:
         return np.sum(flipped, axis)
 
-    found = stats.permutation_test(
+    test = stats.permutation_test(
         (np.asarray(differences, dtype=np.float64),),
         total,
         permutation_type="samples",
@@ -161,7 +163,7 @@ def sign_flip(differences: Sequence[float]) -> float:
         vectorized=True,
         rng=np.random.default_rng(0),
     )
-    return float(found.pvalue)
+    return float(test.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -184,9 +186,9 @@ def smallest_detectable(differences: Sequence[float], power: float = 0.8, alpha:
     from scipy import stats
     from scipy.optimize import brentq
 
-    found = spread(differences)
-    assert found.std is not None
-    freedom = found.n - 1
+    spread_ = spread(differences)
+    assert spread_.std is not None
+    freedom = spread_.n - 1
     critical = float(stats.t.ppf(1 - alpha / 2, freedom))
 
     def missing(shift: float) -> float:
@@ -194,16 +196,16 @@ def smallest_detectable(differences: Sequence[float], power: float = 0.8, alpha:
         return float(stats.nct.sf(critical, freedom, shift)) - power
 
     shift = float(brentq(missing, 0.0, 1.5 * critical + 1))
-    return math.expm1(shift * found.std / math.sqrt(found.n))
+    return math.expm1(shift * spread_.std / math.sqrt(spread_.n))
 
 
 def _logs(values: Sequence[float], references: Sequence[float]) -> list[float]:
     return [math.log(v / r) for v, r in zip(values, references, strict=True)]
 
 
-def _conclusion(found: PairedComparison, narrower: Ratio, margin: float) -> Conclusion:
+def _conclusion(comparison: PairedComparison, narrower: Ratio, margin: float) -> Conclusion:
     """Of one comparison alone. `narrower`: its 90 % interval, which within the margin means two one-sided tests."""
-    ratio = found.ratio
+    ratio = comparison.ratio
     if ratio.low is None or ratio.high is None or narrower.low is None or narrower.high is None:
         return "inconclusive"
     if narrower.low > 1 / (1 + margin) and narrower.high < 1 + margin:

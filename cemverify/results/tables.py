@@ -108,7 +108,7 @@ def grid(table: Table, style: Style) -> str:
     for at in sorted(table.rules, reverse=True):
         # Markdown has no line inside a table, but it has empty rows
         rows.insert(at, [""] * len(columns) if style == "markdown" else [SEPARATING_LINE])
-    shown = tabulate(
+    text_ = tabulate(
         rows,
         headers=columns,
         tablefmt=_TABULATE[style],
@@ -116,7 +116,7 @@ def grid(table: Table, style: Style) -> str:
         disable_numparse=True,
         preserve_whitespace=True,
     )
-    return shown.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}") if style == "latex" else shown
+    return text_.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}") if style == "latex" else text_
 
 
 def fitted(table: Table, width: int) -> str:
@@ -145,9 +145,9 @@ def _blocks(table: Table, width: int | None) -> Iterator[str]:
     start = 1
     blocks: list[Table] = []
     while start < len(widths) or not blocks:
-        stop, room = start, width - (widths[0] if widths else 0)
-        while stop < len(widths) and (stop == start or room >= widths[stop] + 2):
-            room -= widths[stop] + 2
+        stop, left = start, width - (widths[0] if widths else 0)
+        while stop < len(widths) and (stop == start or left >= widths[stop] + 2):
+            left -= widths[stop] + 2
             stop += 1
         chosen = [0, *range(start, stop)] if widths else []
         rows = [[row[i] for i in chosen] for row in narrow.rows]

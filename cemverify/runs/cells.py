@@ -140,7 +140,7 @@ def algorithm_of(cell: Cell) -> Algorithm[Any]:
         raise UsageError(
             f"{cell.home} cannot be imported ({error}); run where the study's code is installed"
         ) from error
-    for found in vars(module).values():
-        if isinstance(found, Algorithm) and found.name == cell.algorithm:
-            return found
+    for value in vars(module).values():
+        if isinstance(value, Algorithm) and value.name == cell.algorithm:
+            return value
     raise UsageError(f"{cell.home} declares no algorithm {cell.algorithm!r}; install the same code everywhere")

@@ -51,16 +51,16 @@ def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
     Raises:
         UsageError: the file cannot be written, or is not one of cells.
     """
-    kept: dict[str, Mapping[str, Any]] = dict(cells_of(path)) if path.exists() else {}
+    cells: dict[str, Mapping[str, Any]] = dict(cells_of(path)) if path.exists() else {}
     for key in keys:
         stored = store.get(key)
         if stored is not None and stored.payload is not None:
-            kept[key] = content_of(stored.cell, stored.payload)
+            cells[key] = content_of(stored.cell, stored.payload)
     try:
-        put(path, "".join(f"{dumps(kept[key])}\n" for key in sorted(kept)).encode())
+        put(path, "".join(f"{dumps(cells[key])}\n" for key in sorted(cells)).encode())
     except OSError as error:
         raise UsageError(f"cannot write the cells {path} ({error.strerror or error})") from error
-    return len(kept)
+    return len(cells)
 
 
 def cells_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

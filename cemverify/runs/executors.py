@@ -170,7 +170,7 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
 
     @contextmanager
     def open_() -> Iterator[Executor]:
-        others = {child.pid for child in active_children()}
+        children = {child.pid for child in active_children()}
         if not copies:
             forkserver.ensure_server(*modules)
         context = get_context("fork") if copies else forkserver.context()
@@ -189,7 +189,7 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
         except BaseException:
             # what is being computed is lost, and the store holds the rest: do not wait
             for child in active_children():
-                if child.pid not in others:
+                if child.pid not in children:
                     child.terminate()
             raise
         finally:

@@ -36,19 +36,19 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
         Interrupted: Ctrl-C.
     """
     store = CellStore(options.store)
-    asked = {cell.key: cell for cell in cells}
-    known = _known(store, asked)
-    todo = [cell for key, cell in asked.items() if _is_due(key, known.get(key), options)]
+    by_key = {cell.key: cell for cell in cells}
+    stored = _stored(store, by_key)
+    todo = [cell for key, cell in by_key.items() if _is_due(key, stored.get(key), options)]
     todo.sort(key=lambda cell: -cell.cost)
     if todo:
         store.require_writable()
         store.sweep()
         crew = _crew(options, todo)
-        _say(f"{len(known)} of {_cells(len(asked))} in {store.folder}; computing {len(todo)}", options)
-        known |= _compute(todo, store, crew, known, options)
+        _say(f"{len(stored)} of {_cells(len(by_key))} in {store.folder}; computing {len(todo)}", options)
+        stored |= _compute(todo, store, crew, stored, options)
     if options.shard is not None:
-        raise ShardFinished(_tell_shard(store, asked, known, len(todo), options))
-    return [known[cell.key] for cell in cells]
+        raise ShardFinished(_tell_shard(store, by_key, stored, len(todo), options))
+    return [stored[cell.key] for cell in cells]
 
 
 def payloads(records: Sequence[StoredCell], store: Path = RunOptions.store) -> list[Mapping[str, Any]]:
@@ -71,18 +71,18 @@ def payloads(records: Sequence[StoredCell], store: Path = RunOptions.store) -> l
     return [record.payload for record in records if record.payload is not None]
 
 
-def _known(store: CellStore, asked: Mapping[str, Cell]) -> dict[str, StoredCell]:
+def _stored(store: CellStore, by_key: Mapping[str, Cell]) -> dict[str, StoredCell]:
     """What the store holds of the cells; a damaged file counts as missing, and is named."""
-    known = {}
-    for key in asked:
+    stored = {}
+    for key in by_key:
         try:
             record = store.get(key)
         except CorruptCell as error:
             note(f"repaired store: {error}; its cell is computed again")
             continue
         if record is not None:
-            known[key] = record
-    return known
+            stored[key] = record
+    return stored
 
 
 def _is_due(key: str, record: StoredCell | None, options: RunOptions) -> bool:
@@ -94,7 +94,7 @@ def _is_due(key: str, record: StoredCell | None, options: RunOptions) -> bool:
 
 
 def _compute(
-    todo: Sequence[Cell], store: CellStore, crew: Crew, known: Mapping[str, StoredCell], options: RunOptions
+    todo: Sequence[Cell], store: CellStore, crew: Crew, stored: Mapping[str, StoredCell], options: RunOptions
 ) -> dict[str, StoredCell]:
     fresh: dict[str, StoredCell] = {}
     progress = Progress(len(todo), sum(cell.cost for cell in todo))
@@ -102,9 +102,9 @@ def _compute(
 
     def keep(cell: Cell, outcome: CellOutcome) -> None:
         made_by = {**outcome.made_by, "label": cell.label, "commit": now}
-        record = fresh[cell.key] = store.put(cell, outcome.found, made_by)
+        record = fresh[cell.key] = store.put(cell, outcome.content, made_by)
         progress.finished(cell.label, cell.cost, None if record.failure is None else record.failure.cause)
-        before = known.get(cell.key)
+        before = stored.get(cell.key)
         if before is not None and before.failure is None and before.payload != record.payload:
             progress.note(f"cell {cell.key[:12]} ({cell.label}) is not what it was: other code, or another machine")
 
@@ -135,17 +135,17 @@ def _say(text: str, options: RunOptions) -> None:
 
 
 def _tell_shard(
-    store: CellStore, asked: Mapping[str, Cell], known: Mapping[str, StoredCell], computed: int, options: RunOptions
+    store: CellStore, by_key: Mapping[str, Cell], stored: Mapping[str, StoredCell], computed: int, options: RunOptions
 ) -> str:
-    missing = sum(not store.path(key).exists() for key in asked)
-    failed = sum(record.failure is not None for record in known.values())
+    missing = sum(not store.path(key).exists() for key in by_key)
+    failed = sum(record.failure is not None for record in stored.values())
     assert options.shard is not None
-    told = f"shard {options.shard.number} of {options.shard.of} is finished, {_cells(computed)} computed"
+    text = f"shard {options.shard.number} of {options.shard.of} is finished, {_cells(computed)} computed"
     if failed:
-        told += f", {failed} of those it knows have failed (--retry-failed tries them again)"
+        text += f", {failed} of those it knows have failed (--retry-failed tries them again)"
     if missing:
-        return f"{told}; {missing} of {_cells(len(asked))} still missing in {store.folder}"
-    return f"{told}; all {_cells(len(asked))} there: the same command without --shard prints the table"
+        return f"{text}; {missing} of {_cells(len(by_key))} still missing in {store.folder}"
+    return f"{text}; all {_cells(len(by_key))} there: the same command without --shard prints the table"
 
 
 def _cells(count: int) -> str:

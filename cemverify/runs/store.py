@@ -149,7 +149,7 @@ class CellStore:
         try:
             content = json.loads(read_text(path))
             claimed = content.pop("digest", None) if isinstance(content, dict) else None
-            found = digest(content)
+            actual = digest(content)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -158,7 +158,7 @@ class CellStore:
             raise CorruptCell(f"{path} is truncated, or was edited") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise CorruptCell(f"{path} is not a cell")
-        if claimed != found:
+        if claimed != actual:
             raise CorruptCell(f"{path} does not match its digest")
         record = self._record(key, content, self._made_by(path))
         if record.cell.key != key:

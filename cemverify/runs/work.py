@@ -30,7 +30,7 @@ class CellOutcome:
         found: the payload, or why there is none. made_by: what the side file says.
     """
 
-    found: Mapping[str, Any] | Failure
+    content: Mapping[str, Any] | Failure
     made_by: Mapping[str, Any]
 
 
@@ -54,12 +54,12 @@ def compute(cell: Cell) -> CellOutcome:
         payload = plain(algorithm(spec), "payload")
         if not isinstance(payload, dict):
             raise TypeError(f"a payload is a mapping, not {type(payload).__name__}")
-        found: Mapping[str, Any] | Failure = payload
+        outcome: Mapping[str, Any] | Failure = payload
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        found = Failure(f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
-    return CellOutcome(found, _made_by(cell, created, time.monotonic() - started))
+        outcome = Failure(f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
+    return CellOutcome(outcome, _made_by(cell, created, time.monotonic() - started))
 
 
 def pin_threads() -> None:

@@ -96,13 +96,13 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def write(found: Plan) -> None:
+def write(plan: Plan) -> None:
     """Writes the files, each whole or not at all.
 
     Raises:
         UsageError: a file cannot be written.
     """
-    for path, text in found.files.items():
+    for path, text in plan.files.items():
         try:
             put(path, text.encode())
         except OSError as error:

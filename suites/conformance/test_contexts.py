@@ -159,8 +159,8 @@ def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> 
     mutant = next(m for m in mutants() if m.id == "windows-misread-when-mapped")
     search = PropertySearch(Caller(mutant.subject()), by_id(mutant.property), CoreBudget(60.0))
     search.look(Effort())
-    assert search.tally.found is not None
-    context = search.tally.found.question.context
+    assert search.tally.violation is not None
+    context = search.tally.violation.question.context
     assert context.mode == "mapped"
     assert context.arrays in ("in windows", "in Fortran order")
     assert context.before == "as usual"
@@ -170,8 +170,8 @@ def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() ->
     mutant = next(m for m in mutants() if m.id == "one-array-trained-once")
     search = PropertySearch(Caller(mutant.subject()), by_id(mutant.property), CoreBudget(60.0))
     search.look(Effort())
-    assert search.tally.found is not None
-    case = search.tally.found.question.case
+    assert search.tally.violation is not None
+    case = search.tally.violation.question.case
     assert case.x is case.h
     assert max(case.sizes.values()) <= 3
 

@@ -50,7 +50,7 @@ def code(text: str, *records: Record, today: date = TODAY) -> int:
 def test_a_listed_violation_passes_with_its_reason_and_stays_counted() -> None:
     judged, outcome = settled(entry(PLAIN), record(PLAIN))
     assert [r.known for r in judged] == ["because"]
-    assert [o.standing for o in outcome.outcomes] == [Standing.KNOWN]
+    assert [o.standing for o in outcome.outcomes] == [Standing.ACCEPTED]
     tally = counts(judged)
     assert (tally["violated"], tally["known"]) == (1, 1)
     assert exit_code(judged) == 0

@@ -154,7 +154,7 @@ def test_where_the_right_answer_overflows_no_property_calls_an_answer_wrong(prop
         search = PropertySearch(Caller(reference, property_.dtype or torch.float64), property_, CoreBudget(60.0))
         with suppress(SuiteBroke):  # the case of a sequence is another
             search.look_at(question)
-        assert search.tally.found is None
+        assert search.tally.violation is None
 
 
 @pytest.mark.parametrize("layer", RIGHT)

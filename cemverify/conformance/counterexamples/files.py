@@ -75,7 +75,7 @@ def files_of(path: Path) -> list[Path]:
     return [path.with_suffix(suffix) for suffix in (".json", ".npz", ".py")]
 
 
-def check_apart(folder: Path, properties: Iterable[str], others: Iterable[Path]) -> None:
+def check_apart(folder: Path, properties: Iterable[str], paths: Iterable[Path]) -> None:
     """Checks that no other file has the name of a counterexample that may be written to the folder.
 
     Args:
@@ -85,7 +85,7 @@ def check_apart(folder: Path, properties: Iterable[str], others: Iterable[Path])
         ResultError: one has.
     """
     names = {_stem(id_) for id_ in properties}
-    for path in others:
+    for path in paths:
         if path.stem in names and path.parent.resolve() == folder.resolve():
             raise ResultError(f"{path} has the name of a counterexample that may be saved there; rename it")
 
@@ -102,17 +102,17 @@ def load_counterexample(path: Path) -> Counterexample:
         raise ResultError(f"{path} is a result of kind {content['kind']!r}, not a saved counterexample")
     arrays = _arrays(path.with_name(str(content.get("arrays"))))
     try:
-        record, asked = content["property"], content["asked"]
-        dtype = dtype_of(asked["dtype"])
-        question, parameters = restored(asked["question"], arrays), asked.get("parameters", {})
+        record, saved = content["property"], content["asked"]
+        dtype = dtype_of(saved["dtype"])
+        question, parameters = restored(saved["question"], arrays), saved.get("parameters", {})
         return Counterexample(
             content["implementation"],
             record["id"],
             question,
             dtype,
-            asked["device"],
+            saved["device"],
             record["reason"],
-            asked.get("within"),
+            saved.get("within"),
             record.get("stated_in"),
             parameters={name: torch.from_numpy(arrays[of]).double() for name, of in parameters.items()},
         )

@@ -101,7 +101,7 @@ def load(stem: Path) -> SavedCalls:
     """
     try:
         content = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
-        asked = content["asked"]
+        saved = content["asked"]
         with np.load(stem.with_name(content["arrays"]), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         return SavedCalls(
@@ -109,8 +109,8 @@ def load(stem: Path) -> SavedCalls:
             content["implementation"],
             content["property"],
             arrays=arrays,
-            parameters=asked.get("parameters", {}),
-            **{name: asked[name] for name in ("kind", "dtype", "device", "within", "calls", "linear")},
+            parameters=saved.get("parameters", {}),
+            **{name: saved[name] for name in ("kind", "dtype", "device", "within", "calls", "linear")},
         )
     except OSError as error:
         raise Unusable(f"{error.filename or stem}: {error.strerror or error}") from error
@@ -150,21 +150,21 @@ def config_class(name: str, options: Sequence[str]) -> type:
     return make_dataclass(kind, options, bases=bases, frozen=True)
 
 
-def value(tree: Any, asked: SavedCalls) -> Any:
+def value(tree: Any, saved: SavedCalls) -> Any:
     """The argument that a tree of plain data stands for; arrays are fresh ones."""
     match tree:
         case {"array": str(name)}:
-            return array(asked, name, tree.get("dtype"), tree.get("strides"))
+            return array(saved, name, tree.get("dtype"), tree.get("strides"))
         case {"dataclass": str(name), "fields": Mapping() as options}:
             kind = config_class(name, list(options))
             made: Any = object.__new__(kind)  # unchecked: some questions are bad input on purpose
             for option, content in options.items():
-                object.__setattr__(made, option, value(content, asked))
+                object.__setattr__(made, option, value(content, saved))
             return made
         case {"mapping": Mapping() as items}:
-            return {key: value(item, asked) for key, item in items.items()}
+            return {key: value(item, saved) for key, item in items.items()}
         case {"sequence": list(items)}:
-            return tuple(value(item, asked) for item in items)
+            return tuple(value(item, saved) for item in items)
         case {"float": str(text)}:
             return float(text)
         case {"dtype": str(word)}:
@@ -172,11 +172,11 @@ def value(tree: Any, asked: SavedCalls) -> Any:
     return tree
 
 
-def array(asked: SavedCalls, name: str, dtype: str | None = None, strides: Sequence[int] | None = None) -> Any:
+def array(saved: SavedCalls, name: str, dtype: str | None = None, strides: Sequence[int] | None = None) -> Any:
     """A fresh array of the implementation's kind, rounded to its dtype; integers stay integers."""
-    values = np.array(asked.arrays[name])
-    dtype = (dtype or asked.dtype) if values.dtype.kind == "f" else str(values.dtype)
-    if asked.kind == "torch":
+    values = np.array(saved.arrays[name])
+    dtype = (dtype or saved.dtype) if values.dtype.kind == "f" else str(values.dtype)
+    if saved.kind == "torch":
         import torch
 
         tensor = torch.from_numpy(values).to(getattr(torch, dtype))
@@ -184,8 +184,8 @@ def array(asked: SavedCalls, name: str, dtype: str | None = None, strides: Seque
             span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
             laid = torch.zeros(span, dtype=tensor.dtype).as_strided(tensor.shape, tuple(strides))
             tensor = laid.copy_(tensor)
-        return tensor.to(asked.device)
-    if asked.kind == "jax":
+        return tensor.to(saved.device)
+    if saved.kind == "jax":
         import jax
 
         jax.config.update("jax_enable_x64", True)
@@ -200,27 +200,27 @@ def numbers(returned: Any) -> Values:
     return np.array(returned, dtype=np.float64)
 
 
-def function(found: Any, name: str) -> Any:
+def function(implementation: Any, name: str) -> Any:
     """A function of the implementation, by its name."""
-    functions = getattr(found, "functions", None)
-    return functions[name] if functions is not None else getattr(found, name)
+    functions = getattr(implementation, "functions", None)
+    return functions[name] if functions is not None else getattr(implementation, name)
 
 
 # --- judging --------------------------------------------------------------------------------------
 
 
-def breaches(found: Any, asked: SavedCalls) -> Iterator[str]:
+def breaches(implementation: Any, saved: SavedCalls) -> Iterator[str]:
     """What the implementation still does wrong, one sentence each."""
     answers: list[Values | None] = []
-    for call in asked.calls:
+    for call in saved.calls:
         name, demands = call["function"], call["demands"]
-        arguments = value(call["arguments"], asked)
+        arguments = value(call["arguments"], saved)
         before = _copies(arguments)
-        options = [] if call["config"] is None else [value(call["config"], asked)]
-        if asked.within is not None:  # says where it stands then, and ends the process
-            faulthandler.dump_traceback_later(asked.within, exit=True)
+        options = [] if call["config"] is None else [value(call["config"], saved)]
+        if saved.within is not None:  # says where it stands then, and ends the process
+            faulthandler.dump_traceback_later(saved.within, exit=True)
         try:
-            returned = function(found, name)(*arguments.values(), *options)
+            returned = function(implementation, name)(*arguments.values(), *options)
             answer = numbers(returned)
         except Exception as error:
             answers.append(None)
@@ -245,8 +245,8 @@ def breaches(found: Any, asked: SavedCalls) -> Iterator[str]:
             first = answers[demands["repeats"]]
             if first is None or not np.array_equal(answer, first, equal_nan=True):
                 yield f"{name} returned different bits the second time"
-        yield from _wrong(name, answer, call, asked.arrays)
-    yield from _off_the_sum(answers, asked)
+        yield from _wrong(name, answer, call, saved.arrays)
+    yield from _off_the_sum(answers, saved)
 
 
 def _copies(arguments: Mapping[str, Any]) -> dict[str, Values]:
@@ -283,49 +283,49 @@ def _wrong(name: str, answer: Values, call: Mapping[str, Any], arrays: Mapping[s
             yield f"{name} is off by {error:.3g} at {at or 'all'}, at most {most:.3g} is allowed"
 
 
-def _off_the_sum(answers: Sequence[Values | None], asked: SavedCalls) -> Iterator[str]:
+def _off_the_sum(answers: Sequence[Values | None], saved: SavedCalls) -> Iterator[str]:
     """Whether the answers break the linear relation between them."""
-    relation = asked.linear
+    relation = saved.linear
     there = [answer for answer in answers if answer is not None]
     if relation is None or len(there) < len(answers):
         return
-    weights = [asked.arrays[name] for name in relation["weights"]]
+    weights = [saved.arrays[name] for name in relation["weights"]]
     total = relation["constant"] + sum(float((w * a).sum()) for w, a in zip(weights, there, strict=True))
     wrong = abs(total) if relation["relation"] == "equal" else total
     if not wrong <= relation["budget"]:
         yield f"{relation['what']}: off by {total:.6g}, at most {relation['budget']:.3g} is allowed"
 
 
-def restore_parameters(found: Any, asked: SavedCalls) -> None:
+def restore_parameters(implementation: Any, saved: SavedCalls) -> None:
     """Gives the layer's parameters the numbers that they had: a module may be made with others each time."""
-    for name, array in asked.parameters.items():
+    for name, array in saved.parameters.items():
         torch = importlib.import_module("torch")
         with torch.no_grad():
-            found.parameters[name].copy_(torch.from_numpy(asked.arrays[array]))
+            implementation.parameters[name].copy_(torch.from_numpy(saved.arrays[array]))
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def judge(asked: SavedCalls, name: str) -> int:
+def judge(saved: SavedCalls, name: str) -> int:
     """Judges a saved case: prints why it passes or fails, and returns the exit code."""
-    if not asked.demanding:
-        raise Unusable(f"this case cannot be judged without cemverify; use: cemverify replay {asked.stem.name}.json")
+    if not saved.demanding:
+        raise Unusable(f"this case cannot be judged without cemverify; use: cemverify replay {saved.stem.name}.json")
     sys.path.insert(0, os.getcwd())
     module, _, attribute = name.partition(":")
     try:
-        found = importlib.import_module(module)
+        implementation = importlib.import_module(module)
         for part in filter(None, attribute.split(".")):
-            found = getattr(found, part)
-        for needed in {call["function"] for call in asked.calls}:
-            function(found, needed)
-        restore_parameters(found, asked)
+            implementation = getattr(implementation, part)
+        for needed in {call["function"] for call in saved.calls}:
+            function(implementation, needed)
+        restore_parameters(implementation, saved)
     except Exception as error:
         raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
-    kind = getattr(found, "arrays", None)  # another implementation may take arrays of another kind
-    said = list(breaches(found, replace(asked, kind=kind) if isinstance(kind, str) else asked))
-    print("\n".join(said) or "the fault is gone")
-    return 1 if said else 0
+    kind = getattr(implementation, "arrays", None)  # another implementation may take arrays of another kind
+    sentences = list(breaches(implementation, replace(saved, kind=kind) if isinstance(kind, str) else saved))
+    print("\n".join(sentences) or "the fault is gone")
+    return 1 if sentences else 0
 
 
 def judge_from_outside(within: float) -> int:
@@ -348,15 +348,15 @@ def main() -> int:
         metavar="MODULE:ATTRIBUTE",
         help="implementation to check (default: the one it was found with)",
     )
-    given = parser.parse_args().implementation
+    name = parser.parse_args().implementation
     try:
-        asked = load(Path(__file__).with_suffix(""))
+        saved = load(Path(__file__).with_suffix(""))
         if _INSIDE in os.environ:
-            return _CODES[judge(asked, given or asked.implementation)]
-        print(asked.describe(), flush=True)
-        if asked.within is not None:
-            return judge_from_outside(asked.within)
-        return judge(asked, given or asked.implementation)
+            return _CODES[judge(saved, name or saved.implementation)]
+        print(saved.describe(), flush=True)
+        if saved.within is not None:
+            return judge_from_outside(saved.within)
+        return judge(saved, name or saved.implementation)
     except Unusable as error:
         print(f"cannot be judged: {error}")
         return _CODES[2] if _INSIDE in os.environ else 2

@@ -73,7 +73,7 @@ def updated(
         record = by_id.get(entry.property)
         if outcome.standing in (Standing.HOLDS, Standing.NOT_OFFERED):
             document = _without(document, i)
-        elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != Standing.KNOWN:
+        elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != Standing.ACCEPTED:
             cause = entry.cause if entry.excuses(record.cause or "") else record.cause
             document["violation"][i].update({"cause": cause, **asdict(acceptance)})
     new = [r for r in records if r.verdict == Verdict.VIOLATED and r.id not in listed]

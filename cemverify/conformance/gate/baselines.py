@@ -188,16 +188,16 @@ def compare(
             asked is not missing.
         suite_version: of the run. unasked: ids that are not missing, as the run ended before them.
     """
-    found = [f for record in records if (f := _of_property(record, baseline)) is not None]
+    differences = [f for record in records if (f := _of_property(record, baseline)) is not None]
     if not properties or list(properties) == list(baseline.properties):
         there = {record.id for record in records} | set(unasked)
         held = (id_ for id_, verdict in baseline.verdicts.items() if verdict == Verdict.HOLDS)
-        found += [_missing(id_) for id_ in held if id_ not in there]
-    found += _together(baseline, records)
+        differences += [_missing(id_) for id_ in held if id_ not in there]
+    differences += _together(baseline, records)
     if baseline.suite_version != suite_version:
         sentence = f"the baseline was made by cemverify {baseline.suite_version}, whose properties may have differed"
-        found.append(Difference(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
-    return sorted(found, key=lambda f: not f.regression)
+        differences.append(Difference(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
+    return sorted(differences, key=lambda f: not f.regression)
 
 
 def _of_property(record: Record, baseline: Baseline) -> Difference | None:

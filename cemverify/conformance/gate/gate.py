@@ -24,14 +24,14 @@ class Gate:
         implementation: its name.
         pinned: the version of the catalogue that is enforced; None enforces all of it.
         today: entries expire after their day.
-        known: the file. entries: what it holds. acceptance: if it is to be written.
+        known_file: see `known_violations`. entries: what it holds. acceptance: if it is to be written.
         baseline: the stored run. strict: whether a regression fails.
     """
 
     implementation: str
     pinned: str | None
     today: date
-    known: Path | None
+    known_file: Path | None
     entries: Sequence[KnownViolation]
     acceptance: Acceptance | None
     baseline: Baseline | None
@@ -52,13 +52,15 @@ class Gate:
         """
         settled = compared = None
         finished = replace(finished, records=pin(finished.records, self.pinned))
-        if self.known is not None:
+        if self.known_file is not None:
             entries = self.entries
             if self.acceptance is not None:
                 enforced = [record for record in finished.records if record.newer_than is None]
-                update_known(self.known, self.implementation, enforced, self.acceptance, self.today)
-                entries = read_known(self.known) if self.known.exists() else ()
-            records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
+                update_known(self.known_file, self.implementation, enforced, self.acceptance, self.today)
+                entries = read_known(self.known_file) if self.known_file.exists() else ()
+            records, settled = settle(
+                self.implementation, finished.records, entries, str(self.known_file), self.today
+            )
             finished = replace(finished, records=records)
         if self.baseline is not None:
             differences = compare(self.baseline, finished.records, properties, VERSION, finished.unasked)

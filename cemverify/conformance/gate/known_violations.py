@@ -64,7 +64,7 @@ class KnownViolation:
 class Standing(StrEnum):
     """How an entry of the file of known violations stands after a run."""
 
-    KNOWN = "known"
+    ACCEPTED = "known"
     OTHER_CAUSE = "other cause"
     EXPIRED = "expired"
     HOLDS = "holds again"
@@ -179,8 +179,8 @@ def document_of(text: str, name: str) -> TOMLDocument:
         document = tomlkit.parse(text)
     except TOMLKitError as error:
         raise ValueError(f"{name} is not TOML: {error}") from None
-    if others := sorted(document.keys() - {"violation"}):
-        raise ValueError(f"{name}: unknown key {others[0]!r}; the file may contain [[violation]] tables only")
+    if unknown := sorted(document.keys() - {"violation"}):
+        raise ValueError(f"{name}: unknown key {unknown[0]!r}; the file may contain [[violation]] tables only")
     if not isinstance(document.get("violation", tomlkit.aot()), AoT):
         raise ValueError(f"{name}: start every entry on a line of its own with [[violation]]")
     return document
@@ -212,8 +212,8 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
         raise ValueError(f"there is no property {table['property']!r}; {did_you_mean}")
     expires = table.get("expires")
     if not isinstance(expires, date) or isinstance(expires, datetime):
-        given = "nothing" if expires is None else repr(expires if isinstance(expires, str) else str(expires))
-        raise ValueError(f"expires must be a date without quotes, like 2027-02-19, not {given}")
+        text = "nothing" if expires is None else repr(expires if isinstance(expires, str) else str(expires))
+        raise ValueError(f"expires must be a date without quotes, like 2027-02-19, not {text}")
     return KnownViolation(table["implementation"], table["property"], table["cause"], table["reason"], expires, line)
 
 
@@ -236,7 +236,7 @@ def settle(
     """
     by_id = {record.id: record for record in records}
     outcomes = [_outcome(e, by_id.get(e.property), today) for e in entries if e.implementation == implementation]
-    reasons = {o.entry.property: o.entry.reason for o in outcomes if o.standing == Standing.KNOWN}
+    reasons = {o.entry.property: o.entry.reason for o in outcomes if o.standing == Standing.ACCEPTED}
     settled = Settled(name, outcomes, len(entries) - len(outcomes))
     return [replace(record, known=reasons.get(record.id)) for record in records], settled
 
@@ -256,4 +256,4 @@ def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Outco
     if not entry.excuses(record.cause or ""):
         other = f"for another cause than line {entry.line} accepts: {record.cause}"
         return Outcome(entry, Standing.OTHER_CAUSE, f"{entry.property} is violated, but {other}")
-    return Outcome(entry, Standing.KNOWN, f"{entry.property} is violated, accepted until {entry.expires}")
+    return Outcome(entry, Standing.ACCEPTED, f"{entry.property} is violated, accepted until {entry.expires}")

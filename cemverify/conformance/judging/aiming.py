@@ -38,10 +38,10 @@ class Aiming:
         """The numbers that are asked about: the most telling ones, up to a limit."""
         return self.code.numbers[:_MOST_NUMBERS]
 
-    def ordered(self, found: Sequence[Aim], seed: int) -> list[Aim]:
+    def ordered(self, aims: Sequence[Aim], seed: int) -> list[Aim]:
         """Aims in the order in which they are tried, after the usual questions."""
         self._seen = self._ran()
-        return in_order(found, seed, self._unreached())
+        return in_order(aims, seed, self._unreached())
 
     def reached_more(self) -> bool:
         """Whether the question that was just asked reached a branch for the first time.

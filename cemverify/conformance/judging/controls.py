@@ -58,9 +58,9 @@ def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
     return replace(layer, update=update)
 
 
-def listed(given: Any) -> list[Any]:
+def listed(arrays: Any) -> list[Any]:
     """The arrays of a state: one, or those of a named tuple."""
-    return list(given) if isinstance(given, tuple) else [given]
+    return list(arrays) if isinstance(arrays, tuple) else [arrays]
 
 
 def _subject(name: str, subject: Subject) -> Subject:

@@ -151,8 +151,8 @@ def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
     place, at = record.line, "cases that hold do not run it"
     if (raised := _RAISED_AT.search(record.reason or "")) is not None:
         file, line = raised[1], int(raised[2])
-        known = (each.file for each in origin.places.values() if each.file.rpartition("/")[2] == file)
-        place, at = Place(next(known, file), line), "it raises there"
+        files = (each.file for each in origin.places.values() if each.file.rpartition("/")[2] == file)
+        place, at = Place(next(files, file), line), "it raises there"
     if place is None:
         return begins, ""
     return replace(place, name=begins.name if begins is not None and begins.file == place.file else ""), at

@@ -50,6 +50,6 @@ def worth(records: Iterable[Record], unasked: Collection[str], absent: Collectio
     """How many mutants the asked properties kill; None if all were asked, or nothing is known of the mutants."""
     if not unasked:
         return None
-    asked = [record.id for record in records if record.verdict != Verdict.NOT_OFFERED]
-    found = share(asked, [*asked, *unasked], absent)
-    return found if found.of else None
+    tested = [record.id for record in records if record.verdict != Verdict.NOT_OFFERED]
+    killed = share(tested, [*tested, *unasked], absent)
+    return killed if killed.of else None

@@ -94,10 +94,10 @@ def run(
         ending: when the run ends before everything is asked.
     """
     started = time.monotonic()
-    asked, absent = applicable(kind_of(subject), properties), subject.not_offered
-    records = {p.id: r for p in asked if (r := not_offered(p, absent, effort.dtype)) is not None}
-    offered = [p for p in asked if p.id not in records]
-    yield RunStarted(name, len(asked), len(offered))
+    chosen, absent = applicable(kind_of(subject), properties), subject.not_offered
+    records = {p.id: r for p in chosen if (r := not_offered(p, absent, effort.dtype)) is not None}
+    offered = [p for p in chosen if p.id not in records]
+    yield RunStarted(name, len(chosen), len(offered))
     for record in records.values():
         yield PropertyFinished(record)
     until, explaining = time.monotonic() + ending.after, Explaining(effort.explaining)
@@ -109,12 +109,12 @@ def run(
         yield PropertyFinished(record)
         if ending.at(record):
             break
-    yield finished(name, asked, records, time.monotonic() - started, origin_of(subject), absent.keys())
+    yield finished(name, chosen, records, time.monotonic() - started, origin_of(subject), absent.keys())
 
 
 def finished(
     name: str,
-    asked: Sequence[Property],
+    properties: Sequence[Property],
     records: Mapping[str, Record],
     seconds: float,
     origin: Origin,
@@ -124,11 +124,11 @@ def finished(
     """The end of a run.
 
     Args:
-        asked: the properties for this kind of implementation, in the order of the catalogue.
+        properties: the properties for this kind of implementation, in the order of the catalogue.
         records: of those that were judged or are not offered, by id. absent: features that it lacks.
     """
-    in_order = [records[p.id] for p in asked if p.id in records]
-    unasked = [p.id for p in asked if p.id not in records]
+    in_order = [records[p.id] for p in properties if p.id in records]
+    unasked = [p.id for p in properties if p.id not in records]
     return RunFinished(name, in_order, seconds, origin, reach, None, unasked, worth(in_order, unasked, absent))
 
 
@@ -164,10 +164,10 @@ def judge_property(
                 record = _against_mutants(record, search, effort)
             elif record.verdict == Verdict.INCONCLUSIVE:
                 record = _advised(record, subject)
-            elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
-                record = _explained(record, search, search.tally.found)
+            elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.violation is not None:
+                record = _explained(record, search, search.tally.violation)
                 if ran is not None and search.may_explain():
-                    record = replace(record, line=_line(search, search.tally.found, ran))
+                    record = replace(record, line=_line(search, search.tally.violation, ran))
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
@@ -236,8 +236,8 @@ def _advised(record: Record, subject: Subject) -> Record:
         or record.telling >= record.floor * record.examples
     ):
         return record
-    known = f"its answers are known to within its tolerance of {tolerance:g}"
-    return replace(record, reason=f"{record.reason}; {known}: have it stop at {_CLOSE:g}, and declare that")
+    accuracy = f"its answers are known to within its tolerance of {tolerance:g}"
+    return replace(record, reason=f"{record.reason}; {accuracy}: have it stop at {_CLOSE:g}, and declare that")
 
 
 def _against_controls(record: Record, search: PropertySearch) -> Record:
@@ -281,18 +281,18 @@ def _against_mutants(record: Record, search: PropertySearch, effort: Effort) -> 
             tried.look(replace(effort, shrink=False))
         except SuiteBroke as broke:
             return _toothless(record, name, f"cannot be judged: {broke}")
-        found = tried.tally.found
-        if found is None:
+        violation = tried.tally.violation
+        if violation is None:
             cut = ", before the time was up" if tried.tally.cut_short else ""
             return _toothless(record, name, f"passes {tried.tally.examples} examples{cut}")
-        if found.fault is not None:
-            return _toothless(record, name, f"gives no answer to compare: {found.fault}")
+        if violation.fault is not None:
+            return _toothless(record, name, f"gives no answer to compare: {violation.fault}")
         record = replace(record, controls={**record.controls, f"mutant: {name}": "failed"})
     return record
 
 
-def _toothless(record: Record, name: str, what: str) -> Record:
-    reason = f"its mutant {name!r} {what}; a property proves something only if its mutants violate it"
+def _toothless(record: Record, name: str, outcome: str) -> Record:
+    reason = f"its mutant {name!r} {outcome}; a property proves something only if its mutants violate it"
     controls = {**record.controls, f"mutant: {name}": "passed"}
     return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason, controls=controls)
 
@@ -318,32 +318,32 @@ def _fails(caller: Caller, property_: Property, question: Any) -> bool:
         return False
 
 
-def _explained(record: Record, search: PropertySearch, found: Violation) -> Record:
+def _explained(record: Record, search: PropertySearch, violation: Violation) -> Record:
     """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
-        part = _located(search, found) if search.may_explain() else None
+        part = _located(search, violation) if search.may_explain() else None
         beside = search.property.family == "rejection" or search.property.id.endswith(_NO_ANSWERS)
         if part is not None and (part.name == TWO_ANSWERS or not beside):
             record = replace(record, part=part.name, because=part.because)
     except (Exception, Lost) as error:  # what was found stands all the same
         record = replace(record, because=f"looking for the part failed: {words(error)}")
     with suppress(Lost):
-        record = replace(record, saved=recorded(search.caller, search.property, found.question))
+        record = replace(record, saved=recorded(search.caller, search.property, violation.question))
     return record
 
 
-def _line(search: PropertySearch, found: Violation, ran: Callable[[], Trail]) -> Place | None:
+def _line(search: PropertySearch, violation: Violation, ran: Callable[[], Trail]) -> Place | None:
     """The first line of a file that the smallest case runs, and every other one that fails, and none that holds.
 
     Those that hold must run others of the same file: without them nothing is known of its lines.
     """
     subject = search.caller.subject
-    asked = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
-    drawn = (search.property.questions.scattered(asked, seed) for seed in range(_DRAWN))
+    offer = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+    drawn = (search.property.questions.scattered(offer, seed) for seed in range(_DRAWN))
     trails: dict[bool, list[Trail]] = {True: [], False: []}
     ran()
     try:
-        for question in (found.question, *search.tally.latest, *(q for q in drawn if q is not None)):
+        for question in (violation.question, *search.tally.latest, *(q for q in drawn if q is not None)):
             trails[_fails(search.caller, search.property, question)].append(ran())
     except (Exception, Lost):
         return None
@@ -360,14 +360,14 @@ def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None
     if caller.elsewhere is None:
         return save(caller, property_.check, question)
     try:
-        kept = _kept(caller, property_.id, property_.stated_in, question)  # where each call can be looked at
-        return None if kept is None else from_plain(*kept)
+        case = _recorded_case(caller, property_.id, property_.stated_in, question)  # where each call can be looked at
+        return None if case is None else from_plain(*case)
     except Exception:  # what that process sends may be anything
         return None
 
 
 @long_experiment()
-def _kept(
+def _recorded_case(
     caller: Caller, property_id: str, stated_in: str | None, question: Any
 ) -> tuple[str, dict[str, Values]] | None:
     saved = save(caller, by_id(property_id, stated_in).check, question)
@@ -380,15 +380,15 @@ def _few_weights(case: Case) -> bool:
     return J * J * case.sizes.get("K", 1) * D <= _MOST_WEIGHTS
 
 
-def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
+def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
     """From the smallest case, or from the worst one if the smallest does not tell.
 
     A call that raised or returned no array of the right shape says what is wrong itself.
     """
-    if isinstance(found.fault, Raised | NotAnArray | WrongShape):
+    if isinstance(failure.fault, Raised | NotAnArray | WrongShape):
         return None
-    for violation in (found, search.tally.largest):
-        for case in () if violation is None else (violation.asked, violation.question):
+    for violation in (failure, search.tally.largest):
+        for case in () if violation is None else (violation.tested, violation.question):
             part = None
             if isinstance(case, Case) and _few_weights(case):
                 part = localise(search.caller, case)
@@ -397,7 +397,7 @@ def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
             if part is not None:
                 return part
             if isinstance(case, Question) and (beside := _BESIDE_THE_UPDATE.get(search.property.id)) is not None:
-                return beside(search.caller, case, found)
+                return beside(search.caller, case, failure)
     return None
 
 
@@ -405,11 +405,11 @@ def _masked(caller: Caller, _: Question, __: Violation) -> WrongPart | None:
     return localise_mask(caller)
 
 
-def _untied(caller: Caller, _: Question, found: Violation) -> WrongPart | None:
+def _untied(caller: Caller, _: Question, violation: Violation) -> WrongPart | None:
     """Of a layer whose update is right: the parameter on which it depends in another way than its energy does."""
-    if found.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
+    if violation.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
         return None
-    name = found.evidence.worst.claim.removeprefix("gradient with respect to ")
+    name = violation.evidence.worst.claim.removeprefix("gradient with respect to ")
     because = (
         f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
         "weight that is stored twice instead of tied, or one that the energy has not (a learned step size a: declare "

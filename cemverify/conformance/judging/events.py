@@ -13,15 +13,15 @@ from cemverify.conformance.source.reach.summary import Reach
 
 @dataclass(frozen=True)
 class RunStarted:
-    """Sent before the first property is asked.
+    """Sent before the first property is tested.
 
     Attributes:
-        applicable: number of properties for this kind of implementation. asked: how many of those it offers.
+        applicable: number of properties for this kind of implementation. offered: how many of those it offers.
     """
 
     implementation: str
     applicable: int
-    asked: int
+    offered: int
 
 
 @dataclass(frozen=True)

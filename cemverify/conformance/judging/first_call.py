@@ -54,13 +54,13 @@ def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
     subject = caller.subject
     caller = replace(caller, subject=replace(subject, not_offered={**subject.not_offered, **_LOWER}))
     if isinstance(subject, EnergyLayer):
-        return _said("update", lambda: _of_a_layer(Box.of(caller)))
+        return _reason("update", lambda: _of_a_layer(Box.of(caller)))
     for function in EVERY:
         if function.name in functions and function.name in caller.functions:
             case = function.question(_ordinary(function, subject.not_offered), caller.dtype)
-            said = _said(function.name, partial(dtype_is_kept, function, caller, case))
-            if said is not None:
-                return said
+            reason = _reason(function.name, partial(dtype_is_kept, function, caller, case))
+            if reason is not None:
+                return reason
     return None
 
 
@@ -94,7 +94,7 @@ def alike(first: Answer, second: Answer) -> bool:
     )
 
 
-def _said(name: str, call: Callable[[], Evidence]) -> str | None:
+def _reason(name: str, call: Callable[[], Evidence]) -> str | None:
     try:
         evidence = call()
     except (NotFinite, Discard):

@@ -112,7 +112,7 @@ class Recorder:
         return noted
 
 
-def due(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+def expected_answer(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
     """The right answer to a call of a CEM implementation, and how far from it roundoff may lead; None if unknown.
 
     A property may ask in another dtype than the one given: roundoff is that of the call's arrays, if it is greater.
@@ -253,13 +253,13 @@ def _linear(
     at = int(comparison.margins().argmax())
     played = _Played(calls)
 
-    def residual(given: Sequence[Tensor]) -> float | None:
-        played.given, played.next, played.astray = given, 0, False
+    def residual(replayed: Sequence[Tensor]) -> float | None:
+        played.answers, played.next, played.astray = replayed, 0, False
         try:
-            found = check(replace(caller, subject=played.subject(caller.subject)), question).comparisons[number]
+            compared = check(replace(caller, subject=played.subject(caller.subject)), question).comparisons[number]
         except (Fault, Discard, IndexError):
             return None
-        return None if played.astray else float((found.got - found.expected).flatten()[at])
+        return None if played.astray else float((compared.got - compared.expected).flatten()[at])
 
     here = residual(answers)
     if here is None:
@@ -272,8 +272,8 @@ def _linear(
     budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])
     # the sum is taken in another order than the check takes it, and its weights are differences
     budget += 1e-9 * sum(float((w * a).abs().sum()) for w, a in zip(weights, answers, strict=True))
-    what = comparison.claim
-    return {"what": what, "weights": names, "constant": constant, "budget": budget, "relation": comparison.relation}
+    name = comparison.claim
+    return {"what": name, "weights": names, "constant": constant, "budget": budget, "relation": comparison.relation}
 
 
 def _weights(
@@ -285,7 +285,7 @@ def _weights(
     the last bit, none of them does. Where it changes, halves are moved, down to single numbers.
     """
     flat = torch.cat([answer.flatten() for answer in answers])  # (N,)
-    found = torch.zeros_like(flat)
+    weights = torch.zeros_like(flat)
     amounts = 0.5 + torch.rand(flat.shape, generator=torch.Generator().manual_seed(0), dtype=flat.dtype)
 
     def pieces(numbers: Tensor) -> list[Tensor]:
@@ -306,8 +306,8 @@ def _weights(
         elif there is None:
             return None
         else:
-            found[start] = there - here
-    return pieces(found)
+            weights[start] = there - here
+    return pieces(weights)
 
 
 @dataclass
@@ -315,16 +315,16 @@ class _Played:
     """A black box that replays recorded outputs, and notices if a different question is asked."""
 
     calls: Sequence[Recorded]
-    given: Sequence[Tensor] = ()
+    answers: Sequence[Tensor] = ()
     next: int = 0
     astray: bool = False
 
     def subject(self, subject: Subject) -> Subject:
         assert isinstance(subject, EnergyLayer)
-        asked = {call.function for call in self.calls}
-        if "update" in asked:
+        functions = {call.function for call in self.calls}
+        if "update" in functions:
             subject = replace(subject, update=partial(self._answer, "update"))
-        if "energy" in asked:
+        if "energy" in functions:
             subject = replace(subject, energy=partial(self._answer, "energy"))
         return subject
 
@@ -334,12 +334,12 @@ class _Played:
         call = self.calls[self.next]
         self.astray |= call.function != name or not _same(call.arguments, _named(name, arguments))
         self.next += 1
-        return self.given[self.next - 1]
+        return self.answers[self.next - 1]
 
 
 def _packed(call: Recorded, packing: Packing, dtype: torch.dtype) -> Call:
     names: list[str | None] = [None, None, None]
-    right = due(call, dtype)
+    right = expected_answer(call, dtype)
     if call.answer is not None:
         names[0] = packing.add("answer", call.answer)
     if right is not None:

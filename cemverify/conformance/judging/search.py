@@ -36,7 +36,7 @@ from cemverify.processes.time_limits import CoreBudget
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
-_KEPT = 12  # telling examples that are kept, to put trivial controls to
+_LATEST = 12  # telling examples that are kept, to put trivial controls to
 
 
 class SuiteBroke(Exception):
@@ -74,7 +74,7 @@ class Violation:
         return math.inf if math.isnan(margin) else margin
 
     @property
-    def asked(self) -> Any:
+    def tested(self) -> Any:
         """The case as the implementation was asked it."""
         return self.question if self.evidence is None or self.evidence.case is None else self.evidence.case
 
@@ -86,8 +86,8 @@ class Tally:
     Attributes:
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         margin: the worst of the examples that held.
-        found: the smallest violation so far. largest: the one with the largest margin, among those with an output.
-        flaky: whether a case failed once and then passed. cut_short: whether time ran out. asked: examples that there
+        violation: the smallest so far. largest: the one with the largest margin, among those with an output.
+        flaky: whether a case failed once and then passed. cut_short: whether time ran out. planned: examples that there
             are to be, about; 0 before that is known.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
@@ -96,42 +96,42 @@ class Tally:
     telling: int = 0
     discarded: int = 0
     margin: float = 0.0
-    found: Violation | None = None
+    violation: Violation | None = None
     largest: Violation | None = None
     flaky: bool = False
     cut_short: bool = False
-    asked: int = 0
+    planned: int = 0
     discard_reasons: list[str] = field(default_factory=list)
-    latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_LATEST))
     sizes: dict[str, int] = field(default_factory=dict)
 
-    def held(self, question: Any, margin: float, *, telling: bool, asked: Any = None) -> None:
+    def held(self, question: Any, margin: float, *, telling: bool, tested: Any = None) -> None:
         """Counts an example, unless a violation has been found already.
 
         Args:
-            asked: the case as it was asked, if that is not the question.
+            tested: the case as it was asked, if that is not the question.
         """
-        if self.found is not None:
+        if self.violation is not None:
             return
         self.examples += 1
         self.telling += telling
         if telling:
             self.latest.append(question)
-            self.sizes = largest((self.sizes, getattr(asked or question, "sizes", {})))
+            self.sizes = largest((self.sizes, getattr(tested or question, "sizes", {})))
         self.margin = max(self.margin, margin)
 
     def discard(self, reason: str) -> None:
         """Counts a question outside the premise."""
-        if self.found is None:
+        if self.violation is None:
             self.discarded += 1
             self.discard_reasons.append(reason)
 
     def violated(self, violation: Violation) -> None:
         """Records a violation. The first counts as a telling example; later ones are smaller forms of it."""
-        if self.found is None:
+        if self.violation is None:
             self.examples += 1
             self.telling += 1
-        self.found = violation
+        self.violation = violation
         if violation.evidence is not None and (self.largest is None or violation.margin > self.largest.margin):
             self.largest = violation
 
@@ -161,21 +161,21 @@ class PropertySearch:
         """
         subject = self.caller.subject
         layer = subject if isinstance(subject, EnergyLayer) else None
-        asked = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
+        offer = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
         each = max(2, round(effort.examples * self.property.share / _SEARCHES))
         number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
-        searched = {source: self.property.questions.search(source, asked) for source in self.property.sources}
-        self.tally.asked = each * sum(strategy is not None for strategy in searched.values()) + number
+        searched = {source: self.property.questions.search(source, offer) for source in self.property.sources}
+        self.tally.planned = each * sum(strategy is not None for strategy in searched.values()) + number
         for source, strategy in searched.items():
-            if self.tally.found is None and strategy is not None:
+            if self.tally.violation is None and strategy is not None:
                 self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
-        if self.tally.found is None:
-            self._scatter(asked, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
-        if self.tally.found is None and self.aiming is not None and self.property.looks_around:
-            most = max(1, each // _WHERE_COMPILED) if asked.kind.compiles else each
-            self._look_around(self.aiming, asked, replace(effort, seed=_seed(effort, self.property, "around")), most)
+        if self.tally.violation is None:
+            self._scatter(offer, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
+        if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
+            most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
+            self._look_around(self.aiming, offer, replace(effort, seed=_seed(effort, self.property, "around")), most)
         if effort.shrink and not self.tally.flaky:
-            self._reduce(asked)
+            self._reduce(offer)
 
     def look_at(self, question: Any) -> None:
         """Asks one question.
@@ -188,7 +188,7 @@ class PropertySearch:
 
     def may_explain(self) -> bool:
         """Whether there is time left to make what was found smaller, and to look for its cause."""
-        if self.tally.found is not None and self.after is None:
+        if self.tally.violation is not None and self.after is None:
             self.after = CoreBudget(self.explaining.left / 2, lambda: self.caller.processes)
         return self.after is None or not self.after.passed()
 
@@ -196,7 +196,7 @@ class PropertySearch:
         """Judges one question in time, counts it, raises on a violation, and returns the margin."""
         if self.budget.passed() or not self.may_explain():
             self.tally.cut_short = True
-            if self.tally.found is None:
+            if self.tally.violation is None:
                 raise _TimeUp
             return 0.0  # while shrinking: what was found so far will do
         return self._judge(question)
@@ -230,7 +230,7 @@ class PropertySearch:
             self._refuse_overflow(evidence.case or question)
             tally.violated(Violation(question, evidence, None))
             raise _Violated
-        tally.held(question, margin, telling=evidence.telling, asked=evidence.case)
+        tally.held(question, margin, telling=evidence.telling, tested=evidence.case)
         return margin
 
     def _refuse_overflow(self, question: Any) -> None:
@@ -281,10 +281,10 @@ class PropertySearch:
             else:
                 self.tally.flaky = True
 
-    def _scatter(self, asked: Offer, effort: Effort) -> None:
+    def _scatter(self, offer: Offer, effort: Effort) -> None:
         """Asks questions from a plain random generator until one finds a violation."""
         for i in range(effort.examples):
-            question = self.property.questions.scattered(asked, effort.seed + i)
+            question = self.property.questions.scattered(offer, effort.seed + i)
             if question is None:
                 return
             try:
@@ -297,16 +297,16 @@ class PropertySearch:
                 break
         self._settle()
 
-    def _look_around(self, aiming: Aiming, asked: Offer, effort: Effort, most: int) -> None:
+    def _look_around(self, aiming: Aiming, offer: Offer, effort: Effort, most: int) -> None:
         """Asks questions around the numbers in the code, as many as one search does."""
         questions = self.property.questions
-        found = list(questions.aims(asked, aiming.numbers))
-        if not found:
+        numbers = list(questions.aims(offer, aiming.numbers))
+        if not numbers:
             return
-        aims, seed, left = deque(aiming.ordered(found, effort.seed)), effort.seed, most
+        aims, seed, left = deque(aiming.ordered(numbers, effort.seed)), effort.seed, most
         while aims and left and self.budget.spent() < self.budget.seconds / 2:
             aim, seed = aims.popleft(), seed + 1
-            question = questions.aimed(asked, aim, seed)
+            question = questions.aimed(offer, aim, seed)
             if question is None:
                 continue
             left -= 1
@@ -325,22 +325,24 @@ class PropertySearch:
 
     def _settle(self) -> None:
         """Asks what was violated once more: Hypothesis replays what it finds, and so do the other searches."""
-        if (found := self.tally.found) is not None:
+        if (violation := self.tally.violation) is not None:
             # one that cannot be judged again, as it would take too long now, has not passed
-            self.tally.flaky = self._still_fails(found.question, found, self._judge) is False
+            self.tally.flaky = self._still_fails(violation.question, violation, self._judge) is False
 
-    def _reduce(self, asked: Offer) -> None:
+    def _reduce(self, offer: Offer) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
-        while tries > 0 and (found := self.tally.found) and self.may_explain() and not self.budget.passed():
-            for question in self.property.questions.smaller(asked, found.question):
+        while tries > 0 and (violation := self.tally.violation) and self.may_explain() and not self.budget.passed():
+            for question in self.property.questions.smaller(offer, violation.question):
                 tries -= 1
-                if self._still_fails(question, found) or tries <= 0:
+                if self._still_fails(question, violation) or tries <= 0:
                     break
             else:
                 return
 
-    def _still_fails(self, question: Any, found: Violation, ask: Callable[[Any], float] | None = None) -> bool | None:
+    def _still_fails(
+        self, question: Any, violation: Violation, ask: Callable[[Any], float] | None = None
+    ) -> bool | None:
         """Whether a question fails in the same way as the violation; if so, it replaces the violation.
 
         None if it is discarded, and so neither fails nor passes.
@@ -348,15 +350,15 @@ class PropertySearch:
         try:
             (ask or self._ask)(question)
         except (_Violated, _Faulted):
-            now = self.tally.found
-            if now is not None and type(now.fault) is type(found.fault):
+            now = self.tally.violation
+            if now is not None and type(now.fault) is type(violation.fault):
                 return True
         except Discard:  # outside the premise after all
-            self.tally.found = found
+            self.tally.violation = violation
             return None
         except SuiteBroke:
             pass
-        self.tally.found = found
+        self.tally.violation = violation
         return False
 
 

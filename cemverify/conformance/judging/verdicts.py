@@ -161,12 +161,14 @@ def violations(records: Iterable[Record]) -> list[Record]:
     Args:
         records: in catalogue order, which is that order otherwise.
     """
-    found = [
+    unaccepted = [
         record
         for record in records
         if record.verdict == Verdict.VIOLATED and record.known is None and not record.not_enforced
     ]
-    return sorted(found, key=lambda record: 2 * (not is_random(record)) or not record.id.endswith("/determinism"))
+    return sorted(
+        unaccepted, key=lambda record: 2 * (not is_random(record)) or not record.id.endswith("/determinism")
+    )
 
 
 TWO_ANSWERS = "one call has two answers"  # a part that is wrong, as no part of the formula is

@@ -12,7 +12,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Property
 
-_ROOM = 1.25  # later examples may take longer than earlier ones
+_SLOWER = 1.25  # later examples may take longer than earlier ones
 
 
 def unanswered(property_: Property) -> Record:
@@ -30,12 +30,12 @@ def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.
         once: whether a single failure proves a violation even if it cannot be repeated. seconds: the time budget.
     """
     record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
-    if tally.flaky and not (once and tally.found is not None):
+    if tally.flaky and not (once and tally.violation is not None):
         return _inconclusive(record, "non-deterministic: a case failed once and passed when it was repeated")
-    if tally.found is not None and isinstance(tally.found.fault, Unsupported):
-        return _inconclusive(record, str(tally.found.fault))
-    if tally.found is not None:
-        return _violated(record, tally.found, tally.largest)
+    if tally.violation is not None and isinstance(tally.violation.fault, Unsupported):
+        return _inconclusive(record, str(tally.violation.fault))
+    if tally.violation is not None:
+        return _violated(record, tally.violation, tally.largest)
     if tally.cut_short:
         return _inconclusive(record, _out_of_time(tally, seconds), tally.margin)
     if not tally.examples:
@@ -59,10 +59,10 @@ def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.
 def _out_of_time(tally: Tally, seconds: float) -> str:
     """How far it came, and how much time would do."""
     done = tally.examples + tally.discarded
-    reason = f"the time budget of {seconds:g} seconds ran out after {done} of about {tally.asked} examples"
+    reason = f"the time budget of {seconds:g} seconds ran out after {done} of about {tally.planned} examples"
     if not done:
         return f"{reason}; give more with --seconds"
-    enough = math.ceil(_ROOM * seconds * max(tally.asked / done, 1))
+    enough = math.ceil(_SLOWER * seconds * max(tally.planned / done, 1))
     return f"{reason}; --seconds {enough} would do"
 
 
@@ -74,16 +74,16 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _violated(record: Record, found: Violation, largest: Violation | None) -> Record:
-    counterexample: dict[str, Any] = {"case": found.asked.describe()}
+def _violated(record: Record, violation: Violation, largest: Violation | None) -> Record:
+    counterexample: dict[str, Any] = {"case": violation.tested.describe()}
     cause, reason, margin = "", "", None
-    if found.fault is not None:
-        cause, reason = found.fault.cause, str(found.fault)
-    elif found.evidence is not None:
-        comparison = found.evidence.worst
-        counterexample["case"] |= {name: array.tolist() for name, array in found.evidence.drawn.items()}
+    if violation.fault is not None:
+        cause, reason = violation.fault.cause, str(violation.fault)
+    elif violation.evidence is not None:
+        comparison = violation.evidence.worst
+        counterexample["case"] |= {name: array.tolist() for name, array in violation.evidence.drawn.items()}
         counterexample["comparison"] = comparison.describe()
-        cause, reason, margin = comparison.claim, sentence(found.evidence), comparison.margin
+        cause, reason, margin = comparison.claim, sentence(violation.evidence), comparison.margin
     return replace(
         record,
         verdict=Verdict.VIOLATED,
@@ -91,7 +91,7 @@ def _violated(record: Record, found: Violation, largest: Violation | None) -> Re
         reason=reason,
         margin=margin,
         counterexample=counterexample,
-        worst=None if largest is None or largest.evidence is None else _in_few_words(largest.asked, largest.evidence),
+        worst=None if largest is None or largest.evidence is None else _in_few_words(largest.tested, largest.evidence),
     )
 
 
@@ -117,9 +117,9 @@ def _told_apart(got: float, expected: float) -> tuple[str, str]:
     return left, right
 
 
-def _in_few_words(asked: Any, evidence: Evidence) -> dict[str, Any]:
+def _in_few_words(tested: Any, evidence: Evidence) -> dict[str, Any]:
     """An example without its arrays: its size, and the error at its worst coordinate."""
-    case, comparison = asked.describe(), evidence.worst.describe()
-    kept = ("got_there", "expected_there", "budget_there", "worst_index", "margin")
+    case, comparison = tested.describe(), evidence.worst.describe()
+    keys = ("got_there", "expected_there", "budget_there", "worst_index", "margin")
     sizes = {key: case[key] for key in ("tokens", "dim", "config") if key in case}
-    return {**sizes, "claim": comparison["claim"], **{key: comparison[key] for key in kept}}
+    return {**sizes, "claim": comparison["claim"], **{key: comparison[key] for key in keys}}

@@ -59,9 +59,9 @@ def _annotation(diagnosis: Diagnosis, cause: Cause) -> str:
     at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
     title = f"{number(len(cause.records), 'property')} violated: {cause.name}"
     more = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in {**at, "title": title}.items())
-    asked = f"cemverify check {diagnosis.implementation} {cause.first.options}"
-    said = "\n".join(filter(None, (cause.because, f"{cause.first.id}: {cause.first.reason}", asked)))
-    return f"::error {more}::{_escaped(said)}"
+    command = f"cemverify check {diagnosis.implementation} {cause.first.options}"
+    text = "\n".join(filter(None, (cause.because, f"{cause.first.id}: {cause.first.reason}", command)))
+    return f"::error {more}::{_escaped(text)}"
 
 
 def _escaped(text: str, also: str = "") -> str:

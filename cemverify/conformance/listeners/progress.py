@@ -55,7 +55,7 @@ class ProgressLines:
     def __call__(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self.total = event.asked
+                self.total = event.offered
                 print(_begun(event), file=self.stream, flush=True)
             case PropertyFinished(record) if record.verdict != Verdict.NOT_OFFERED:
                 self.done += 1
@@ -81,7 +81,7 @@ class ProgressBar:
     def __call__(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._total, self._started = event.asked, self._clock()
+                self._total, self._started = event.offered, self._clock()
                 self.keep(_begun(event))
             case PropertyStarted(id_):
                 self._asking[id_] = self._clock()
@@ -112,7 +112,7 @@ class ProgressBar:
         for verdict, count in sorted(self._tally.items(), key=lambda item: list(Verdict).index(item[0])):
             tally.append(f"{', ' if tally else ''}{count} {'hold' if verdict == Verdict.HOLDS else verdict}")
             tally.stylize(OF_VERDICTS[verdict], len(tally) - len(f"{count} {verdict}") + (verdict == Verdict.HOLDS))
-        return Group(row, *([tally] if tally else []), *(self._now(*asked) for asked in self._asking.items()))
+        return Group(row, *([tally] if tally else []), *(self._now(*begun) for begun in self._asking.items()))
 
     def time(self) -> str:
         """How many are done, and how long the rest may take: as long as those that are done, one by one."""
@@ -127,8 +127,8 @@ class ProgressBar:
 
 
 def _begun(event: RunStarted) -> str:
-    absent = event.applicable - event.asked
-    return f"{event.implementation}: {event.asked} properties to test, {absent} not offered"
+    absent = event.applicable - event.offered
+    return f"{event.implementation}: {event.offered} properties to test, {absent} not offered"
 
 
 def _line(record: Record) -> RenderableType:

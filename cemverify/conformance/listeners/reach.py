@@ -40,7 +40,7 @@ def _of_file(file: FileReach) -> str:
     never = [f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called)]
     never += [f"the branch at {line}" for line in file.branches]
     rest = f"; never: {', '.join(never)}" if never else ""
-    return f"{_percent(*file.counts)} of the lines of {file.file.shown} were reached{rest}"
+    return f"{_percent(*file.counts)} of the lines of {file.file.label} were reached{rest}"
 
 
 def _percent(reached: int, all_: int) -> str:
@@ -53,7 +53,7 @@ def _texts(reach: Reach) -> Iterator[str]:
     several = len(reach.files) > 1
     missed = [(file, line) for file in reach.files for line in sorted({*file.never, *file.branches})]
     for file, line in missed[:_IN_FULL]:
-        where = f"{file.file.shown}:{line}" if several else str(line)
+        where = f"{file.file.label}:{line}" if several else str(line)
         to = f"  (never {_whither(file, line)})" if line in file.branches else ""
         yield f"  {where:>5}  {one_line(file.line(line))[:_WIDEST]}{to}"
     if len(missed) > _IN_FULL:
@@ -80,7 +80,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
         "properties": ids,
         "files": [
             {
-                "path": file.file.shown,
+                "path": file.file.label,
                 "text": file.file.text,
                 "statements": sorted(file.file.lines.called),
                 "at_import": sorted(file.file.lines.imported),
@@ -100,7 +100,7 @@ def table(reach: Reach) -> Table:
         reached, statements = file.counts
         never = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called))
         rows.append(
-            (file.file.shown, statements, reached, _percent(reached, statements), never, _listed(list(file.branches)))
+            (file.file.label, statements, reached, _percent(reached, statements), never, _listed(list(file.branches)))
         )
     return Table(
         "Reached of its own code",

@@ -51,13 +51,13 @@ def report(event: RunFinished, *, verbose: bool = False, width: int | None = Non
         verbose: a row for every property, each violation in full, and for want of what properties are not offered.
         width: columns of the terminal; None if lines may be as long as they are.
     """
-    asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
-    if violations(asked) and not verbose:
-        said = wrapped(_counted(asked), width)
+    tested = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
+    if violations(tested) and not verbose:
+        text = wrapped(_counted(tested), width)
     else:
-        rows = list(map(_row, asked)) if verbose or len(asked) <= _UNFOLDED else _folded(asked)
-        said = grid(_fitting(Table("", _COLUMNS, rows), width), "terminal")
-    return "\n\n".join([said, *filter(None, [findings(event, verbose=verbose, width=width)])])
+        rows = list(map(_row, tested)) if verbose or len(tested) <= _UNFOLDED else _folded(tested)
+        text = grid(_fitting(Table("", _COLUMNS, rows), width), "terminal")
+    return "\n\n".join([text, *filter(None, [findings(event, verbose=verbose, width=width)])])
 
 
 def _folded(records: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -73,10 +73,10 @@ def _counted(records: Sequence[Record]) -> str:
     """How many of each family are violated, and which families hold as a whole."""
     lines = []
     undecided = [r for r in records if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR)]
-    for said, counted in (("violated", violations(records)), ("not decided", undecided)):
+    for word, counted in (("violated", violations(records)), ("not decided", undecided)):
         listed = [(family[0].family, sum(r in counted for r in family), len(family)) for family in _families(records)]
-        if found := ", ".join(f"{name} {n} of {of}" for name, n, of in listed if n):
-            lines.append(f"{said}: {found}")
+        if counts := ", ".join(f"{name} {n} of {of}" for name, n, of in listed if n):
+            lines.append(f"{word}: {counts}")
     green = [family for family in _families(records) if all(r.verdict == Verdict.HOLDS for r in family)]
     if green:
         lines.append(f"all hold: {', '.join(f'{family[0].family} ({len(family)})' for family in green)}")
@@ -127,8 +127,8 @@ def _fitting(table: Table, width: int | None) -> Table:
     if width is None:
         return table
     for column in ("", "discarded", "telling", "examples"):
-        kept = [i for i, name in enumerate(table.columns) if name != column]
-        table = Table("", [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows])
+        columns = [i for i, name in enumerate(table.columns) if name != column]
+        table = Table("", [table.columns[i] for i in columns], [[row[i] for i in columns] for row in table.rows])
         if max(map(len, grid(table, "terminal").splitlines())) <= width:
             return table
     return narrowed(table, width)
@@ -136,12 +136,12 @@ def _fitting(table: Table, width: int | None) -> Table:
 
 def findings(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
     """The report without the table; arguments as in `report`."""
-    asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
+    tested = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     diagnosis = diagnose(event)
-    parts = [violation(record) for record in violations(asked)] if verbose else []
-    undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
+    parts = [violation(record) for record in violations(tested)] if verbose else []
+    undecided = (r for r in tested if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided if not r.not_enforced]
-    parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in asked if r.not_enforced]
+    parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in tested if r.not_enforced]
     if verbose or diagnosis is None:
         if absent := _absences(event.records):
             parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
@@ -175,9 +175,9 @@ def worth(event: RunFinished) -> str:
     """What a run is worth that did not ask everything and found nothing; empty for any other."""
     if event.worth is None or violations(event.records):
         return ""
-    asked = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
+    tested = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
     return (
-        f"not everything was asked: these {number(asked, 'property')} kill at least {event.worth.killed} of the "
+        f"not everything was asked: these {number(tested, 'property')} kill at least {event.worth.killed} of the "
         f"{event.worth.of} mutants that such an implementation could be ({event.worth.percent:.0f} %)"
     )
 
@@ -195,12 +195,12 @@ def summary(event: RunFinished) -> str:
     c = counts(event.records, len(event.unasked))
     unasked = f", {c['not_asked']} not asked, as the run ended before" if event.unasked else ""
     examples = sum(r.examples for r in event.records)
-    known = f" ({c['known']} known)" if c["known"] else ""
+    accepted = f" ({c['known']} known)" if c["known"] else ""
     too_new = f" ({c['not_enforced']} of these not enforced)" if c["not_enforced"] else ""
     discarded = sum(r.discarded for r in event.records)
     return (
         f"{event.implementation}: {number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
-        f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, "
+        f"{c['violated']} violated{accepted}, {c['inconclusive']} inconclusive, "
         f"{number(c['suite_error'], 'suite error')}{too_new}; "
         f"{c['not_offered']} not offered{unasked}. {number(examples, 'valid example')}, {discarded} discarded, "
         f"{event.seconds:.1f} s."

@@ -11,9 +11,9 @@ from cemverify.conformance.trained.records import Findings
 from cemverify.results.envelope import Table
 
 
-def table(found: Findings) -> Table:
+def table(findings: Findings) -> Table:
     """What was measured of a trained layer, one row for each of its steps."""
-    B, J = found.trained.tokens.ids.shape
+    B, J = findings.trained.tokens.ids.shape
     rows = [
         (
             str(t),
@@ -24,47 +24,47 @@ def table(found: Findings) -> Table:
             _number(step.asymmetry),
             _number(step.margin),
         )
-        for t, step in enumerate(found.steps, start=1)
+        for t, step in enumerate(findings.steps, start=1)
     ]
     columns = (
         "step", "slope < 0", "slope > 0", "energy falls", "energy rises", "mean change", "|update| / |x|",
         "asymmetry", "margin",
     )  # fmt: skip
-    return Table(f"{found.trained.name} on {B} x {J} tokens", columns, rows)
+    return Table(f"{findings.trained.name} on {B} x {J} tokens", columns, rows)
 
 
-def summary(found: Findings, weights: Weights) -> str:
+def summary(findings: Findings, weights: Weights) -> str:
     """Where the weights and states are from, and what does not depend on the step."""
-    dtype = str(found.trained.dtype).removeprefix("torch.")
+    dtype = str(findings.trained.dtype).removeprefix("torch.")
     stored = ", ".join(weights.dtypes)
     lines = [
         f"weights: {weights.tensors} tensors, {weights.numbers:,} numbers of {stored}, from {weights.path}",
-        f"states: {found.trained.tokens.origin}",
-        f"smallest eigenvalue of P: {_number(found.smallest_eigenvalue) or 'not known'}",
+        f"states: {findings.trained.tokens.origin}",
+        f"smallest eigenvalue of P: {_number(findings.smallest_eigenvalue) or 'not known'}",
     ]
-    if found.largest_logit is not None:
-        lines.append(f"largest logit: {_number(found.largest_logit)}")
-    if found.precision is not None:
-        lines.append(f"margin in {dtype}: {_number(found.precision)}")
+    if findings.largest_logit is not None:
+        lines.append(f"largest logit: {_number(findings.largest_logit)}")
+    if findings.precision is not None:
+        lines.append(f"margin in {dtype}: {_number(findings.precision)}")
     return "\n".join(lines)
 
 
-def as_json(found: Findings, weights: Weights) -> dict[str, Any]:
+def as_json(findings: Findings, weights: Weights) -> dict[str, Any]:
     """The numbers, None where something cannot be said."""
     return {
-        "layer": found.trained.name,
+        "layer": findings.trained.name,
         "weights": {
             "file": str(weights.path),
             "tensors": weights.tensors,
             "numbers": weights.numbers,
             "dtypes": list(weights.dtypes),
         },
-        "tokens": {"shape": list(found.trained.tokens.ids.shape), "from": found.trained.tokens.origin},
-        "dtype": str(found.trained.dtype).removeprefix("torch."),
-        "smallest_eigenvalue": found.smallest_eigenvalue,
-        "largest_logit": found.largest_logit,
-        "margin_in_dtype": found.precision,
-        "steps": [asdict(step) for step in found.steps],
+        "tokens": {"shape": list(findings.trained.tokens.ids.shape), "from": findings.trained.tokens.origin},
+        "dtype": str(findings.trained.dtype).removeprefix("torch."),
+        "smallest_eigenvalue": findings.smallest_eigenvalue,
+        "largest_logit": findings.largest_logit,
+        "margin_in_dtype": findings.precision,
+        "steps": [asdict(step) for step in findings.steps],
     }
 
 
@@ -74,12 +74,12 @@ def _shares(share: Share | None) -> tuple[str, str]:
 
 def _percent(share: float) -> str:
     # 100 % means all of them
-    shown = f"{100 * share:.1f}"
-    if share < 1 and shown == "100.0":
-        shown = "99.9"
-    if share > 0 and shown == "0.0":
-        shown = "0.1"
-    return f"{shown} %"
+    text = f"{100 * share:.1f}"
+    if share < 1 and text == "100.0":
+        text = "99.9"
+    if share > 0 and text == "0.0":
+        text = "0.1"
+    return f"{text} %"
 
 
 def _number(value: float | None) -> str:

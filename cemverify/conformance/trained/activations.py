@@ -107,14 +107,14 @@ def catch(
     if not calls:
         raise UsageError(f"the model never called {name!r} while it read the tokens; which layer does the work?")
     args, named = calls[0]
-    given, whose = (*args, *named.values()), f"{name!r} is called with"
+    arrays, whose = (*args, *named.values()), f"{name!r} is called with"
     if inputs is not None:
         try:
-            found = inputs(*args, **named)
+            arguments = inputs(*args, **named)
         except Exception as error:
-            raise UsageError(f"inputs failed for {name!r}, called with {_kinds(given)}: {words(error)}") from error
-        given, whose = found if isinstance(found, tuple) else (found,), f"inputs returned for {name!r}"
-    return _question(name, form, given, whose)
+            raise UsageError(f"inputs failed for {name!r}, called with {_kinds(arrays)}: {words(error)}") from error
+        arrays, whose = arguments if isinstance(arguments, tuple) else (arguments,), f"inputs returned for {name!r}"
+    return _question(name, form, arrays, whose)
 
 
 @contextmanager
@@ -122,8 +122,10 @@ def _watched(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
     """Notes what a layer is called with, while the block lasts."""
 
     def note(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = (*args, *kwargs.values())
-        calls.append(((given[0], given[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs))  # x, and h, or x
+        arrays = (*args, *kwargs.values())
+        calls.append(
+            ((arrays[0], arrays[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs)
+        )  # x, and h, or x
 
     hook = layer.register_forward_pre_hook(note, with_kwargs=True)
     try:
@@ -152,32 +154,32 @@ def _residual(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
         object.__delattr__(layer, "residual")
 
 
-def _question(name: str, form: EnergyLayer, given: Sequence[Any], whose: str) -> Question:
+def _question(name: str, form: EnergyLayer, values: Sequence[Any], whose: str) -> Question:
     """The arrays under their declared names."""
     wanted: dict[str, Shape] = {**form.state, **form.memories}
-    if len(given) != len(wanted) or not all(isinstance(array, Tensor) for array in given):
+    if len(values) != len(wanted) or not all(isinstance(array, Tensor) for array in values):
         raise UsageError(
-            f"{whose} {_kinds(given)}, and {name!r} is declared with {', '.join(wanted)}: give "
+            f"{whose} {_kinds(values)}, and {name!r} is declared with {', '.join(wanted)}: give "
             "cemverify.TrainedModel(..., inputs=f), where f takes what it is called with, keywords by name, and "
             "returns these arrays"
         )
     arrays = {}
-    for (key, shape), array in zip(wanted.items(), given, strict=True):
+    for (key, shape), array in zip(wanted.items(), values, strict=True):
         fits = array.dim() == len(shape) + 1 and all(
-            isinstance(due, str) or due == size for due, size in zip(shape, array.shape[1:], strict=True)
+            isinstance(length, str) or length == size for length, size in zip(shape, array.shape[1:], strict=True)
         )
         if not fits:
-            due = ", ".join(map(str, ("B", *shape)))
-            raise UsageError(f"{name!r} gets {key} of shape {tuple(array.shape)}, and declares ({due})")
+            length = ", ".join(map(str, ("B", *shape)))
+            raise UsageError(f"{name!r} gets {key} of shape {tuple(array.shape)}, and declares ({length})")
         arrays[key] = array.detach().to("cpu", torch.float64)
     noise = {key: torch.zeros_like(arrays[key]) for key in form.state} if form.step.noise else {}
     state = {key: arrays[key] for key in form.state}
     return Question(state, {key: arrays[key] for key in form.memories}, noise)
 
 
-def _kinds(given: Sequence[Any]) -> str:
-    shown = [
+def _kinds(arrays: Sequence[Any]) -> str:
+    names = [
         f"an array {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        for value in given
+        for value in arrays
     ]
-    return ", ".join(shown) or "nothing"
+    return ", ".join(names) or "nothing"

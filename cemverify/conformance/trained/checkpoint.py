@@ -50,15 +50,15 @@ def load_weights(model: nn.Module, path: Path) -> Weights:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         _check(path, shapes, own)
-        found = load_file(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"the checkpoint {path} cannot be read: {why}") from error
     with torch.no_grad():
-        for name, tensor in found.items():
+        for name, tensor in tensors.items():
             own[name].copy_(tensor)
-    dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in found.values()})
-    return Weights(path, len(found), sum(tensor.numel() for tensor in found.values()), tuple(dtypes))
+    dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()})
+    return Weights(path, len(tensors), sum(tensor.numel() for tensor in tensors.values()), tuple(dtypes))
 
 
 def _check(path: Path, shapes: dict[str, tuple[int, ...]], own: dict[str, Tensor]) -> None:
@@ -67,9 +67,9 @@ def _check(path: Path, shapes: dict[str, tuple[int, ...]], own: dict[str, Tensor
     filled = {own[name].data_ptr() for name in shapes if name in own and own[name].numel()}
     missing = [name for name, tensor in own.items() if name not in shapes and tensor.data_ptr() not in filled]
     if unknown or missing:
-        said = [f"has {_listed(unknown)}, which the model has no place for"] if unknown else []
-        said += [f"lacks {_listed(missing)}, which the model needs"] if missing else []
-        raise UsageError(f"the checkpoint {path} {', and '.join(said)}{_prefix(unknown, missing)}")
+        faults = [f"has {_listed(unknown)}, which the model has no place for"] if unknown else []
+        faults += [f"lacks {_listed(missing)}, which the model needs"] if missing else []
+        raise UsageError(f"the checkpoint {path} {', and '.join(faults)}{_prefix(unknown, missing)}")
     wrong = [
         f"{name} ({_shape(shape)} in the file, {_shape(own[name].shape)} in the model)"
         for name, shape in shapes.items()
@@ -94,8 +94,8 @@ def _prefix(unknown: Sequence[str], missing: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+    text = ", ".join(names[:_NAMED])
+    return text if len(names) <= _NAMED else f"{text} and {len(names) - _NAMED} more"
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -48,7 +48,7 @@ def declared(layer: CEMLayer) -> EnergyLayer:
         values: Tensor = energy(u if scale is None else scale * u, energy.remember(memory))
         return values
 
-    found = energy_layer(
+    layer_ = energy_layer(
         update=update,
         energy=value,
         state=(TOKENS, D),
@@ -64,8 +64,8 @@ def declared(layer: CEMLayer) -> EnergyLayer:
     )
     if per_head:
         reasons = dict.fromkeys(("gradient-step", "slope", "conservative"), PER_HEAD)
-        found = replace(found, not_offered=MappingProxyType({**found.not_offered, **reasons}))
-    return found
+        layer_ = replace(layer_, not_offered=MappingProxyType({**layer_.not_offered, **reasons}))
+    return layer_
 
 
 def _norm(layer: CEMLayer) -> tuple[Callable[[Tensor], Tensor] | None, Callable[[Tensor], Tensor] | None]:

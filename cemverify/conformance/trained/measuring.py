@@ -76,23 +76,25 @@ def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
 
 def slopes(moment: Moment) -> tuple[Share, Evidence]:
     """The sign of the energy's slope along the step."""
-    slope, room = slope_along(moment.box, moment.q, moment.u)
+    slope, tolerance = slope_along(moment.box, moment.q, moment.u)
     evidence = judge(
-        Comparison("the slope of the energy along the update <= 0", slope, torch.zeros_like(slope), room, "at most"),
-        telling=moved(slope, room),
+        Comparison(
+            "the slope of the energy along the update <= 0", slope, torch.zeros_like(slope), tolerance, "at most"
+        ),
+        telling=moved(slope, tolerance),
     )
-    return _share(slope, room), evidence
+    return _share(slope, tolerance), evidence
 
 
 def whole_step(moment: Moment) -> tuple[Share, Evidence, float]:
     """The sign of what the whole step does to the energy, and its mean change."""
-    after, before, room = finite_step(moment.box, moment.q, moment.u)
+    after, before, tolerance = finite_step(moment.box, moment.q, moment.u)
     change = after - before
     evidence = judge(
-        Comparison("energy after the whole step <= before", after, before, room, "at most"),
-        telling=moved(change, room),
+        Comparison("energy after the whole step <= before", after, before, tolerance, "at most"),
+        telling=moved(change, tolerance),
     )
-    return _share(change, room), evidence, float(change.mean())
+    return _share(change, tolerance), evidence, float(change.mean())
 
 
 def smallest_eigenvalue(layer: nn.Module, box: Box, q: Question) -> float | None:
@@ -102,10 +104,10 @@ def smallest_eigenvalue(layer: nn.Module, box: Box, q: Question) -> float | None
     if box.layer.step.unknown_preconditioner:
         P = calibrated(box, q)[0]
     else:
-        found = matrix(box, q)
-        if found is None:
+        dense = matrix(box, q)
+        if dense is None:
             return None
-        P = found
+        P = dense
     return float(torch.linalg.eigvalsh((P + P.mT) / 2)[0])
 
 
@@ -155,9 +157,9 @@ def asymmetry(moment: Moment) -> tuple[float, Evidence]:
         error[a, b] = v.abs().sum(1) * wide + (turned.abs().sum(1) + n * wide) * off_v
     apart = ~torch.eye(_DIRECTIONS, dtype=torch.bool)
     size = (M[apart] ** 2).mean()
-    other, room = M.transpose(0, 1), error + error.transpose(0, 1)
+    other, tolerance = M.transpose(0, 1), error + error.transpose(0, 1)
     share = math.sqrt(float(((M - other)[apart] ** 2).mean() / size))
-    evidence = judge(Comparison("v . J w = w . J v", M, other, room), telling=moved(M[apart], error[apart]))
+    evidence = judge(Comparison("v . J w = w . J v", M, other, tolerance), telling=moved(M[apart], error[apart]))
     return (share if math.isfinite(share) else 0.0), evidence
 
 
@@ -192,9 +194,9 @@ def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> 
     return extrapolated(lambda h: central(h[:, None]), width(box) * size[:, 0], noise)
 
 
-def _share(change: Tensor, room: Tensor) -> Share:
-    room = room.reshape(*room.shape, *[1] * (change.dim() - room.dim())).expand_as(change)
-    falls, rises = ((sign * change > room).double().mean() for sign in (-1, 1))
+def _share(change: Tensor, tolerance: Tensor) -> Share:
+    tolerance = tolerance.reshape(*tolerance.shape, *[1] * (change.dim() - tolerance.dim())).expand_as(change)
+    falls, rises = ((sign * change > tolerance).double().mean() for sign in (-1, 1))
     return Share(float(falls), float(rises))
 
 

@@ -16,7 +16,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.trained.known import declared
 from cemverify.console.errors import UsageError
 
-_SHOWN = 8  # names of sub-modules in a sentence
+_MOST_NAMES = 8  # names of sub-modules in a sentence
 
 Declare = Callable[[Any], EnergyLayer]
 Inputs = Callable[..., Any]
@@ -79,10 +79,12 @@ def part(model: nn.Module, name: str) -> nn.Module:
     parts: dict[str, nn.Module] = dict(model.named_modules())
     if name and name in parts:
         return parts[name]
-    known = [key for key, module in parts.items() if isinstance(module, CEMLayer)]
-    shown = known or [key for key in parts if key]
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    raise UsageError(f"the model has no layer {name!r}; it has {', '.join(shown[:_SHOWN]) or 'no sub-modules'}{more}")
+    layers = [key for key, module in parts.items() if isinstance(module, CEMLayer)]
+    names = layers or [key for key in parts if key]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    raise UsageError(
+        f"the model has no layer {name!r}; it has {', '.join(names[:_MOST_NAMES]) or 'no sub-modules'}{more}"
+    )
 
 
 def energy_layer_of(layer: nn.Module, declare: Declare | None, name: str) -> EnergyLayer:
@@ -96,14 +98,14 @@ def energy_layer_of(layer: nn.Module, declare: Declare | None, name: str) -> Ene
     """
     if declare is not None:
         try:
-            found = declare(layer)
+            form = declare(layer)
         except Exception as error:
             raise UsageError(f"declaring {name!r} failed: {words(error)}") from error
-        if not isinstance(found, EnergyLayer):
+        if not isinstance(form, EnergyLayer):
             raise UsageError(
-                f"declare returned a {type(found).__name__} for {name!r}; it returns cemverify.energy_layer(...)"
+                f"declare returned a {type(form).__name__} for {name!r}; it returns cemverify.energy_layer(...)"
             )
-        return found
+        return form
     if isinstance(layer, CEMLayer):
         return declared(layer)
     try:

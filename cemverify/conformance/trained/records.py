@@ -106,17 +106,17 @@ def prepare(model: TrainedModel, name: str, tokens: Tokens, device: str) -> Trai
     return TrainedLayer(name, wide, by_dtype(exact, {dtype: own}), dtype, iterations, question, tokens)
 
 
-def by_dtype(exact: EnergyLayer, others: dict[torch.dtype, EnergyLayer]) -> EnergyLayer:
+def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> EnergyLayer:
     """A layer whose functions are those of the layer declared for the dtype that they are given."""
 
-    def of(field_: str, given: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        if given is None:
+    def of(field_: str, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        if function is None:
             return None
 
         def chosen(*arguments: Any, **named: Any) -> Any:
             first = arguments[0]
             array: Tensor = first[0] if isinstance(first, tuple) else first
-            function = getattr(others.get(array.dtype, exact), field_)
+            function = getattr(narrower.get(array.dtype, exact), field_)
             return function(*arguments, **named)
 
         return chosen
@@ -158,7 +158,7 @@ class Judging:
 
     box: Box
     trained: TrainedLayer
-    found: dict[str, list[Evidence]] = field(default_factory=dict)
+    evidences: dict[str, list[Evidence]] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
     smallest: Value = None
@@ -174,17 +174,23 @@ class Judging:
     def look(self, moment: Moment) -> StepNumbers:
         """Measures one step, and keeps the evidence."""
         stated = self.box.layer.energy is not None
-        slope = self._kept("trained/slope", lambda: measuring.slopes(moment)) if stated else None
-        whole = self._kept("trained/whole-step", lambda: measuring.whole_step(moment)) if stated else None
+        slope = self._measure_once("trained/slope", lambda: measuring.slopes(moment)) if stated else None
+        whole = self._measure_once("trained/whole-step", lambda: measuring.whole_step(moment)) if stated else None
         field_ = None
         # of several steps in one call, no single one can be asked for
         if self.box.caller.dtype == torch.float64 and len(self.box.layer.step.sizes) == 1:
-            field_ = self._kept("trained/symmetry", lambda: measuring.asymmetry(moment))
+            field_ = self._measure_once("trained/symmetry", lambda: measuring.asymmetry(moment))
         identity = {"energy", "gradient-step"} & self.box.layer.not_offered.keys()
-        update = None if identity else self._kept("trained/update", lambda: (update_is_gradient(self.box, moment.q),))
+        update = (
+            None
+            if identity
+            else self._measure_once("trained/update", lambda: (update_is_gradient(self.box, moment.q),))
+        )
         if self.trained.dtype != torch.float64:
             narrow = self.box.at(self.trained.dtype)
-            self._kept("trained/precision", lambda: (low_precision_is_close(narrow, narrow.rounded(moment.q)),))
+            self._measure_once(
+                "trained/precision", lambda: (low_precision_is_close(narrow, narrow.rounded(moment.q)),)
+            )
         return StepNumbers(
             None if slope is None else slope[0],
             None if whole is None else whole[0],
@@ -194,12 +200,12 @@ class Judging:
             None if field_ is None else field_[0],
         )
 
-    def _kept(self, id_: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    def _measure_once(self, id_: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | None:
         """What was measured, or None; what it shows, or why it failed, is kept for the record."""
         started = time.monotonic()
         try:
             measured = measure()
-            self.found.setdefault(id_, []).extend(part for part in measured if isinstance(part, Evidence))
+            self.evidences.setdefault(id_, []).extend(part for part in measured if isinstance(part, Evidence))
         except Exception as error:
             self.failed.setdefault(id_, error)
             measured = None
@@ -216,8 +222,8 @@ class Judging:
         if self.smallest is not None:
             lowest = torch.tensor([self.smallest], dtype=torch.float64)
             bound = torch.full_like(lowest, torch.finfo(torch.float64).tiny)
-            what = "P's smallest eigenvalue > 0"
-            self.found["trained/preconditioner"] = [judge(Comparison(what, -lowest, -bound, bound, "at most"))]
+            name = "P's smallest eigenvalue > 0"
+            self.evidences["trained/preconditioner"] = [judge(Comparison(name, -lowest, -bound, bound, "at most"))]
         elif "gradient-step" not in absent:
             absent["P"] = "its preconditioner does not act on the last axis alone"
         if self.box.caller.dtype != torch.float64:
@@ -243,7 +249,7 @@ class Judging:
             )
         if (error := self.failed.get(id_) or self.failed.get("trained/update")) is not None:
             return _failed(record, error)
-        evidence = self.found.get(id_, [])
+        evidence = self.evidences.get(id_, [])
         worst = max(evidence, key=lambda e: e.worst.margin, default=None)
         record = replace(record, examples=tokens * len(evidence), telling=tokens * sum(e.telling for e in evidence))
         if worst is None or not record.telling:

@@ -70,7 +70,7 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     use(effort.edited)
     try:
         subject = load(name)
-        said = describe(subject) | {"origin": written(subject)}
+        description = describe(subject) | {"origin": written(subject)}
         reads = effort.reads_code and not effort.edited  # which are other lines than those of the files
         code = read_code(naming.parts(name)[0], subject) if reads else Code()
     except LoadError as error:
@@ -84,31 +84,31 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     os.chdir(folder)
     usual = ProcessState.now()
     recorder = Recorder(code)
-    line.send(answer({**said, "code": as_plain(code)}))
+    line.send(answer({**description, "code": as_plain(code)}))
     while True:
         try:
-            asked: Request = requested(line.receive())
+            request: Request = requested(line.receive())
         except Closed:
             return
-        if asked.experiment == STATE:
+        if request.experiment == STATE:
             outcome: dict[str, Any] = {"answer": originals.replaced()}
             usual.restore()
-        elif asked.experiment == REACHED:
-            outcome = {"answer": recorder.reached(finished=bool(asked.arguments[0]))}
+        elif request.experiment == REACHED:
+            outcome = {"answer": recorder.reached(finished=bool(request.arguments[0]))}
         else:
-            outcome = _performed(subject, asked, recorder)
-        line.send(_packed(asked.number, outcome))
+            outcome = _performed(subject, request, recorder)
+        line.send(_packed(request.number, outcome))
 
 
-def _performed(subject: Subject, asked: Request, recorder: Recorder) -> dict[str, Any]:
+def _performed(subject: Subject, request: Request, recorder: Recorder) -> dict[str, Any]:
     """What an experiment came to, typed. Calls alone are recorded, as recording slows down all Python that runs."""
-    if asked.absent is not None:
-        subject = replace(subject, not_offered=asked.absent)
-    asker: Any = Caller(subject, asked.dtype, asked.device, watching=recorder.watching)
-    if asked.kind is not Caller:
-        asker = asked.kind(asker)
+    if request.absent is not None:
+        subject = replace(subject, not_offered=request.absent)
+    asker: Any = Caller(subject, request.dtype, request.device, watching=recorder.watching)
+    if request.kind is not Caller:
+        asker = request.kind(asker)
     try:
-        return {"answer": _found(asked.experiment)(asker, *asked.arguments, **(asked.named or {}))}
+        return {"answer": _function(request.experiment)(asker, *request.arguments, **(request.named or {}))}
     except Fault as fault:
         return {"fault": fault.cause, "text": str(fault)}
     except KeyboardInterrupt:  # not the user's, who interrupts the command
@@ -129,12 +129,12 @@ def _packed(number: int, outcome: Mapping[str, Any]) -> bytes:
         return answer({"number": number, **_SHORTAGE})
 
 
-def _found(name: str) -> Any:
+def _function(name: str) -> Any:
     module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for part in path.split("."):
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 # --- the declaration ------------------------------------------------------------------------------------
@@ -146,10 +146,10 @@ def describe(subject: Subject) -> dict[str, Any]:
     if isinstance(subject, Implementation):
         return {**common, "functions": list(subject.functions)}
     step = {name: value for name, value in vars(subject.step).items() if name != "learned"}  # which is asked here
-    P, given = step["preconditioner"], [name for name, value in step.items() if callable(value)]
+    P, functions = step["preconditioner"], [name for name, value in step.items() if callable(value)]
     if not callable(P) and P is not None:
         step["preconditioner"] = _as_word_or_array(P)
-    step |= dict.fromkeys(given, "a function")
+    step |= dict.fromkeys(functions, "a function")
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
     has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian")}
     has |= {"domain": True} if callable(subject.domain) else {}  # a name is plain
@@ -163,15 +163,15 @@ def describe(subject: Subject) -> dict[str, Any]:
         "step": step,
         "parameters": [[name, *_form(subject.parameters, name)] for name in subject.parameters],
         "has": has,
-        "given": given,
+        "given": functions,
     }
 
 
 def written(subject: Subject) -> dict[str, Any]:
     """Where the functions of the implementation in this process are written."""
-    found = origin_of(subject)
-    places = {name: vars(place) for name, place in found.places.items()}
-    return {"digest": found.digest, "places": places, "parameters": found.parameters}
+    origin = origin_of(subject)
+    places = {name: vars(place) for name, place in origin.places.items()}
+    return {"digest": origin.digest, "places": places, "parameters": origin.parameters}
 
 
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
@@ -187,32 +187,34 @@ def _as_word_or_array(P: Any) -> Any:
     return P if isinstance(P, str) else as_tensor(P)
 
 
-def declared(said: Mapping[str, Any]) -> Subject:
+def declared(description: Mapping[str, Any]) -> Subject:
     """A subject that declares what `describe` says; calling one of its functions is a mistake of ours."""
-    if "functions" in said:
-        return Implementation(dict.fromkeys(said["functions"], _not_here), said["not_offered"], said["arrays"])
-    rest = {key: value for key, value in said.items() if key not in ("has", "given", "origin", "code")}
+    if "functions" in description:
+        return Implementation(
+            dict.fromkeys(description["functions"], _not_here), description["not_offered"], description["arrays"]
+        )
+    rest = {key: value for key, value in description.items() if key not in ("has", "given", "origin", "code")}
     parameters: dict[str, torch.Tensor] = {}
-    for name, first, shape in said["parameters"]:
+    for name, first, shape in description["parameters"]:
         parameters[name] = parameters[first] if first in parameters else torch.empty(shape, device="meta")
-    step = dict(said["step"]) | dict.fromkeys(said["given"], _not_here)
-    functions: dict[str, Any] = {name: _not_here if there else None for name, there in said["has"].items()}
+    step = dict(description["step"]) | dict.fromkeys(description["given"], _not_here)
+    functions: dict[str, Any] = {name: _not_here if there else None for name, there in description["has"].items()}
     return EnergyLayer(
         **{
             **rest,
             **functions,
             "update": _not_here,
-            "stated": StatedEnergy(**said["stated"]),
+            "stated": StatedEnergy(**description["stated"]),
             "step": Step(**step),
             "parameters": parameters,
         }
     )
 
 
-def whence(said: Mapping[str, Any]) -> Origin:
+def whence(description: Mapping[str, Any]) -> Origin:
     """The origin that `written` says, as far as it can be one."""
     try:
-        origin = said["origin"]
+        origin = description["origin"]
         digest, places = origin["digest"], origin["places"].items()
         taken = {
             printable(name): Place(printable(place["file"]), int(place["line"]), printable(place["name"]))

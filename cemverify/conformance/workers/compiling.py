@@ -13,10 +13,10 @@ _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_pass
 
 def compiling(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     """An environment in which JAX compiles quickly and keeps programs in that folder, but for what it says itself."""
-    kept = {
+    settings = {
         "JAX_COMPILATION_CACHE_DIR": folder,
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     flags = f"{_QUICKLY} {environment.get('XLA_FLAGS', '')}".rstrip()  # of two alike the last one counts
-    return {**kept, **environment, "XLA_FLAGS": flags}
+    return {**settings, **environment, "XLA_FLAGS": flags}

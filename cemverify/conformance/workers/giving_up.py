@@ -25,12 +25,12 @@ class LostWorkers:
     in_a_row: defaultdict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
     altogether: int = 0
 
-    def note(self, asked: Property, record: Record, *, lost: bool) -> None:
+    def note(self, property_: Property, record: Record, *, lost: bool) -> None:
         """Records a finished property, and whether its worker was lost."""
         if not lost:
-            self.in_a_row.pop(_functions(asked), None)
+            self.in_a_row.pop(_functions(property_), None)
             return
-        self.in_a_row[_functions(asked)].append(record.cause or "blocked")
+        self.in_a_row[_functions(property_)].append(record.cause or "blocked")
         self.altogether += 1
 
     def give_up(self, queue: deque[Property]) -> list[Record]:
@@ -46,16 +46,16 @@ class LostWorkers:
         queue.extend(waiting)
         return records
 
-    def _reason(self, asked: Property) -> str | None:
+    def _reason(self, property_: Property) -> str | None:
         if self.altogether >= IN_ALL:
             return f"not run: the implementation has already cost {self.altogether} worker processes"
-        befell = self.in_a_row[_functions(asked)]
+        befell = self.in_a_row[_functions(property_)]
         if len(befell) < IN_A_ROW:
             return None
         causes = ", ".join(f"{cause} {n} times" for cause, n in Counter(befell).items())
-        asking = ", ".join(sorted(_functions(asked))) or "it"
+        asking = ", ".join(sorted(_functions(property_))) or "it"
         return f"not run: {len(befell)} properties in a row that call {asking} each cost a worker process ({causes})"
 
 
-def _functions(asked: Property) -> frozenset[str]:
-    return asked.needs & frozenset(FUNCTIONS)
+def _functions(property_: Property) -> frozenset[str]:
+    return property_.needs & frozenset(FUNCTIONS)

@@ -190,15 +190,15 @@ class Respondent:
         caller: Caller = getattr(asker, "caller", asker)
         # only if it is another one: see `recording`, which asks as if there were no autograd
         absent = None if caller.subject.not_offered is self.not_offered else dict(caller.subject.not_offered)
-        return self._asked(
+        return self._ask(
             Request(self.number + 1, experiment, type(asker), caller.dtype, caller.device, absent, arguments, named),
             allowance,
         )
 
     def replaced(self) -> list[str]:
         """The functions that its process finds replaced."""
-        found = self._asked(Request(self.number + 1, STATE))
-        return [printable(str(name)) for name in found] if isinstance(found, tuple) else []
+        names = self._ask(Request(self.number + 1, STATE))
+        return [printable(str(name)) for name in names] if isinstance(names, tuple) else []
 
     def reached(self, *, finished: bool) -> Trail:
         """What ran in its process since the last property was finished.
@@ -206,20 +206,20 @@ class Respondent:
         Args:
             finished: whether this one is.
         """
-        return trail_of(self._asked(Request(self.number + 1, REACHED, arguments=(finished,))))
+        return trail_of(self._ask(Request(self.number + 1, REACHED, arguments=(finished,))))
 
-    def _asked(self, asked: Request, allowance: Allowance = _ONE_CALL) -> Any:
+    def _ask(self, message: Request, allowance: Allowance = _ONE_CALL) -> Any:
         if self.lost is not None:
             raise self.lost
-        self.number = asked.number
+        self.number = message.number
         seconds = allowance.seconds(self.timeout)
         limit = TimeLimit(seconds, lambda: self.processes[1:])
         try:
-            self.line.send(request(asked), limit.until)
+            self.line.send(request(message), limit.until)
             await_something(self.line, limit)
-            said = answered(self.line.receive(time.monotonic() + seconds))
+            reply = answered(self.line.receive(time.monotonic() + seconds))
             # an honest process answers each request once
-            if not isinstance(said, dict) or said.get("number") != self.number:
+            if not isinstance(reply, dict) or reply.get("number") != self.number:
                 raise Unreadable("it sent an answer that was not asked for")
         except Overdue:
             longest = f"{self.timeout + allowance.grace:g} seconds"
@@ -231,7 +231,7 @@ class Respondent:
         except Closed:
             self.lost = Lost(Crashed.cause, self.ending())
             raise self.lost from None
-        return _outcome(said)
+        return _outcome(reply)
 
     def ending(self) -> str:
         """How the implementation's process ended, as a sentence."""
@@ -256,13 +256,13 @@ def await_something(line: Line, limit: TimeLimit, *, ends: Callable[[], bool] = 
             raise Overdue
 
 
-def _outcome(said: Mapping[str, Any]) -> Any:
+def _outcome(reply: Mapping[str, Any]) -> Any:
     """The answer, or what an experiment raised."""
-    if "answer" in said:
-        return said["answer"]
-    if "fault" in said:
-        raise FAULTS.get(str(said["fault"]), Fault)(printable(str(said.get("text"))))
-    raise RuntimeError(printable(str(said.get("broke"))))
+    if "answer" in reply:
+        return reply["answer"]
+    if "fault" in reply:
+        raise FAULTS.get(str(reply["fault"]), Fault)(printable(str(reply.get("text"))))
+    raise RuntimeError(printable(str(reply.get("broke"))))
 
 
 def judge(connection: Connection, name: str, effort: Effort, environment: Mapping[str, str], loading: float) -> None:
@@ -350,11 +350,11 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subj
     try:
         limit = TimeLimit(loading, lambda: respondent.processes[1:])
         await_something(respondent.line, limit, ends=lambda: any(map(is_stopped, respondent.processes[1:])))
-        said = answered(respondent.line.receive(time.monotonic() + loading))
-        if "unloaded" in said:
-            return NotLoaded(printable(str(said["unloaded"])))
-        respondent.origin = whence(said)
-        return declared(said), from_plain(said["code"])
+        description = answered(respondent.line.receive(time.monotonic() + loading))
+        if "unloaded" in description:
+            return NotLoaded(printable(str(description["unloaded"])))
+        respondent.origin = whence(description)
+        return declared(description), from_plain(description["code"])
     except Overdue:
         if any(map(is_stopped, respondent.processes[1:])):
             return NotLoaded(f"loading {name!r}: it stopped its own process, as SIGSTOP does")

@@ -200,9 +200,9 @@ def answered(content: bytes) -> Any:
             if kind.kind not in "fiub":
                 raise ValueError(f"an array of {kind}")
             count = int(np.prod([int(n) for n in shape], dtype=np.int64))
-            found = np.frombuffer(content, kind, count, end).reshape(shape)
-            arrays.append(found.copy())
-            end += found.nbytes
+            array = np.frombuffer(content, kind, count, end).reshape(shape)
+            arrays.append(array.copy())
+            end += array.nbytes
         return _value(tree, arrays)
     except Exception as error:
         raise Unreadable("it sent bytes that are no answer") from error

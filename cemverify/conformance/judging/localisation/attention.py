@@ -15,9 +15,9 @@ from cemverify.conformance.judging.localisation.bench import (
     Bench,
     WrongPart,
     at_zero,
-    due,
     each_token,
     equal,
+    expected_update,
     largest_logit,
     with_logits,
     with_one_memory,
@@ -33,8 +33,8 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
     case = generic(bench, case)
     dense = list(bench.dense(case.attention))
     cases = [case, *dense]
-    if (found := residual(bench, cases) or swapped(bench, cases, "W_Q", "W_K")) is not None:
-        return found
+    if (wrong := residual(bench, cases) or swapped(bench, cases, "W_Q", "W_K")) is not None:
+        return wrong
     if (size := _size(bench, cases)) is not None:
         return size
     singles = [token for c in cases for token in each_token(c) if bench.wrong(token)]
@@ -106,13 +106,13 @@ def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
     answer = bench.got(case)
     if answer is None:
         return None
-    room = bench.room(case)
-    if _ignores_x(bench, case, answer, room):
+    tolerance = bench.tolerance(case)
+    if _ignores_x(bench, case, answer, tolerance):
         return WrongPart("score", "the update does not depend on x, so the queries do not come from x")
     values = torch.einsum("krd,kre,bje->bjd", case.weights["W_Q"], case.weights["W_K"], case.h)  # (B, J, D)
     seen = []
     for i in range(case.x.shape[1]):
-        subset = _seen(answer[:, i], case.attention.step_size * values, room[:, i])
+        subset = _seen(answer[:, i], case.attention.step_size * values, tolerance[:, i])
         if subset is None:
             if bench.wrong(with_one_memory(case)):
                 return None
@@ -127,20 +127,20 @@ def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
     return WrongPart("mask", f"at x = 0, where every score is 0, {listed}")
 
 
-def _ignores_x(bench: Bench, case: Case, answer: Tensor, room: Tensor) -> bool:
+def _ignores_x(bench: Bench, case: Case, answer: Tensor, tolerance: Tensor) -> bool:
     """Whether another state, which needs another update, gets the same update."""
     moved = replace(case, x=case.h + 1.0)
-    shows = bool(((due(case) - due(moved)).abs() > 10 * room).any())
+    shows = bool(((expected_update(case) - expected_update(moved)).abs() > 10 * tolerance).any())
     elsewhere = bench.got(moved)
-    return shows and elsewhere is not None and equal(answer, elsewhere, room)
+    return shows and elsewhere is not None and equal(answer, elsewhere, tolerance)
 
 
-def _seen(update: Tensor, values: Tensor, room: Tensor) -> tuple[int, ...] | None:
+def _seen(update: Tensor, values: Tensor, tolerance: Tensor) -> tuple[int, ...] | None:
     """The tokens whose mean of values (B, J, D) equals a token's update (B, D); None if there are none."""
     J = values.shape[1]
     for subset in itertools.chain.from_iterable(itertools.combinations(range(J), n) for n in range(J + 1)):
         mean = values[:, list(subset)].mean(1) if subset else torch.zeros_like(update)
-        if equal(update, mean, room):
+        if equal(update, mean, tolerance):
             return subset
     return None
 
@@ -150,10 +150,10 @@ def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
     config = cases[0].attention
     K, R, D = config.heads, config.R, config.dim
     usual = math.sqrt(R)
-    others = {usual, 1.0, math.sqrt(D), config.tau * math.sqrt(D / R), config.tau**2, 1 / config.tau}
-    others |= {config.tau * factor for factor in (2.0, 0.5, math.sqrt(K), 1 / math.sqrt(K), usual, 1 / usual)}
+    temperatures = {usual, 1.0, math.sqrt(D), config.tau * math.sqrt(D / R), config.tau**2, 1 / config.tau}
+    temperatures |= {config.tau * factor for factor in (2.0, 0.5, math.sqrt(K), 1 / math.sqrt(K), usual, 1 / usual)}
     answers = [(c, bench.got(c)) for c in cases if bench.wrong(c)]
-    for tau in sorted(others - {config.tau}):
-        if all(equal(got, due(c.having(temperature=tau)), bench.room(c)) for c, got in answers):
+    for tau in sorted(temperatures - {config.tau}):
+        if all(equal(got, expected_update(c.having(temperature=tau)), bench.tolerance(c)) for c, got in answers):
             return WrongPart("temperature", f"with tau = {config.tau:.4g} it returns the result for tau = {tau:.4g}")
     return None

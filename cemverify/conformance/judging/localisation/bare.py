@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, due, equal, with_weights
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, equal, expected_update, with_weights
 from cemverify.conformance.questions.cases import Case
 
 _ROUNDINGS = 32  # of float32, of numbers as large as those that go in and come out
@@ -36,27 +36,27 @@ def in_float32(bench: Bench, case: Case) -> WrongPart | None:
     """
     if bench.caller.dtype != torch.float64:
         return None
-    unit, shown = torch.finfo(torch.float32).eps, False
-    for asked in (case, *bench.dense(case.layer_config)):
-        got = bench.got(asked)
+    unit, differs = torch.finfo(torch.float32).eps, False
+    for each in (case, *bench.dense(case.layer_config)):
+        got = bench.got(each)
         if got is None:
             return None
-        error = got - due(asked)
-        size = 1 + float(torch.maximum(asked.x.abs(), got.abs()).max())
+        error = got - expected_update(each)
+        size = 1 + float(torch.maximum(each.x.abs(), got.abs()).max())
         if float(error.abs().max()) > _ROUNDINGS * unit * size:
             return None
-        if not bool((error.abs() > bench.room(asked)).any()):
+        if not bool((error.abs() > bench.tolerance(each)).any()):
             continue
-        near = replace(asked, x=asked.x * (1 + _NEAR), h=asked.h * (1 + _NEAR))
+        near = replace(each, x=each.x * (1 + _NEAR), h=each.h * (1 + _NEAR))
         there = bench.got(near)
-        if there is None or float((there - due(near) - error).abs().max()) < float(error.abs().max()) / 4:
+        if there is None or float((there - expected_update(near) - error).abs().max()) < float(error.abs().max()) / 4:
             return None
-        shown = True
+        differs = True
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32, as "
         "softmax(..., dtype=torch.float32) does. Keep the dtype of the arguments there, or run with --dtype float32"
     )
-    return WrongPart("precision", because) if shown else None
+    return WrongPart("precision", because) if differs else None
 
 
 def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
@@ -68,7 +68,7 @@ def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
             continue
         if torch.equal(got + still.x, still.x.float().double()) and bool((got != 0).any()):
             return WrongPart("dtype", "with zero weights, x is returned rounded to float32")
-        if not equal(got, torch.zeros_like(got), bench.room(still)):
+        if not equal(got, torch.zeros_like(got), bench.tolerance(still)):
             return WrongPart("residual", "with zero weights the update must be zero, and x changes")
     return None
 
@@ -77,7 +77,7 @@ def swapped(bench: Bench, cases: Sequence[Case], first: str, second: str) -> Wro
     """Whether exchanging two weights makes it right."""
     for case in cases:
         other = with_weights(case, {first: case.weights[second], second: case.weights[first]})
-        alike = equal(due(case), due(other), bench.room(case) + bench.room(other))
+        alike = equal(expected_update(case), expected_update(other), bench.tolerance(case) + bench.tolerance(other))
         if alike or not bench.explained(case, other):
             return None
     return WrongPart(f"{first} and {second}", f"exchanging {first} and {second} makes it right")
@@ -93,5 +93,5 @@ def linear_in_memory(bench: Bench, case: Case) -> bool:
     if any(answer is None for answer in answers):
         return False
     first, second, summed = (answer for answer in answers if answer is not None)
-    room = bench.room(case) + bench.room(other) + bench.room(both)
-    return bool(((first + second - summed).abs() <= room).all())
+    tolerance = bench.tolerance(case) + bench.tolerance(other) + bench.tolerance(both)
+    return bool(((first + second - summed).abs() <= tolerance).all())

@@ -41,11 +41,11 @@ class Bench:
     """Asks the implementation, and knows the right answers.
 
     Attributes:
-        asked: how many calls were made.
+        calls: how many calls were made.
     """
 
     caller: Caller
-    asked: int = 0
+    calls: int = 0
 
     def offers(self, *features: str) -> bool:
         """Whether the implementation has all of these features."""
@@ -63,8 +63,8 @@ class Bench:
         Raises:
             Undecided: too many calls were made.
         """
-        self.asked += 1
-        if self.asked > _EXPERIMENTS:
+        self.calls += 1
+        if self.calls > _EXPERIMENTS:
             raise Undecided
         try:
             alone = case.layer == "attention" and self.decodes_only
@@ -79,13 +79,13 @@ class Bench:
         if not bool(budget.isfinite().all()):
             return False
         got = self.got(case)
-        return got is None or bool(((got - due(case)).abs() > budget).any())
+        return got is None or bool(((got - expected_update(case)).abs() > budget).any())
 
     def explained(self, case: Case, other: Case) -> bool:
         """Whether its output for a case is the right output for another one."""
-        return equal(self.got(case), due(other), self.room(case) + self.room(other))
+        return equal(self.got(case), expected_update(other), self.tolerance(case) + self.tolerance(other))
 
-    def room(self, case: Case) -> Tensor:
+    def tolerance(self, case: Case) -> Tensor:
         """How far roundoff may move the output, (B, J, D)."""
         return output_budget(self.rounded(case), self.caller.dtype)
 
@@ -100,20 +100,20 @@ class Bench:
             yield self.rounded(case if self.offers("start") else replace(case, x=case.h))
 
 
-def due(case: Case) -> Tensor:
+def expected_update(case: Case) -> Tensor:
     """The right update, x^(T) - x^(0), (B, J, D)."""
     return golden(case) - case.x
 
 
-def equal(got: Tensor | None, expected: Tensor, room: Tensor) -> bool:
+def equal(got: Tensor | None, expected: Tensor, tolerance: Tensor) -> bool:
     """Whether an output, if there is one, is within twice the budget of the expected one."""
-    return got is not None and bool(((got - expected).abs() <= 2 * room).all())
+    return got is not None and bool(((got - expected).abs() <= 2 * tolerance).all())
 
 
-def two_answers(before: Tensor, now: Tensor, room: Tensor) -> WrongPart | None:
+def two_answers(before: Tensor, now: Tensor, tolerance: Tensor) -> WrongPart | None:
     """Whether the same arrays get another answer than before, by more than the order of sums explains."""
     moved = (now - before).abs()
-    if not bool((moved > room).any()):
+    if not bool((moved > tolerance).any()):
         return None
     because = (
         f"the answer changes from call to call: the same arrays get another one, by up to {float(moved.max()):.2g}. "

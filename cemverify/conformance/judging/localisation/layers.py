@@ -48,22 +48,22 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         return None
     box = Box.of(caller)
     form = replace(form_of(layer), shapes=None)
-    asked = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
-    found: list[tuple[Question, Arrays, Arrays, Tensor]] = []
-    for q in (box.rounded(q) for q in asked):
+    cases = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
+    comparisons: list[tuple[Question, Arrays, Arrays, Tensor]] = []
+    for q in (box.rounded(q) for q in cases):
         try:
-            got, due = box.along(q.x, box.displacement(q)), golden(box, q)
+            got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
         except (Fault, Discard):
             continue
-        found.append((q, got, due.arrays, due.tolerance_for(box, q, got)))
-    wrong = [f for f in found if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
+        comparisons.append((q, got, expected.arrays, expected.tolerance_for(box, q, got)))
+    wrong = [f for f in comparisons if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
     if not wrong:
         return None
     part = _asked_again(box, wrong) or (
         _rounded_to_float32(box, wrong)
         or _ratio(box, wrong)
         or _additive(wrong)
-        or _tokens(box, found)
+        or _tokens(box, comparisons)
         or _other_variables(box, wrong)
         or _channels(box, wrong)
         or _direction(box, wrong)
@@ -84,9 +84,9 @@ def localise_mask(caller: Caller) -> WrongPart | None:
     mask = torch.ones((q.batch, J), dtype=torch.bool)
     mask[:, -1] = False
 
-    def others(asked: Question, with_mask: Tensor) -> Tensor:
+    def unmasked_updates(case: Question, with_mask: Tensor) -> Tensor:
         """The updates of all tokens but the last: (B, J - 1, ...), flat."""
-        return flat(with_tokens(box.displacement(asked, with_mask), layer.state, lambda array: array[:, :-1]))
+        return flat(with_tokens(box.displacement(case, with_mask), layer.state, lambda array: array[:, :-1]))
 
     def elsewhere(array: Tensor) -> Tensor:
         other = array.clone()
@@ -97,13 +97,17 @@ def localise_mask(caller: Caller) -> WrongPart | None:
         q, x=with_tokens(q.x, layer.state, elsewhere), memory=with_tokens(q.memory, layer.memories, elsewhere)
     )
     try:
-        masked, unmasked, after = others(q, mask), others(q, torch.ones_like(mask)), others(moved, mask)
-        room = 2 * rounding(box, q, {"u": masked})[:, None]
+        masked, unmasked, after = (
+            unmasked_updates(q, mask),
+            unmasked_updates(q, torch.ones_like(mask)),
+            unmasked_updates(moved, mask),
+        )
+        tolerance = 2 * rounding(box, q, {"u": masked})[:, None]
     except (Fault, Discard):
         return None
-    if bool(((masked - unmasked).abs() <= room).all()):
+    if bool(((masked - unmasked).abs() <= tolerance).all()):
         return WrongPart("mask", "the updates are the same with a mask as without: it is not used")
-    if bool(((after - masked).abs() > room).any()):
+    if bool(((after - masked).abs() > tolerance).any()):
         because = (
             "another value of a masked token changes the others' updates: its score must be -inf, "
             "not 0 as where a mask multiplies the logits"
@@ -116,13 +120,13 @@ def localise_mask(caller: Caller) -> WrongPart | None:
 
 def _asked_again(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
     """Whether update or gradient are other ones now: no experiment tells anything of answers that change."""
-    for q, got, due, room in wrong[:_TWICE]:
+    for q, got, expected, tolerance in wrong[:_TWICE]:
         try:
-            now = ((got, box.displacement(q)), (due, golden(box, q).arrays))
+            now = ((got, box.displacement(q)), (expected, golden(box, q).arrays))
         except (Fault, Discard):
             continue
         for before, after in now:
-            if (part := two_answers(flat(before), flat(after), room[:, None])) is not None:
+            if (part := two_answers(flat(before), flat(after), tolerance[:, None])) is not None:
                 return part
     return None
 
@@ -136,8 +140,8 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
         return None
     unit = torch.finfo(torch.float32).eps
     ratios, explained = [], True
-    for q, got, due, _ in wrong:
-        a, b = flat(got), flat(due)
+    for q, got, expected, _ in wrong:
+        a, b = flat(got), flat(expected)
         size = 1 + float(torch.cat((b, flat(q.x)), 1).abs().max())
         if float((a - b).abs().max()) > 32 * unit * size:
             return None
@@ -148,7 +152,7 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
         return None  # one factor explains every answer
     if (cut := _cut_off(box, wrong)) is not None:
         return cut
-    if any(_goes_on(box, q, flat(got) - flat(due)) for q, got, due, _ in wrong):
+    if any(_goes_on(box, q, flat(got) - flat(expected)) for q, got, expected, _ in wrong):
         return None
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32. "
@@ -169,9 +173,9 @@ def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
 
 def _cut_off(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
     """Errors that are gone far before a threshold and far beyond it, as those of float32 are not."""
-    for q, got, due, _ in wrong:
-        size = 1 + float(flat(due).abs().max())
-        if float((flat(got) - flat(due)).abs().max()) > _CUT * size:
+    for q, got, expected, _ in wrong:
+        size = 1 + float(flat(expected).abs().max())
+        if float((flat(got) - flat(expected)).abs().max()) > _CUT * size:
             return None
         for factor in _ASIDE:
             if _verdict(box, box.rounded(q.each(lambda a, factor=factor: factor * a))) is not False:
@@ -189,14 +193,14 @@ def _cut_off(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> 
 def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
     """got = c times expected, with one c for each question."""
     ratios = []
-    for q, got, due, room in wrong:
-        a, b = flat(got), flat(due)
+    for q, got, expected, tolerance in wrong:
+        a, b = flat(got), flat(expected)
         size = float((b * b).sum())
         if size == 0:
             return None
         c = float((a * b).sum()) / size
         slack = _SAME * min(1.0, abs(c - 1)) * b.abs().max()  # far below what the factor explains
-        if not bool(((a - c * b).abs() <= (1 + abs(c)) * room[:, None] + slack).all()):
+        if not bool(((a - c * b).abs() <= (1 + abs(c)) * tolerance[:, None] + slack).all()):
             return None
         ratios.append((q, c))
     if all(abs(c - 1) < _ONE for _, c in ratios):
@@ -205,21 +209,21 @@ def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Wr
 
 
 def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
-    shown = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
+    text = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
     words = []
     for name, value in _numbers(box):
         varies = len({value(q) for q, _ in ratios}) > 1 or len(ratios) == 1
         if varies or name.startswith(("the step", "minus", "the dimension", "two")):
-            for power, said in ((1, name), (-1, f"one over {name}")):
+            for power, phrase in ((1, name), (-1, f"one over {name}")):
                 fits = all(abs(c - value(q) ** power) <= 1e-8 * abs(c) for q, c in ratios)
-                words += [said] if fits else []
+                words += [phrase] if fits else []
     if words:
-        return f"{shown}: {words[0] if words[0].startswith('minus') else ', or '.join(words)}"
+        return f"{text}: {words[0] if words[0].startswith('minus') else ', or '.join(words)}"
     factors = [c for _, c in ratios]
     if max(factors) - min(factors) > 1e-4 * max(abs(c - 1) for c in factors):
         some = ", ".join(f"{c:.4g} at {q}" for q, c in ratios[:3])
         return f"the update is a multiple of what it must be, by a factor that depends on the sizes: {some}"
-    return shown
+    return text
 
 
 def _numbers(box: Box) -> Iterator[tuple[str, Callable[[Question], float]]]:
@@ -246,12 +250,14 @@ def _additive(wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart
     if len(wrong[0][1]) > 1:
         return None
     (name,) = wrong[0][1]
-    errors = [(got[name] - due[name]).reshape(-1, got[name].shape[-1]) for _, got, due, _ in wrong]  # (B J, D) each
+    errors = [
+        (got[name] - expected[name]).reshape(-1, got[name].shape[-1]) for _, got, expected, _ in wrong
+    ]  # (B J, D) each
     if len({error.shape[-1] for error in errors}) > 1 or sum(len(error) for error in errors) < 2:
         return None
-    every, room = torch.cat(errors), max(float(room.max()) for *_, room in wrong)
+    every, tolerance = torch.cat(errors), max(float(tolerance.max()) for *_, tolerance in wrong)
     bias = every.mean(0)
-    if float((every - bias).abs().max()) > 2 * room:
+    if float((every - bias).abs().max()) > 2 * tolerance:
         return None
     listed = ", ".join(f"{float(b):.4g}" for b in bias[:4]) + (" ..." if len(bias) > 4 else "")
     return WrongPart("an additive bias", f"the update is what it must be plus ({listed}) everywhere")
@@ -281,12 +287,12 @@ def _direction(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -
 # --- tokens, channels ---------------------------------------------------------------------------------------
 
 
-def _tokens(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _tokens(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
     """Whether a single token is right where several are wrong."""
     if "tokens" in box.layer.not_offered or box.layer.shortest > 1:
         return None
-    single = [_verdict(box, q) for q in _singles(box, found)]
-    several = [_verdict(box, f[0]) for f in found if token_count(box, f[0]) > 1]
+    single = [_verdict(box, q) for q in _singles(box, comparisons)]
+    several = [_verdict(box, f[0]) for f in comparisons if token_count(box, f[0]) > 1]
     if not single or None in single or not several:
         return None
     if not any(single) and any(several):
@@ -296,9 +302,9 @@ def _tokens(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> W
     return None
 
 
-def _singles(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Iterator[Question]:
+def _singles(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Iterator[Question]:
     form = replace(form_of(box.layer), shapes=None)
-    for seed, _ in zip(_SEEDS, found, strict=False):
+    for seed, _ in zip(_SEEDS, comparisons, strict=False):
         q = scattered(form, 3 * len(form.letters()) * seed + 3)
         yield box.rounded(_first_token(box, q))
 
@@ -315,11 +321,11 @@ def _first_token(box: Box, q: Question) -> Question:
 def _verdict(box: Box, q: Question) -> bool | None:
     """Whether the update is wrong there; None if that cannot be said."""
     try:
-        got, due = box.along(q.x, box.displacement(q)), golden(box, q)
+        got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
     except (Fault, Discard):
         return None
-    room = due.tolerance_for(box, q, got)
-    return bool(((flat(got) - flat(due.arrays)).abs() > room[:, None]).any())
+    tolerance = expected.tolerance_for(box, q, got)
+    return bool(((flat(got) - flat(expected.arrays)).abs() > tolerance[:, None]).any())
 
 
 def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
@@ -348,7 +354,7 @@ def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tenso
     )
     for name, because, gradient in readings:
         fits = True
-        for q, got, due, room in wrong:
+        for q, got, expected, tolerance in wrong:
             try:
                 step = gradient(q)
             except Fault:
@@ -357,7 +363,7 @@ def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tenso
             if layer.leak:
                 step = {k: step[k] + q.x[k] for k in step}
             other = -eta * flat(box.preconditioned(step, q.x))
-            slack = room[:, None] + 1e-6 * flat(due).abs().max()
+            slack = tolerance[:, None] + 1e-6 * flat(expected).abs().max()
             fits = fits and bool(((flat(got) - other).abs() <= slack).all())
         if fits:
             return WrongPart(name, because)
@@ -367,7 +373,11 @@ def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tenso
 def _channels(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
     """Which of the last axis' channels are wrong, where some are right in every question."""
     if len(box.layer.state) > 1:
-        names = [k for k in wrong[0][1] if any(_far(got[k], due[k], room) for _, got, due, room in wrong)]
+        names = [
+            k
+            for k in wrong[0][1]
+            if any(_far(got[k], expected[k], tolerance) for _, got, expected, tolerance in wrong)
+        ]
         right = [k for k in wrong[0][1] if k not in names]
         if right:
             return WrongPart(", ".join(names), f"the update of {', '.join(right)} is right")
@@ -375,7 +385,9 @@ def _channels(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) ->
     (name,) = wrong[0][1]
     D = wrong[0][1][name].shape[-1]
     bad = [
-        d for d in range(D) if any(_far(got[name][..., d], due[name][..., d], room) for _, got, due, room in wrong)
+        d
+        for d in range(D)
+        if any(_far(got[name][..., d], expected[name][..., d], tolerance) for _, got, expected, tolerance in wrong)
     ]
     if 0 < len(bad) < D:
         listed = ", ".join(map(str, bad))
@@ -383,5 +395,5 @@ def _channels(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) ->
     return None
 
 
-def _far(got: Tensor, due: Tensor, room: Tensor) -> bool:
-    return bool(((got - due).abs() > room.reshape(-1, *[1] * (got.dim() - 1))).any())
+def _far(got: Tensor, expected: Tensor, tolerance: Tensor) -> bool:
+    return bool(((got - expected).abs() > tolerance.reshape(-1, *[1] * (got.dim() - 1))).any())

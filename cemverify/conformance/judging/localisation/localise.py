@@ -41,15 +41,15 @@ def localise(caller: Caller, case: Case) -> WrongPart | None:
 
 def _asked_again(bench: Bench, case: Case, first: Tensor | None) -> WrongPart | None:
     now = None if first is None else bench.got(case)
-    return None if first is None or now is None else two_answers(first, now, bench.room(case))
+    return None if first is None or now is None else two_answers(first, now, bench.tolerance(case))
 
 
 def _layer(bench: Bench, case: Case) -> WrongPart | None:
     if not bench.wrong(case):
-        found = next((dense for dense in bench.dense(case.layer_config) if bench.wrong(dense)), None)
-        if found is None:
+        wrong = next((dense for dense in bench.dense(case.layer_config) if bench.wrong(dense)), None)
+        if wrong is None:
             return _beside(bench, case)
-        case = found
+        case = wrong
     if (precision := in_float32(bench, case)) is not None:
         return precision
     if (mixing := mixing_tokens(bench, case)) is not None:
@@ -85,7 +85,7 @@ def _cache_is_wrong(bench: Bench, case: Case) -> bool:
 
 
 def _stated_energy_is_wrong(bench: Bench, case: Case) -> bool:
-    if f"{case.layer}_energy" not in bench.caller.functions or not bool(bench.room(case).isfinite().all()):
+    if f"{case.layer}_energy" not in bench.caller.functions or not bool(bench.tolerance(case).isfinite().all()):
         return False
     off = (bench.caller.energy(case) - energies_at(case, case.x)).abs()
     return bool((off > energy_budget(case, case.x, bench.caller.dtype)).any())
@@ -104,6 +104,6 @@ def _block(bench: Bench, case: Case) -> WrongPart | None:
     mlp = replace(mlp, x=middle, h=norm_into(mlp, middle))
     for layer in (attention, mlp):
         if bench.wrong(layer):
-            found = _layer(bench, layer)
-            return found and WrongPart(found.name, f"the block's {layer.layer} alone is wrong too: {found.because}")
+            wrong = _layer(bench, layer)
+            return wrong and WrongPart(wrong.name, f"the block's {layer.layer} alone is wrong too: {wrong.because}")
     return WrongPart("block", "its attention and its MLP are each right for the inputs that the block gives them")

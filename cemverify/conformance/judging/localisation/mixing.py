@@ -26,31 +26,31 @@ def mixing_tokens(bench: Bench, case: Case) -> WrongPart | None:
             continue
         if not torch.equal(before, again):
             raise Undecided
-        room = 2 * bench.room(candidate)
-        found = (
-            _batch_rows(bench, candidate, before, room)
-            or _later_tokens(bench, candidate, before, room)
-            or _order_of_tokens(bench, candidate, before, room)
+        tolerance = 2 * bench.tolerance(candidate)
+        part = (
+            _batch_rows(bench, candidate, before, tolerance)
+            or _later_tokens(bench, candidate, before, tolerance)
+            or _order_of_tokens(bench, candidate, before, tolerance)
         )
-        if found is not None:
-            return found
+        if part is not None:
+            return part
     return None
 
 
-def _batch_rows(bench: Bench, case: Case, before: Tensor, room: Tensor) -> WrongPart | None:
+def _batch_rows(bench: Bench, case: Case, before: Tensor, tolerance: Tensor) -> WrongPart | None:
     if case.x.shape[0] < 2:
         return None
     alone = bench.got(only_rows(case, [0]))
-    if alone is not None and bool(((alone - before[:1]).abs() > room[:1]).any()):
+    if alone is not None and bool(((alone - before[:1]).abs() > tolerance[:1]).any()):
         return WrongPart("batch rows", "the first batch row alone gives another result than in the batch")
     return None
 
 
-def _later_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> WrongPart | None:
+def _later_tokens(bench: Bench, case: Case, before: Tensor, tolerance: Tensor) -> WrongPart | None:
     for i in range(1, case.x.shape[1]):
         for name in ("x", "h") if bench.offers("start") else ("both",):
             after = bench.got(_with_other_tail(case, name, i))
-            if after is None or not bool(((after - before)[:, :i].abs() > room[:, :i]).any()):
+            if after is None or not bool(((after - before)[:, :i].abs() > tolerance[:, :i]).any()):
                 continue
             if case.layer == "mlp":
                 return WrongPart("token mixing", f"changing token {i} changes the outputs before it")
@@ -60,11 +60,11 @@ def _later_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> Wro
     return None
 
 
-def _order_of_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> WrongPart | None:
+def _order_of_tokens(bench: Bench, case: Case, before: Tensor, tolerance: Tensor) -> WrongPart | None:
     if case.layer != "mlp" or case.x.shape[1] < 2:
         return None
     flipped = bench.got(replace(case, x=case.x.flip(1), h=case.h.flip(1)))
-    if flipped is not None and bool(((flipped.flip(1) - before).abs() > room).any()):
+    if flipped is not None and bool(((flipped.flip(1) - before).abs() > tolerance).any()):
         return WrongPart("token mixing", "reordering the tokens changes their outputs")
     return None
 

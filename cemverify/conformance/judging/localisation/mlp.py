@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.judging.localisation.bare import generic, linear_in_memory, residual, swapped
-from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, due
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, expected_update
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
 from cemverify.conformance.questions.cases import Case
 
@@ -21,14 +21,16 @@ def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
     case = generic(bench, case)
     config = case.mlp
     several = [case, *bench.dense(config)]
-    if (found := residual(bench, several) or swapped(bench, several, "V", "W")) is not None:
-        return found
+    if (part := residual(bench, several) or swapped(bench, several, "V", "W")) is not None:
+        return part
     dense = [c for c in bench.dense(config, tokens=1) if bench.wrong(c)]
-    others = [a for a in ("silu", "relu", "tanh", "identity", "gelu", "sigmoid") if a != config.activation]
-    others = [a for a in others if bench.offers(f"activation:{a}")][:3]
-    sound = [a for a in others if not any(bench.wrong(c.having(activation=a)) for c in (case, *dense))]
-    if others and sound == others:
-        return WrongPart("activation", f"with {config.activation} it is wrong, with {', '.join(others)} it is right")
+    activations = [a for a in ("silu", "relu", "tanh", "identity", "gelu", "sigmoid") if a != config.activation]
+    activations = [a for a in activations if bench.offers(f"activation:{a}")][:3]
+    sound = [a for a in activations if not any(bench.wrong(c.having(activation=a)) for c in (case, *dense))]
+    if activations and sound == activations:
+        return WrongPart(
+            "activation", f"with {config.activation} it is wrong, with {', '.join(activations)} it is right"
+        )
     if not dense or sound or config.dim < 2:
         return None
     if not all(linear_in_memory(bench, c) for c in dense):
@@ -39,7 +41,7 @@ def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
 
 def _made_by_unit(case: Case, row: tuple[int, ...]) -> Tensor:
     """(W[m] . h) sigma(V[m] . x), read off the right update of that unit alone, which is along V[m]."""
-    update = due(case)[0, 0] / case.mlp.step_size
+    update = expected_update(case)[0, 0] / case.mlp.step_size
     v = case.weights["V"][row]
     return (update @ v) / (v @ v)
 
@@ -66,13 +68,13 @@ def _swapped_gate(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
         W, V = case.weights["W"], case.weights["V"]
         got = bench.got(case)
         exchanged = replace(case, x=case.h, h=case.x, weights={"V": W, "W": V})
-        inner = due(exchanged)  # W^T ((V x) sigma(W h)) eta
-        if got is None or W.shape[0] > W.shape[1] or not _same_hidden(got, inner, V, W, bench.room(case)):
+        inner = expected_update(exchanged)  # W^T ((V x) sigma(W h)) eta
+        if got is None or W.shape[0] > W.shape[1] or not _same_hidden(got, inner, V, W, bench.tolerance(case)):
             return None
     return WrongPart("gate", "it applies the activation to the projection of the memory instead of the state's")
 
 
-def _same_hidden(got: Tensor, inner: Tensor, V: Tensor, W: Tensor, room: Tensor) -> bool:
+def _same_hidden(got: Tensor, inner: Tensor, V: Tensor, W: Tensor, tolerance: Tensor) -> bool:
     """Whether got = V^T z and inner = W^T z have the same z, up to the room and the conditioning of V and W."""
     z = torch.linalg.lstsq(W.T, inner[0, 0, :, None]).solution
-    return bool(((V.T @ z)[:, 0] - got[0, 0]).abs().max() <= 1e3 * room.max() * torch.linalg.cond(W))
+    return bool(((V.T @ z)[:, 0] - got[0, 0]).abs().max() <= 1e3 * tolerance.max() * torch.linalg.cond(W))

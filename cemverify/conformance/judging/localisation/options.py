@@ -17,9 +17,9 @@ from cemverify.conformance.judging.localisation.bench import (
     Bench,
     WrongPart,
     at_zero,
-    due,
     each_token,
     equal,
+    expected_update,
     largest_logit,
     with_logits,
     with_weights,
@@ -73,10 +73,10 @@ def _off(bench: Bench, case: Case) -> Iterator[tuple[str, list[Case]]]:
         yield "step size", [case.having(step_size=1.0)]
 
 
-def _as_large(case: Case, others: Sequence[Case]) -> Iterator[Case]:
+def _as_large(case: Case, cases: Sequence[Case]) -> Iterator[Case]:
     """Cases of attention with scores of the size of a case's, and four times as large."""
     for factor in (1.0, 4.0) if case.layer == "attention" else ():
-        yield from (with_logits(other, factor * largest_logit(case)) for other in others)
+        yield from (with_logits(other, factor * largest_logit(case)) for other in cases)
 
 
 def _steps_alone(bench: Bench, case: Case) -> list[Case]:
@@ -88,8 +88,8 @@ def _steps_alone(bench: Bench, case: Case) -> list[Case]:
 
 
 def _without(case: Case, weights: tuple[str, ...], **options: Any) -> Case:
-    kept = {name: w for name, w in case.weights.items() if name not in weights}
-    return replace(case.having(**options), weights=kept)
+    weights_left = {name: w for name, w in case.weights.items() if name not in weights}
+    return replace(case.having(**options), weights=weights_left)
 
 
 def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPart | None:
@@ -130,7 +130,7 @@ def _is_another_diagonal(bench: Bench, cases: Sequence[Case]) -> bool:
     for case in cases:
         token = next(iter(each_token(case)))
         alone = with_weights(token, {"W_Q": torch.zeros_like(case.weights["W_Q"])})
-        got, right = bench.got(alone), due(alone)
+        got, right = bench.got(alone), expected_update(alone)
         if got is None or float(right.square().sum()) == 0:
             return False
         factor = float((got * right).sum() / right.square().sum())
@@ -174,9 +174,9 @@ def _recursion(bench: Bench, case: Case) -> WrongPart | None:
     cases = [bench.rounded(c) for c in (case, *bench.dense(case.layer_config)) if bench.wrong(c)]
     answers = [(c, bench.got(c)) for c in cases]
     for other in [n for n in range(1, steps + 3) if n != steps]:
-        if all(equal(got, due(c.having(steps=other)), bench.room(c)) for c, got in answers):
+        if all(equal(got, expected_update(c.having(steps=other)), bench.tolerance(c)) for c, got in answers):
             return WrongPart("step count", f"with T = {steps} it returns the result of {other} steps")
-    if all(equal(got, _reading_its_own_output(c) - c.x, bench.room(c)) for c, got in answers):
+    if all(equal(got, _reading_its_own_output(c) - c.x, bench.tolerance(c)) for c, got in answers):
         return WrongPart(
             "memory", "it returns the result of a layer that reads its own output as memory at every step"
         )

@@ -126,10 +126,10 @@ def _with_one_row(case: Case, name: str, row: tuple[int, ...]) -> Case:
 
 def _probe(bench: Bench, path: LinearPath, case: Case, row: tuple[int, ...], answer: Tensor) -> _Probe | None:
     """What an answer (1, 1, D) to a case of one row shows; None if roundoff hides it."""
-    step_size, room = case.layer_config.step_size, bench.room(case)[0, 0]
+    step_size, tolerance = case.layer_config.step_size, bench.tolerance(case)[0, 0]
     update, direction = answer[0, 0] / step_size, case.weights[path.along][row]  # (D,)
-    right, squared = abs(due := float(path.length(case, row))), float(direction @ direction)
-    if squared == 0 or right <= 1e4 * float(room.max()):
+    right, squared = abs(length := float(path.length(case, row))), float(direction @ direction)
+    if squared == 0 or right <= 1e4 * float(tolerance.max()):
         return None
     number = float(update @ direction) / squared
     other = path.exchanged(case, row)
@@ -137,10 +137,10 @@ def _probe(bench: Bench, path: LinearPath, case: Case, row: tuple[int, ...], ans
         case,
         row,
         number,
-        ratio=number / due,
-        noise=8 * float(room.max()) / right / math.sqrt(squared),
-        astray=bool(((update - number * direction).abs() > 4 * room / step_size).any()),
-        exchanged=bool(((update - other).abs() <= 4 * room / step_size + 1e-12 * other.abs().max()).all()),
+        ratio=number / length,
+        noise=8 * float(tolerance.max()) / right / math.sqrt(squared),
+        astray=bool(((update - number * direction).abs() > 4 * tolerance / step_size).any()),
+        exchanged=bool(((update - other).abs() <= 4 * tolerance / step_size + 1e-12 * other.abs().max()).all()),
     )
 
 

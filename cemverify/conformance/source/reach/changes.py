@@ -11,13 +11,13 @@ from cemverify.conformance.source.reach.summary import Reach
 def changed_lines(before: str, after: str) -> set[int]:
     """The lines of the text before, from 1, that are not there after, and those between which lines were added."""
     old, new = before.splitlines(), after.splitlines()
-    found: set[int] = set()
-    for what, first, last, _, _ in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if what == "insert":
-            found |= {first, first + 1}
-        elif what != "equal":
-            found |= set(range(first + 1, last + 1))
-    return found
+    lines: set[int] = set()
+    for operation, first, last, _, _ in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if operation == "insert":
+            lines |= {first, first + 1}
+        elif operation != "equal":
+            lines |= set(range(first + 1, last + 1))
+    return lines
 
 
 def reaching(reach: Reach, texts: Mapping[str, str]) -> list[str]:

@@ -62,15 +62,15 @@ class Recorder:
         Returns:
             By path, the first lines of statements, and the branches that were taken; and a problem, if there is one.
         """
-        found: dict[str, Any] = {}
+        files: dict[str, Any] = {}
         if not self.problem and self.code.files:
             data = self._tried(self._coverage.get_data)
             if data is not None:
                 data.set_query_context(str(self._context))
-                found = {file.path: _plain(file, data.arcs(file.path) or ()) for file in self.code.files}
+                files = {file.path: _plain(file, data.arcs(file.path) or ()) for file in self.code.files}
         if finished:
             self._next()
-        return {"files": found, "problem": self.problem or self._changes()}
+        return {"files": files, "problem": self.problem or self._changes()}
 
     def _next(self) -> None:
         self._context += 1
@@ -97,7 +97,7 @@ class Recorder:
             except (OSError, SyntaxError, ValueError):
                 same = False
             if not same:
-                return f"{file.shown} changed while it was judged: what was imported is reported"
+                return f"{file.label} changed while it was judged: what was imported is reported"
         folder = os.path.join(os.path.dirname(self.code.files[0].path), "") if self.code.files else None
         for name in sys.modules.keys() - self._known:
             path = getattr(sys.modules.get(name), "__file__", None)

@@ -33,14 +33,14 @@ def joined(trails: Iterable[Trail]) -> Trail:
     return Trail(lines, branches, problem)
 
 
-def trail_of(said: object) -> Trail:
+def trail_of(message: object) -> Trail:
     """What a process said that it reached; nothing if that cannot be read."""
     try:
-        assert isinstance(said, Mapping)
-        files: Mapping[str, Any] = said["files"]
-        lines = {str(path): frozenset(map(int, found[0])) for path, found in files.items()}
-        branches = {str(p): frozenset((int(a), int(b)) for a, b in found[1]) for p, found in files.items()}
-        return Trail(lines, branches, printable(str(said["problem"])))
+        assert isinstance(message, Mapping)
+        files: Mapping[str, Any] = message["files"]
+        lines = {str(path): frozenset(map(int, file[0])) for path, file in files.items()}
+        branches = {str(p): frozenset((int(a), int(b)) for a, b in file[1]) for p, file in files.items()}
+        return Trail(lines, branches, printable(str(message["problem"])))
     except Exception:  # it comes from the implementation's process, and may be anything
         return Trail(problem="its process sent no account of what it reached")
 
@@ -141,11 +141,11 @@ def ranges(lines: Iterable[int], between: Iterable[int] = ()) -> list[tuple[int,
     Args:
         between: the statements that do.
     """
-    wanted, others = sorted(lines), sorted(set(between) - set(lines))
-    found: list[tuple[int, int]] = []
+    wanted, ends = sorted(lines), sorted(set(between) - set(lines))
+    pairs: list[tuple[int, int]] = []
     for line in wanted:
-        if found and not any(found[-1][1] < other < line for other in others):
-            found[-1] = (found[-1][0], line)
+        if pairs and not any(pairs[-1][1] < other < line for other in ends):
+            pairs[-1] = (pairs[-1][0], line)
         else:
-            found.append((line, line))
-    return found
+            pairs.append((line, line))
+    return pairs

@@ -22,11 +22,11 @@ class CodeFile:
     """One file of the implementation's.
 
     Attributes:
-        path: where it lies. shown: how reports name it. text: what stood in it when it was imported.
+        path: where it lies. label: how reports name it. text: what stood in it when it was imported.
     """
 
     path: str
-    shown: str
+    label: str
     text: str
     lines: Lines
 
@@ -54,12 +54,12 @@ def read_code(module: str, subject: Subject) -> Code:
     problems, read = list(own.problems), []
     for file in own.files:
         if sum(len(one.text) for one in files) + len(file.text) > _MOST_TEXT:
-            problems.append(f"{file.shown} is too long to read")
+            problems.append(f"{file.label} is too long to read")
             continue
         try:
-            files.append(CodeFile(file.path, file.shown, file.text, lines_of(file)))
+            files.append(CodeFile(file.path, file.label, file.text, lines_of(file)))
         except (ValueError, RecursionError, MemoryError) as error:
-            problems.append(f"{file.shown} could not be read: {words(error)}")
+            problems.append(f"{file.label} could not be read: {words(error)}")
         else:
             read.append(file)
     try:
@@ -76,7 +76,7 @@ def as_plain(code: Code) -> dict[str, Any]:
         "files": [
             {
                 "path": file.path,
-                "shown": file.shown,
+                "shown": file.label,
                 "text": file.text,
                 "called": sorted(file.lines.called),
                 "imported": sorted(file.lines.imported),
@@ -93,13 +93,13 @@ def as_plain(code: Code) -> dict[str, Any]:
     }
 
 
-def from_plain(said: object) -> Code:
+def from_plain(content: object) -> Code:
     """The code that `as_plain` wrote. It comes from the implementation's process, so it may be anything.
 
     Whatever it is, its words are printable and its numbers are numbers.
     """
     try:
-        assert isinstance(said, Mapping)
+        assert isinstance(content, Mapping)
         files = tuple(
             CodeFile(
                 str(file["path"]),
@@ -112,7 +112,7 @@ def from_plain(said: object) -> Code:
                     {int(line): int(first) for line, first in file["first"]},
                 ),
             )
-            for file in said["files"]
+            for file in content["files"]
         )
         numbers = tuple(
             Number(
@@ -121,8 +121,10 @@ def from_plain(said: object) -> Code:
                 frozenset((str(path), int(line)) for path, line in guards),
                 frozenset(map(str, words)),
             )
-            for value, telling, guards, words in said["numbers"]
+            for value, telling, guards, words in content["numbers"]
         )
-        return Code(files, numbers, tuple(printable(str(one)) for one in said["problems"]), bool(said["traced"]))
+        return Code(
+            files, numbers, tuple(printable(str(one)) for one in content["problems"]), bool(content["traced"])
+        )
     except Exception:
         return Code(problems=("its process sent no account of its code",))

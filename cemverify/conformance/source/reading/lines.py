@@ -43,8 +43,8 @@ class Lines:
 
     def exits(self, arcs: Iterable[Arc]) -> set[Arc]:
         """The branches among these transitions, from statement to statement."""
-        found = {(self.first.get(a, a), self.first.get(b, b)) for a, b in arcs}
-        return {(a, b) for a, b in found if b in self.branches.get(a, ())}
+        pairs = {(self.first.get(a, a), self.first.get(b, b)) for a, b in arcs}
+        return {(a, b) for a, b in pairs if b in self.branches.get(a, ())}
 
 
 def lines_of(file: SourceFile) -> Lines:
@@ -73,11 +73,11 @@ def lines_of(file: SourceFile) -> Lines:
 
 def _inside_functions(tree: ast.Module) -> set[int]:
     """The lines of all bodies of functions; not those of their signatures, which run where they are defined."""
-    found: set[int] = set()
+    lines: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
             decorators = first.decorator_list if isinstance(first, _DECORATED) else []
             start = min([first.lineno, *(decorator.lineno for decorator in decorators)])
-            found.update(range(start, (node.end_lineno or node.lineno) + 1))
-    return found
+            lines.update(range(start, (node.end_lineno or node.lineno) + 1))
+    return lines

@@ -66,14 +66,14 @@ def numbers_in(files: Iterable[SourceFile], functions: Mapping[str, Any] | None 
     Args:
         functions: whose closed-over variables have values.
     """
-    found: dict[float, Number] = {}
+    numbers: dict[float, Number] = {}
     for file in files:
         named = {**_assigned(file.tree), **file.names, **_closed_over((functions or {}).values(), file.path)}
         for value, telling, line, words in _Reader(named).read(file.tree):
             guard = frozenset({(file.path, line)}) if line else frozenset()
-            before = found.get(value, Number(value, telling))
-            found[value] = Number(value, min(telling, before.telling), before.guards | guard, before.words | words)
-    return tuple(sorted(found.values(), key=lambda number: (number.telling, number.value)))
+            before = numbers.get(value, Number(value, telling))
+            numbers[value] = Number(value, min(telling, before.telling), before.guards | guard, before.words | words)
+    return tuple(sorted(numbers.values(), key=lambda number: (number.telling, number.value)))
 
 
 @dataclass
@@ -81,19 +81,19 @@ class _Reader:
     """Reads the numbers of a tree, with the values of the names that are numbers."""
 
     named: Mapping[str, Value]
-    found: list[tuple[float, int, int, frozenset[str]]] = field(default_factory=list)
+    numbers: list[tuple[float, int, int, frozenset[str]]] = field(default_factory=list)
     words: frozenset[str] = frozenset()
 
     def read(self, tree: ast.Module) -> list[tuple[float, int, int, frozenset[str]]]:
         """Value, how telling, the line of the branch whose test it stands in, or 0, and what it is compared with."""
         self._within(tree, TABLE, 0)
-        return self.found
+        return self.numbers
 
     def _within(self, node: ast.AST, telling: int, line: int) -> None:
         value: Value | None = _folded(node, self.named) if isinstance(node, ast.expr) else None
         if value is not None:
             if math.isfinite(value) and 0 < abs(value) <= _LARGEST:
-                self.found.append((abs(float(value)), telling, line, self.words))
+                self.numbers.append((abs(float(value)), telling, line, self.words))
             if isinstance(node, ast.BinOp):  # the parts of a product may matter, too
                 for part in (node.left, node.right):
                     self._within(part, max(telling, OTHER), 0)
@@ -172,7 +172,7 @@ def _assigned(tree: ast.Module) -> dict[str, Value]:
     values: dict[str, set[Value | None]] = {}
     for name, node in _bindings(tree):
         values.setdefault(name, set()).add(None if node is None else _folded(node, {}))
-    alone = {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+    alone = {name: next(iter(constants)) for name, constants in values.items() if len(constants) == 1}
     return {name: value for name, value in alone.items() if value is not None}
 
 
@@ -186,9 +186,9 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
                 yield name, value
             case ast.arguments():
                 positional = [*node.posonlyargs, *node.args]
-                given = [None] * (len(positional) - len(node.defaults)) + list(node.defaults)
+                defaults = [None] * (len(positional) - len(node.defaults)) + list(node.defaults)
                 for argument, default in (
-                    *zip(positional, given, strict=True),
+                    *zip(positional, defaults, strict=True),
                     *zip(node.kwonlyargs, node.kw_defaults, strict=True),
                 ):
                     yield argument.arg, default
@@ -199,7 +199,7 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
 
 def _closed_over(functions: Iterable[Any], path: str) -> dict[str, Value]:
     """The numbers that functions of a file close over, by name."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for function in functions:
         if isinstance(function, FunctionType) and function.__code__.co_filename == path:
             cells: tuple[CellType, ...] = function.__closure__ or ()
@@ -209,5 +209,5 @@ def _closed_over(functions: Iterable[Any], path: str) -> dict[str, Value]:
                 except ValueError:  # it is still empty
                     continue
                 if type(value) in (int, float):
-                    found[name] = value
-    return found
+                    values[name] = value
+    return values

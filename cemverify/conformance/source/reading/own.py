@@ -28,12 +28,12 @@ class SourceFile:
     """One of its files.
 
     Attributes:
-        path: where it lies, absolute. shown: how reports name it. text: what was in it when it was read.
+        path: where it lies, absolute. label: how reports name it. text: what was in it when it was read.
         names: the numbers that its module holds under names, at the moment of reading.
     """
 
     path: str
-    shown: str
+    label: str
     text: str
     tree: ast.Module
     names: dict[str, int | float]
@@ -62,11 +62,11 @@ def own_files(module: str, subject: Subject) -> OwnFiles:
 
 
 def _read(name: str, subject: Subject) -> OwnFiles:
-    found = sys.modules.get(name)
-    given = getattr(found, "__file__", None)
-    if not isinstance(given, str):
+    module_ = sys.modules.get(name)
+    file_ = getattr(module_, "__file__", None)
+    if not isinstance(file_, str):
         return OwnFiles((), (), (f"the module {printable(name)} has no file, so its code cannot be read",))
-    path = os.path.abspath(given)
+    path = os.path.abspath(file_)
     codes = {name: code_of(function) for name, function in functions_of(subject)}
     written = [os.path.abspath(code.co_filename) for code in codes.values() if code is not None]
     starts = [file for file in dict.fromkeys((path, *written)) if os.path.isfile(file) and not is_library(file)]
