@@ -87,8 +87,8 @@ class Tally:
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         margin: the worst of the examples that held.
         violation: the smallest so far. largest: the one with the largest margin, among those with an output.
-        flaky: whether a case failed once and then passed. cut_short: whether time ran out. planned: examples that there
-            are to be, about; 0 before that is known.
+        flaky: whether a case failed once and then passed. cut_short: whether time ran out.
+        planned: examples that there are to be, about; 0 before that is known.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
 

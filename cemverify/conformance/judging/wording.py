@@ -91,7 +91,9 @@ def _violated(record: Record, violation: Violation, largest: Violation | None) -
         reason=reason,
         margin=margin,
         counterexample=counterexample,
-        worst=None if largest is None or largest.evidence is None else _in_few_words(largest.tested, largest.evidence),
+        worst=None
+        if largest is None or largest.evidence is None
+        else _in_few_words(largest.tested, largest.evidence),
     )
 
 
