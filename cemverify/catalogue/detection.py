@@ -38,7 +38,7 @@ class Detects:
 
 
 @dataclass(frozen=True)
-class Share:
+class KilledShare:
     """How many of the mutants whose fault an implementation can have some properties kill, at least."""
 
     killed: int
@@ -57,7 +57,7 @@ def detected() -> Mapping[str, Detects]:
     return {row.id: row for row in (Detects(**json.loads(line)) for line in lines)}
 
 
-def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str]) -> Share:
+def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str]) -> KilledShare:
     """How many of the mutants that such an implementation could be some properties kill.
 
     Args:
@@ -66,7 +66,7 @@ def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str])
     """
     possible = _possible(offered, absent)
     killed = {mutant for id_ in ids if id_ in detected() for mutant in detected()[id_].kills}
-    return Share(len(killed & possible), len(possible))
+    return KilledShare(len(killed & possible), len(possible))
 
 
 def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[str]:

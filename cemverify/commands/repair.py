@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.verdicts import Record
     from cemverify.conformance.properties import Property
-    from cemverify.repair.search import Outcome, Progress, Repair
+    from cemverify.repair.search import Repair, RepairOutcome, RepairProgress
 
 DESCRIPTION = """\
 Tests an implementation until a few properties are violated, then looks for the edit that mends it. Tries all single
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.judging.verdicts import Verdict
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.workers import isolation, nursery
-        from cemverify.repair.search import Outcome, enough, in_order
+        from cemverify.repair.search import RepairOutcome, enough, in_order
         from cemverify.repair.wording import as_json, in_words
         from cemverify.results.envelope import check_outputs, result, show, write
         from cemverify.results.provenance import Maker
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
                 finished = event
     assert finished is not None
     violated = any(record.verdict == Verdict.VIOLATED for record in finished.records)
-    outcome = Outcome()
+    outcome = RepairOutcome()
     if violated:
         outcome = searched(options, properties, finished.records, search_effort, options.search)
     if options.json:
@@ -115,7 +115,7 @@ def searched(
     records: Sequence[Record],
     effort: Effort,
     seconds: float,
-) -> Outcome:
+) -> RepairOutcome:
     """The edits that mend the violations of a run, looked for with progress on stderr.
 
     Args:
@@ -127,7 +127,7 @@ def searched(
     return search(name, properties, records, effort, seconds=seconds, workers=options.workers, listener=_tell)
 
 
-def _tell(progress: Progress) -> None:
+def _tell(progress: RepairProgress) -> None:
     """One line for each tenth of the edits."""
     if progress.doing == "judging":
         note(f"judging edit {progress.done + 1} of {progress.of} by every property ...")
@@ -142,7 +142,7 @@ _DOING = {
 }
 
 
-def _chosen(outcome: Outcome, number: int) -> Repair:
+def _chosen(outcome: RepairOutcome, number: int) -> Repair:
     """The edit to write.
 
     Raises:

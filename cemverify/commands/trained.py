@@ -10,7 +10,7 @@ from cemverify.console.parsing import path
 
 if TYPE_CHECKING:
     from cemverify.conformance.trained.checkpoint import Weights
-    from cemverify.conformance.trained.records import Findings
+    from cemverify.conformance.trained.records import TrainedFindings
 
 SEQUENCES, LENGTH = 4, 64  # of random tokens
 
@@ -60,7 +60,7 @@ def asked_for(options: argparse.Namespace) -> bool:
     return True
 
 
-def judge(options: argparse.Namespace) -> tuple[Findings, Weights]:
+def judge(options: argparse.Namespace) -> tuple[TrainedFindings, Weights]:
     """Builds the model, fills it, and judges the layer.
 
     Raises:

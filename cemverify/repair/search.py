@@ -21,8 +21,7 @@ from typing import Any
 from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
-from cemverify.conformance.judging.events import Edit as Edited
-from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.properties import Property
 from cemverify.conformance.questions.saving import restored
@@ -31,7 +30,7 @@ from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
 from cemverify.processes.time_limits import CoreBudget
 from cemverify.repair.edits import KINDS, Edit
-from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, Task, Tried, Trying, attempt
+from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, RepairTask, Tried, Trying, attempt
 
 _PROPERTIES = 4  # violated properties whose cases every edit is asked
 _HELD = 3  # properties that hold, and are asked too
@@ -81,7 +80,7 @@ class Repair:
         return sum(record.verdict != Verdict.NOT_OFFERED for record in self.records)
 
     @property
-    def edit(self) -> Edited:
+    def edit(self) -> SuggestedEdit:
         """The change as a diagnosis tells it: the lines of the first file that differ."""
         path = self.edits[0][0]
         before, after = self.originals[path].splitlines(), self.texts[path].splitlines()
@@ -89,7 +88,7 @@ class Repair:
         a, b = changed[0][1], changed[-1][2]
         c, d = changed[0][3], changed[-1][4]
         place = Place(os.path.relpath(path), a + 1)
-        return Edited(place, "\n".join(before[a:b]), "\n".join(after[c:d]))
+        return SuggestedEdit(place, "\n".join(before[a:b]), "\n".join(after[c:d]))
 
     @property
     def diff(self) -> str:
@@ -103,7 +102,7 @@ class Repair:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RepairOutcome:
     """What the search came to.
 
     Attributes:
@@ -125,7 +124,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RepairProgress:
     """How far the search is.
 
     Attributes:
@@ -137,7 +136,7 @@ class Progress:
     of: int
 
 
-Listener = Callable[[Progress], None]
+Listener = Callable[[RepairProgress], None]
 
 
 def in_order(properties: Sequence[Property]) -> list[Property]:
@@ -170,7 +169,7 @@ def search(
     seconds: float = 60.0,
     workers: int = 1,
     listener: Listener = lambda _: None,
-) -> Outcome:
+) -> RepairOutcome:
     """Edits that mend the violations of a run.
 
     Args:
@@ -181,13 +180,13 @@ def search(
     started = time.monotonic()
     task = _task(name, records, effort)
     if not task.violated:
-        return Outcome(refusal="none of the violations has a case that can be asked again")
+        return RepairOutcome(refusal="none of the violations has a case that can be asked again")
     run = _Run(seconds, workers, listener)
     tried = run.all_of(task, "trying")
     if run.refusal is not None or run.ready is None:
         late = "time ran out before the implementation was loaded (--search allows more)"
         unready = late if run.cut_short else "the process that tries edits could not be started"
-        return Outcome(refusal=run.refusal or unready)
+        return RepairOutcome(refusal=run.refusal or unready)
     originals = run.ready.files
     groups = [[each] for each in tried if each.mends]
     near: list[str] = []
@@ -200,7 +199,7 @@ def search(
             if groups:
                 break
     repairs = _settled(name, in_order(properties), records, effort, _alike(groups), originals, workers, listener)
-    return Outcome(
+    return RepairOutcome(
         repairs,
         run.count,
         run.ready.questions,
@@ -211,7 +210,7 @@ def search(
     )
 
 
-def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
+def _task(name: str, records: Sequence[Record], effort: Effort) -> RepairTask:
     """The cases that every edit is asked: of fundamental violations, and of properties that must go on to hold."""
     cases = [record for record in violations(records) if record.saved is not None]
     cheap = [record for record in cases if not _is_costly(record.id)] or cases
@@ -221,7 +220,7 @@ def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
         violated[record.id] = request(restored(record.saved.question, record.saved.arrays))
     held = [record.id for record in records if record.verdict == Verdict.HOLDS and not _is_costly(record.id)]
     stated_in = {record.id: record.stated_in for record in records if record.stated_in is not None}
-    return Task(name, {}, violated, held[:_HELD], stated_in, effort)
+    return RepairTask(name, {}, violated, held[:_HELD], stated_in, effort)
 
 
 def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
@@ -281,7 +280,7 @@ def _settled(
     ordered = sorted(properties, key=lambda property_: property_.id not in wrong)
     whole: list[Repair] = []
     for i, group in enumerate(groups[:_JUDGED]):
-        listener(Progress("judging", i, min(len(groups), _JUDGED)))
+        listener(RepairProgress("judging", i, min(len(groups), _JUDGED)))
         repair = _judged(name, ordered, effort, group, originals, workers, Ending(_refuses))
         whole += [repair] if repair.mends else []
         if len(whole) == _OFFERED:
@@ -335,7 +334,7 @@ class _Run:
     spent: float = 0.0
     cut_short: bool = False
 
-    def all_of(self, task: Task, doing: str) -> list[Tried]:
+    def all_of(self, task: RepairTask, doing: str) -> list[Tried]:
         """What came of every edit, in their order."""
         left = self.seconds - self.spent
         if left <= 0:
@@ -359,7 +358,7 @@ class _Run:
                             tried.append(message)
                             self.count += 1
                             if trier.ready is not None and self.count % 20 == 0:
-                                self.listener(Progress(doing, len(tried), trier.ready.edits))
+                                self.listener(RepairProgress(doing, len(tried), trier.ready.edits))
                 wait([trier.connection for trier in crew if trier.alive], timeout=0.1)
         finally:
             for trier in crew:
@@ -378,7 +377,7 @@ class _Trier:
         spent: what it has taken, as far as that was looked at.
     """
 
-    def __init__(self, task: Task, seconds: float) -> None:
+    def __init__(self, task: RepairTask, seconds: float) -> None:
         self.task, self.seconds = task, seconds
         self.spent = 0.0
         self.ready: Ready | None = None

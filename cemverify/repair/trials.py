@@ -56,7 +56,7 @@ VOCABULARY = Vocabulary(
 
 
 @dataclass(frozen=True)
-class Task:
+class RepairTask:
     """What a process is to try.
 
     Attributes:
@@ -144,7 +144,7 @@ class _TooLong(BaseException):
     """An edit takes longer than it may."""
 
 
-def attempt(connection: Connection, task: Task, environment: Mapping[str, str]) -> None:
+def attempt(connection: Connection, task: RepairTask, environment: Mapping[str, str]) -> None:
     """The main loop: load the implementation, choose questions, then try one edit after another."""
     leave_terminal()
     die_with_parent()
@@ -160,7 +160,7 @@ def attempt(connection: Connection, task: Task, environment: Mapping[str, str]) 
             connection.send(message)
 
 
-def _messages(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
+def _messages(task: RepairTask) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
     module = parts(task.name)[0]
     try:
         use(task.texts)
@@ -214,14 +214,14 @@ class _Bench:
         seconds: that all of them may take with one edit.
     """
 
-    task: Task
+    task: RepairTask
     questions: Sequence[tuple[Property, Any, bool]]
     order: Sequence[int]
     telling: int
     seconds: float
 
     @classmethod
-    def of(cls, subject: Subject, task: Task) -> _Bench:
+    def of(cls, subject: Subject, task: RepairTask) -> _Bench:
         """The saved cases, and a few more of the same properties and of some that hold."""
         rows: list[tuple[float, Property, Any, bool]] = []
         telling = 0
@@ -329,7 +329,7 @@ class _Judgement:
     answer: Any = None
 
 
-def _judged(subject: Subject, property_: Property, question: Any, task: Task) -> _Judgement | None:
+def _judged(subject: Subject, property_: Property, question: Any, task: RepairTask) -> _Judgement | None:
     """What a question shows; None if it cannot be judged."""
     caller = Caller(subject, property_.dtype or task.effort.dtype, task.effort.device)
     try:

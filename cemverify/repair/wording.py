@@ -9,14 +9,14 @@ from typing import Any
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.repair.edits import Edit
-from cemverify.repair.search import Outcome, Repair
+from cemverify.repair.search import Repair, RepairOutcome
 
 _NAMED = 4  # properties that a sentence names
 _MOST_EDITS = 3  # edits that are shown, and others that do the same as one of them
 _NEAR = 5  # lines that are named where no edit helps
 
 
-def in_words(outcome: Outcome, finished: RunFinished, name: str) -> str:
+def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     """The outcome in words, for a terminal.
 
     Args:
@@ -92,13 +92,13 @@ def _ids(records: Sequence[Record]) -> str:
     return f"{named} and {more} more" if more > 0 else named or "none, but not all could be judged"
 
 
-def _places(outcome: Outcome) -> list[str]:
+def _places(outcome: RepairOutcome) -> list[str]:
     if not outcome.near:
         return ["\nNo single edit made the violations smaller, so the mistake is likely to be larger than one edit."]
     return [f"\nEdits of these lines made the violations smaller: {', '.join(outcome.near[:_NEAR])}."]
 
 
-def as_json(outcome: Outcome, name: str) -> dict[str, Any]:
+def as_json(outcome: RepairOutcome, name: str) -> dict[str, Any]:
     """The payload of a result of kind "repair"."""
     return {
         "implementation": name,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CiRecipe:
     """What makes a CI service judge an implementation on every push.
 
     Attributes:
@@ -24,9 +24,9 @@ class Recipe:
         return self.text.replace("NAME", name).replace("CATALOGUE", version)
 
 
-RECIPES: Mapping[str, Recipe] = MappingProxyType(
+RECIPES: Mapping[str, CiRecipe] = MappingProxyType(
     {
-        "github": Recipe(
+        "github": CiRecipe(
             ".github/workflows/cemverify.yml",
             """\
 name: cemverify
@@ -44,7 +44,7 @@ jobs:
       - run: cemverify check NAME:mine --catalogue CATALOGUE --markdown "$GITHUB_STEP_SUMMARY"
 """,
         ),
-        "gitlab": Recipe(
+        "gitlab": CiRecipe(
             ".gitlab-ci.yml",
             """\
 cemverify:
@@ -59,7 +59,7 @@ cemverify:
       junit: cemverify.xml
 """,
         ),
-        "tox": Recipe(
+        "tox": CiRecipe(
             "tox.ini",
             """\
 [tox]

@@ -39,7 +39,7 @@ def test_NAME(check):
 
 
 @dataclass(frozen=True)
-class Plan:
+class FilesPlan:
     """What is to be written.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan:
     left: Mapping[Path, str]
 
 
-def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None = None) -> Plan:
+def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None = None) -> FilesPlan:
     """Decides what is written, without writing.
 
     Args:
@@ -85,7 +85,7 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
         recipe = RECIPES[service]
         path, text = folder / recipe.path, recipe.filled(name, versions.current())
         (left if os.path.lexists(path) else files)[path] = text
-    return Plan(name, files, left)
+    return FilesPlan(name, files, left)
 
 
 def _is_module(name: str) -> bool:
@@ -96,7 +96,7 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def write(plan: Plan) -> None:
+def write(plan: FilesPlan) -> None:
     """Writes the files, each whole or not at all.
 
     Raises:

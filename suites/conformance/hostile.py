@@ -47,7 +47,7 @@ from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle import evidence
 from cemverify.conformance.workers import judge
-from cemverify.conformance.workers.judge import Finished
+from cemverify.conformance.workers.judge import FinishedProperty
 from cemverify.conformance.workers.wire import answer
 
 right = reference.attention
@@ -353,14 +353,14 @@ def _write_everywhere(content: bytes) -> None:
 
 def _write_records() -> None:
     """Into every connection that this process has open."""
-    for content in (pickle.dumps(HOLDING), pickle.dumps(Finished(HOLDING, lost=False))):
+    for content in (pickle.dumps(HOLDING), pickle.dumps(FinishedProperty(HOLDING, lost=False))):
         _write_everywhere(len(content).to_bytes(4, "big") + content)
 
 
 def _send_records() -> None:
     for connection in gc.get_objects():
         if isinstance(connection, Connection):
-            for content in (HOLDING, Finished(HOLDING, lost=False)):
+            for content in (HOLDING, FinishedProperty(HOLDING, lost=False)):
                 with contextlib.suppress(Exception):
                     connection.send(content)
 

@@ -15,8 +15,8 @@ from cemverify.conformance.gate.baselines import (
     GROWTH,
     MEDIAN_GROWTH,
     Baseline,
+    BaselineComparison,
     Change,
-    Compared,
     Conditions,
     Difference,
     check_comparable,
@@ -140,9 +140,9 @@ def test_a_baseline_of_another_version_is_compared_and_said(baseline: Baseline) 
 
 def test_only_a_strict_comparison_fails(baseline: Baseline) -> None:
     differences = compare(baseline, [violated("a/b"), held("c/d"), violated("e/f")], (), VERSION)
-    assert not Compared(baseline.path, differences, strict=False).failed
-    assert Compared(baseline.path, differences, strict=True).failed
-    assert not Compared(baseline.path, [], strict=True).failed
+    assert not BaselineComparison(baseline.path, differences, strict=False).failed
+    assert BaselineComparison(baseline.path, differences, strict=True).failed
+    assert not BaselineComparison(baseline.path, [], strict=True).failed
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from cemverify.cli import main
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
-from cemverify.conformance.judging.events import Edit, RunFinished
+from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
@@ -146,7 +146,7 @@ def test_accepted_violations_need_no_diagnosis() -> None:
 
 
 def test_an_edit_that_mends_is_shown() -> None:
-    edit = Edit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x + W_Q")
+    edit = SuggestedEdit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x + W_Q")
     diagnosis = diagnose(replace(run(MASK), edit=edit))
     assert diagnosis is not None
     shown = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x + W_Q")

@@ -9,8 +9,8 @@ import pytest
 
 from cemverify.conformance.gate.accepting import Acceptance, update_known, updated
 from cemverify.conformance.gate.known_violations import (
+    EntryStanding,
     Settled,
-    Standing,
     parse_known,
     read_known,
     settle,
@@ -50,7 +50,7 @@ def code(text: str, *records: Record, today: date = TODAY) -> int:
 def test_a_listed_violation_passes_with_its_reason_and_stays_counted() -> None:
     judged, outcome = settled(entry(PLAIN), record(PLAIN))
     assert [r.known for r in judged] == ["because"]
-    assert [o.standing for o in outcome.outcomes] == [Standing.ACCEPTED]
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
     tally = counts(judged)
     assert (tally["violated"], tally["known"]) == (1, 1)
     assert exit_code(judged) == 0
@@ -99,7 +99,7 @@ def test_an_expired_entry_fails_even_if_its_property_was_not_asked() -> None:
 
 def test_a_property_that_could_not_be_judged_leaves_its_entry_alone() -> None:
     _, outcome = settled(entry(PLAIN), record(PLAIN, Verdict.INCONCLUSIVE))
-    assert [o.standing for o in outcome.outcomes] == [Standing.UNDECIDED]
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.UNDECIDED]
     assert code(entry(PLAIN), record(PLAIN, Verdict.INCONCLUSIVE)) == 2
 
 

@@ -19,7 +19,7 @@ from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cli import main
 from cemverify.conformance.trained.activations import random_tokens
 from cemverify.conformance.trained.checkpoint import load_weights
-from cemverify.conformance.trained.records import Findings, judge_trained, prepare
+from cemverify.conformance.trained.records import TrainedFindings, judge_trained, prepare
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import read
 from examples.trained_models import hopfield_block
@@ -45,12 +45,12 @@ def language_model(norm: Any = "none", preconditioner: PreconditionerConfig | No
     return model
 
 
-def judged(model: nn.Module | TrainedModel, layer: str) -> Findings:
+def judged(model: nn.Module | TrainedModel, layer: str) -> TrainedFindings:
     whole = model if isinstance(model, TrainedModel) else TrainedModel(model)
     return judge_trained(prepare(whole, layer, random_tokens(whole.model, 2, 12, seed=0), "cpu"), "it")
 
 
-def verdicts(found: Findings) -> dict[str, Verdict]:
+def verdicts(found: TrainedFindings) -> dict[str, Verdict]:
     return {record.id.partition("/")[2]: record.verdict for record in found.finished.records}
 
 
@@ -260,10 +260,10 @@ class _Called(torch.nn.Module):
 
 def test_inputs_get_keywords_by_name_and_their_answer_is_not_called_the_layers() -> None:
     from cemverify import energy_layer
-    from cemverify.conformance.trained.activations import Tokens, catch
+    from cemverify.conformance.trained.activations import TokenRows, catch
     from cemverify.console.errors import UsageError
 
-    model, tokens = _Reader(), Tokens(torch.zeros(1, 2, dtype=torch.int64), "zeros")
+    model, tokens = _Reader(), TokenRows(torch.zeros(1, 2, dtype=torch.int64), "zeros")
     form = energy_layer(update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3)
     found = catch(
         model, model.layer, "layer", form, lambda *, memory, hidden_states, **_: (hidden_states, memory), tokens

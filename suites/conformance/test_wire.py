@@ -23,7 +23,7 @@ from cemverify.conformance.implementations.faults import Tampered
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.workers import wire
 from cemverify.conformance.workers.judge import Respondent
-from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable
+from cemverify.conformance.workers.wire import Channel, Closed, Overdue, Unreadable
 from cemverify.processes import time_limits
 
 
@@ -119,7 +119,7 @@ class Ended:
 @pytest.fixture
 def ends() -> Iterator[tuple[Respondent, socket.socket]]:
     ours, theirs = socket.socketpair()
-    yield Respondent(Ended(), Line(ours), timeout=0.3), theirs
+    yield Respondent(Ended(), Channel(ours), timeout=0.3), theirs
     ours.close()
     theirs.close()
 
@@ -216,7 +216,7 @@ def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
 def test_a_request_that_nobody_takes_is_given_up_in_time() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(Overdue):
-        Line(ours).send(bytes(2**24), time.monotonic() + 0.1)
+        Channel(ours).send(bytes(2**24), time.monotonic() + 0.1)
 
 
 def test_a_closed_connection_says_how_the_process_ended(ends: tuple[Respondent, socket.socket]) -> None:

@@ -13,7 +13,7 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.repair.edits import Edit
-from cemverify.repair.search import Outcome, enough, in_order, search
+from cemverify.repair.search import RepairOutcome, enough, in_order, search
 from cemverify.repair.wording import as_json, in_words
 from suites.apart import Row, apart
 from suites.repair.mistakes import ROOT, Mistake
@@ -40,7 +40,7 @@ def _asked(mistake: Mistake, workers: int) -> Row:
     properties = in_order(select([f"{family}/*" for family in FAMILIES]))
     *_, finished = isolation.run(name, properties, asked, workers, ending=enough())
     assert isinstance(finished, RunFinished)
-    outcome = Outcome()
+    outcome = RepairOutcome()
     if any(record.verdict == Verdict.VIOLATED for record in finished.records):
         outcome = search(name, properties, finished.records, asked, seconds=SEARCH, workers=workers)
     said = as_json(outcome, name)

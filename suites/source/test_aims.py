@@ -22,7 +22,7 @@ from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
 from cemverify.conformance.questions.spaces import Space
 from cemverify.conformance.source.reach.summary import Trail
-from cemverify.conformance.source.reading.code import Code
+from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.numbers import COMPARED, OTHER, Number
 from cemverify.power.bank import BANK, unavailable
 from examples.energy_layers.energy_transformer import mine as coupled
@@ -91,7 +91,7 @@ def test_numbers_take_turns_and_every_other_aim_is_of_a_branch_that_was_not_take
 
 
 def judged(id_: str, numbers: tuple[Number, ...], subject: object = reference) -> tuple[Record, Aiming]:
-    aiming = Aiming(Code(numbers=numbers), Trail)
+    aiming = Aiming(OwnCode(numbers=numbers), Trail)
     assert not isinstance(subject, str)
     return judge_property(subject, by_id(id_), Effort(), aiming=aiming), aiming  # type: ignore[arg-type]
 

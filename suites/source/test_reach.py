@@ -17,9 +17,9 @@ from cemverify.cli import main
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.listeners import reach as told
 from cemverify.conformance.questions.spaces import Space, scattered_case
-from cemverify.conformance.source.reach.recording import Recorder
+from cemverify.conformance.source.reach.recording import LineRecorder
 from cemverify.conformance.source.reach.summary import Reach, Trail, ranges, summed, trail_of
-from cemverify.conformance.source.reading.code import Code, CodeFile
+from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.lines import Lines
 
 TEXT = """\
@@ -31,9 +31,9 @@ def attention(x):
 """
 
 
-def code(path: str = "/of/mylayer.py", text: str = TEXT, **more: Any) -> Code:
+def code(path: str = "/of/mylayer.py", text: str = TEXT, **more: Any) -> OwnCode:
     lines = Lines(frozenset({2, 3, 4, 5}), frozenset({1}), {2: frozenset({3, 5})}, {})
-    return Code((CodeFile(path, "mylayer.py", text, lines),), **more)
+    return OwnCode((CodeFile(path, "mylayer.py", text, lines),), **more)
 
 
 def written(folder: Path) -> tuple[Path, Any]:
@@ -47,7 +47,7 @@ def written(folder: Path) -> tuple[Path, Any]:
 
 def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
     path, attention = written(tmp_path)
-    recorder = Recorder(code(str(path)))
+    recorder = LineRecorder(code(str(path)))
     with recorder.watching():
         attention(3)
     attention(8)  # not watched
@@ -67,7 +67,7 @@ def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
 
 def test_a_call_within_a_call_ends_no_recording_and_nothing_is_recorded_after_both(tmp_path: Path) -> None:
     path, attention = written(tmp_path)
-    recorder = Recorder(code(str(path)))
+    recorder = LineRecorder(code(str(path)))
     with recorder.watching():
         with recorder.watching():
             pass
@@ -97,7 +97,7 @@ def test_lines_are_recorded_while_an_implementation_is_called_and_not_around_it(
 def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: Path) -> None:
     path = tmp_path / "mylayer.py"
     path.write_text(TEXT)
-    recorder = Recorder(code(str(path)))
+    recorder = LineRecorder(code(str(path)))
     path.write_text("def attention(x): return x\n")
     said = recorder.reached(finished=True)
     assert said["problem"] == "mylayer.py changed while it was judged: what was imported is reported"
@@ -106,7 +106,7 @@ def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: 
 
 
 def test_code_without_files_costs_nothing_and_reaches_nothing() -> None:
-    recorder = Recorder(Code(problems=("no file",)))
+    recorder = LineRecorder(OwnCode(problems=("no file",)))
     with recorder.watching():
         assert sys.gettrace() is None or "CTracer" not in type(sys.gettrace()).__name__
     assert recorder.reached(finished=True) == {"files": {}, "problem": ""}
@@ -148,7 +148,9 @@ def test_ranges_are_broken_by_statements_that_were_reached_and_by_nothing_else()
 def test_a_short_run_is_told_apart_from_one_of_which_nothing_is_known() -> None:
     assert told.shortfall(half_reached(), 50) is None
     assert "only 50.0 % of its lines were reached" in str(told.shortfall(half_reached(), 51))
-    assert "nothing is known of its lines: no file" in str(told.shortfall(summed(Code(problems=("no file",)), {}), 1))
+    assert "nothing is known of its lines: no file" in str(
+        told.shortfall(summed(OwnCode(problems=("no file",)), {}), 1)
+    )
     assert told.shortfall(None, 1) is not None
 
 

@@ -14,7 +14,7 @@ import pytest
 from cemverify import implementation
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.source.reading.code import Code, as_plain, from_plain, read_code
+from cemverify.conformance.source.reading.code import OwnCode, as_plain, from_plain, read_code
 from cemverify.conformance.source.reading.numbers import COMPARED, LIMIT, Number
 
 LAYER = """\
@@ -36,12 +36,12 @@ def attention(x, h, weights, config, chunk=48):
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Code]]:
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OwnCode]]:
     """Writes a module, imports it, and reads the code of the function `attention` in it."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
 
-    def read(text: str, **others: str) -> Code:
+    def read(text: str, **others: str) -> OwnCode:
         for name, content in {"written_layer": text, **others}.items():
             (tmp_path / f"{name}.py").write_text(content)
         importlib.invalidate_caches()
@@ -55,11 +55,11 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
             del sys.modules[name]
 
 
-def value(code: Code, wanted: float) -> Number:
+def value(code: OwnCode, wanted: float) -> Number:
     return next(number for number in code.numbers if number.value == wanted)
 
 
-def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(written: Callable[..., Code]) -> None:
+def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(written: Callable[..., OwnCode]) -> None:
     (file,) = written(LAYER).files
     assert file.lines.called == {7, 8, 9, 10, 13}  # without `# pragma: no cover`
     assert file.lines.imported == {1, 3, 6}
@@ -68,7 +68,7 @@ def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(writte
 
 
 def test_numbers_are_found_with_what_follows_from_them_and_the_most_telling_come_first(
-    written: Callable[..., Code],
+    written: Callable[..., OwnCode],
 ) -> None:
     code = written(LAYER)
     assert {n.value for n in code.numbers if n.telling == COMPARED} == {1024, 1e-4}
@@ -79,7 +79,7 @@ def test_numbers_are_found_with_what_follows_from_them_and_the_most_telling_come
     assert value(code, 48).guards == frozenset()
 
 
-def test_a_number_is_known_by_what_it_is_compared_with_or_limits(written: Callable[..., Code]) -> None:
+def test_a_number_is_known_by_what_it_is_compared_with_or_limits(written: Callable[..., OwnCode]) -> None:
     steps = "for _ in range(min(config.steps, 16)):\n        x = x.max(-7) + x.clip(-5, 5)"
     code = written(f"def attention(x, h, weights, config):\n    {steps}\n    return x if x.shape[1] > 9 else x")
     assert "steps" in value(code, 16).words
@@ -88,7 +88,7 @@ def test_a_number_is_known_by_what_it_is_compared_with_or_limits(written: Callab
     assert not value(code, 7).words  # an axis
 
 
-def test_a_number_that_a_function_closes_over_is_found(written: Callable[..., Code]) -> None:
+def test_a_number_that_a_function_closes_over_is_found(written: Callable[..., OwnCode]) -> None:
     code = written(
         "def made(most):\n    def attention(x, h, weights, config):\n        return x if h.shape[1] < most else h\n"
         "    return attention\n\n\nattention = made(most=37 + len('abc'))\n"
@@ -96,7 +96,7 @@ def test_a_number_that_a_function_closes_over_is_found(written: Callable[..., Co
     assert value(code, 40).telling == COMPARED
 
 
-def test_what_is_imported_from_the_same_folder_is_its_own_too(written: Callable[..., Code]) -> None:
+def test_what_is_imported_from_the_same_folder_is_its_own_too(written: Callable[..., OwnCode]) -> None:
     code = written(
         "import numpy\nfrom helper_of_layer import attention\n",
         helper_of_layer="def attention(x, h, weights, config):\n    return x\n",
@@ -104,14 +104,14 @@ def test_what_is_imported_from_the_same_folder_is_its_own_too(written: Callable[
     assert [Path(file.path).name for file in code.files] == ["helper_of_layer.py", "written_layer.py"]
 
 
-def test_code_comes_back_from_the_wire_as_it_went(written: Callable[..., Code]) -> None:
+def test_code_comes_back_from_the_wire_as_it_went(written: Callable[..., OwnCode]) -> None:
     code = written(LAYER)
     assert from_plain(as_plain(code)) == code
 
 
 @pytest.mark.parametrize("said", [None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}])
 def test_a_process_that_says_anything_else_of_its_code_is_not_believed(said: Any) -> None:
-    assert from_plain(said) == Code(problems=("its process sent no account of its code",))
+    assert from_plain(said) == OwnCode(problems=("its process sent no account of its code",))
 
 
 def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
@@ -162,10 +162,10 @@ def test_installed_code_and_our_own_get_a_sentence() -> None:
     )
     assert hypothesis.__file__.endswith("__init__.py")
     said = read_code("cemverify.conformance.implementations.reference", reference)
-    assert said == Code(problems=("reference.py is a library's or cemverify's: only your own files are read",))
+    assert said == OwnCode(problems=("reference.py is a library's or cemverify's: only your own files are read",))
 
 
-def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callable[..., Code]) -> None:
+def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callable[..., OwnCode]) -> None:
     code = written(
         "def helper(x):\n    return x\n\n\nexec('def attention(x, h, weights, config):\\n    return helper(x)')\n"
     )
@@ -174,7 +174,7 @@ def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callab
 
 
 def test_a_file_that_this_python_cannot_parse_gets_a_sentence(
-    written: Callable[..., Code], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: Callable[..., OwnCode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = ModuleType("newer_helper")
     newer.__file__ = str(tmp_path / "newer_helper.py")
@@ -186,7 +186,7 @@ def test_a_file_that_this_python_cannot_parse_gets_a_sentence(
     assert "newer_helper.py could not be read: SyntaxError" in code.problems[0]
 
 
-def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callable[..., Code]) -> None:
+def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callable[..., OwnCode]) -> None:
     code = written(
         "import functools\n\n\ndef kept(f):\n    @functools.wraps(f)\n    def g(*a):\n        return f(*a)\n"
         "    return g\n\n\n@kept\ndef attention(x, h, weights, config):\n"

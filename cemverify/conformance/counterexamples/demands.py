@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cemverify.conformance.judging.verdicts import Record
-from cemverify.conformance.questions.saving import Call, Saved, Tree
+from cemverify.conformance.questions.saving import Saved, SavedCall, Tree
 
 _REFUSAL, _DTYPE = "bad input is refused", "shape and dtype"
 
@@ -55,7 +55,7 @@ def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
     return demands
 
 
-def _broken(saved: Saved, call: Call) -> bool:
+def _broken(saved: Saved, call: SavedCall) -> bool:
     """Whether the call's own answer is none, or not the right one."""
     if call.answer is None:
         return True
@@ -67,7 +67,7 @@ def _broken(saved: Saved, call: Call) -> bool:
     return bool((np.abs(answer - saved.arrays[call.expected]) > saved.arrays[call.budget]).any())
 
 
-def _norm(record: Record, saved: Saved, call: Call) -> dict[str, Any] | None:
+def _norm(record: Record, saved: Saved, call: SavedCall) -> dict[str, Any] | None:
     """A demand on the norm of one token's error, or of all, where that is what the property compared."""
     comparison = (record.counterexample or {}).get("comparison")
     if comparison is None or call.answer is None or call.expected is None:
@@ -80,14 +80,14 @@ def _norm(record: Record, saved: Saved, call: Call) -> dict[str, Any] | None:
     return None
 
 
-def _shape(saved: Saved, call: Call) -> tuple[int, ...]:
+def _shape(saved: Saved, call: SavedCall) -> tuple[int, ...]:
     arguments = call.arguments["mapping"]
     state = saved.arrays[(arguments["x"] if "x" in arguments else arguments["h"])["array"]]
     shape: tuple[int, ...] = state.shape[:2] if call.function.endswith("energy") else state.shape
     return shape
 
 
-def _same_question(saved: Saved, first: Call, second: Call) -> bool:
+def _same_question(saved: Saved, first: SavedCall, second: SavedCall) -> bool:
     if first.function != second.function or first.config != second.config:
         return False
     a, b = _names(first.arguments), _names(second.arguments)
@@ -96,7 +96,7 @@ def _same_question(saved: Saved, first: Call, second: Call) -> bool:
     )
 
 
-def _agree(saved: Saved, first: Call, second: Call) -> bool:
+def _agree(saved: Saved, first: SavedCall, second: SavedCall) -> bool:
     if first.answer is None or second.answer is None:
         return first.answer is second.answer
     return np.array_equal(saved.arrays[first.answer], saved.arrays[second.answer])

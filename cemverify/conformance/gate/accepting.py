@@ -16,7 +16,7 @@ import tomlkit
 from tomlkit import TOMLDocument
 from tomlkit.items import AoT, Comment, Whitespace
 
-from cemverify.conformance.gate.known_violations import KEYS, Standing, document_of, parse_known, settle, text_of
+from cemverify.conformance.gate.known_violations import KEYS, EntryStanding, document_of, parse_known, settle, text_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.results.envelope import write_text
 
@@ -71,9 +71,9 @@ def updated(
     for outcome in reversed(settled.outcomes):  # from the end, so that the indices before stay as they are
         entry, i = outcome.entry, entries.index(outcome.entry)
         record = by_id.get(entry.property)
-        if outcome.standing in (Standing.HOLDS, Standing.NOT_OFFERED):
+        if outcome.standing in (EntryStanding.HOLDS, EntryStanding.NOT_OFFERED):
             document = _without(document, i)
-        elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != Standing.ACCEPTED:
+        elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != EntryStanding.ACCEPTED:
             cause = entry.cause if entry.excuses(record.cause or "") else record.cause
             document["violation"][i].update({"cause": cause, **asdict(acceptance)})
     new = [r for r in records if r.verdict == Verdict.VIOLATED and r.id not in listed]

@@ -102,7 +102,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Compared:
+class BaselineComparison:
     """A run after it was compared.
 
     Attributes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cemverify._version import VERSION
 from cemverify.conformance.gate.accepting import Acceptance, update_known
-from cemverify.conformance.gate.baselines import Baseline, Compared, compare
+from cemverify.conformance.gate.baselines import Baseline, BaselineComparison, compare
 from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
 from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
@@ -44,7 +44,7 @@ class Gate:
 
     def measure(
         self, finished: RunFinished, properties: Sequence[str]
-    ) -> tuple[RunFinished, Settled | None, Compared | None]:
+    ) -> tuple[RunFinished, Settled | None, BaselineComparison | None]:
         """The run with marks on what is not enforced and on what is known; the entries; and how it compares.
 
         Args:
@@ -64,5 +64,5 @@ class Gate:
             finished = replace(finished, records=records)
         if self.baseline is not None:
             differences = compare(self.baseline, finished.records, properties, VERSION, finished.unasked)
-            compared = Compared(self.baseline.path, differences, self.strict)
+            compared = BaselineComparison(self.baseline.path, differences, self.strict)
         return finished, settled, compared

@@ -61,7 +61,7 @@ class KnownViolation:
         return cause == self.cause or fnmatchcase(cause, self.cause)
 
 
-class Standing(StrEnum):
+class EntryStanding(StrEnum):
     """How an entry of the file of known violations stands after a run."""
 
     ACCEPTED = "known"
@@ -74,17 +74,17 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EntryOutcome:
     """An entry, how it stands after a run, and a sentence that says so."""
 
     entry: KnownViolation
-    standing: Standing
+    standing: EntryStanding
     sentence: str
 
     @property
     def stale(self) -> bool:
         """Whether the entry is to be deleted, which fails the run; a violation for another cause fails by itself."""
-        return self.standing in (Standing.EXPIRED, Standing.HOLDS, Standing.NOT_OFFERED)
+        return self.standing in (EntryStanding.EXPIRED, EntryStanding.HOLDS, EntryStanding.NOT_OFFERED)
 
     def describe(self) -> dict[str, Any]:
         """The known violations and what became of each, as JSON."""
@@ -109,7 +109,7 @@ class Settled:
     """
 
     name: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[EntryOutcome]
     elsewhere: int
 
     @property
@@ -236,24 +236,28 @@ def settle(
     """
     by_id = {record.id: record for record in records}
     outcomes = [_outcome(e, by_id.get(e.property), today) for e in entries if e.implementation == implementation]
-    reasons = {o.entry.property: o.entry.reason for o in outcomes if o.standing == Standing.ACCEPTED}
+    reasons = {o.entry.property: o.entry.reason for o in outcomes if o.standing == EntryStanding.ACCEPTED}
     settled = Settled(name, outcomes, len(entries) - len(outcomes))
     return [replace(record, known=reasons.get(record.id)) for record in records], settled
 
 
-def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Outcome:
+def _outcome(entry: KnownViolation, record: Record | None, today: date) -> EntryOutcome:
     delete = f"delete the entry on line {entry.line}"
     if record is not None and record.verdict == Verdict.HOLDS:
-        return Outcome(entry, Standing.HOLDS, f"{entry.property} holds again; {delete}")
+        return EntryOutcome(entry, EntryStanding.HOLDS, f"{entry.property} holds again; {delete}")
     if record is not None and record.verdict == Verdict.NOT_OFFERED:
-        return Outcome(entry, Standing.NOT_OFFERED, f"{entry.property} is no longer offered; {delete}")
+        return EntryOutcome(entry, EntryStanding.NOT_OFFERED, f"{entry.property} is no longer offered; {delete}")
     if today > entry.expires:
-        return Outcome(entry, Standing.EXPIRED, f"{entry.property} was accepted until {entry.expires}; {delete}")
+        return EntryOutcome(
+            entry, EntryStanding.EXPIRED, f"{entry.property} was accepted until {entry.expires}; {delete}"
+        )
     if record is None:
-        return Outcome(entry, Standing.NOT_ASKED, f"{entry.property} was not tested in this run")
+        return EntryOutcome(entry, EntryStanding.NOT_ASKED, f"{entry.property} was not tested in this run")
     if record.verdict != Verdict.VIOLATED:
-        return Outcome(entry, Standing.UNDECIDED, f"{entry.property} could not be judged: {record.reason}")
+        return EntryOutcome(entry, EntryStanding.UNDECIDED, f"{entry.property} could not be judged: {record.reason}")
     if not entry.excuses(record.cause or ""):
         other = f"for another cause than line {entry.line} accepts: {record.cause}"
-        return Outcome(entry, Standing.OTHER_CAUSE, f"{entry.property} is violated, but {other}")
-    return Outcome(entry, Standing.ACCEPTED, f"{entry.property} is violated, accepted until {entry.expires}")
+        return EntryOutcome(entry, EntryStanding.OTHER_CAUSE, f"{entry.property} is violated, but {other}")
+    return EntryOutcome(
+        entry, EntryStanding.ACCEPTED, f"{entry.property} is violated, accepted until {entry.expires}"
+    )

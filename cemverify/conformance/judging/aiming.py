@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cemverify.conformance.questions.aims import Aim, in_order
 from cemverify.conformance.source.reach.summary import Trail
-from cemverify.conformance.source.reading.code import Code
+from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.numbers import Number
 
 VARIED = 3  # questions with the aim of one that reached something first
@@ -28,7 +28,7 @@ class Aiming:
         around: the numbers that a question was asked around.
     """
 
-    code: Code
+    code: OwnCode
     reached: Callable[[], Trail]
     around: set[float] = field(default_factory=set)
     _seen: set[tuple[str, int, int]] = field(default_factory=set)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered
 from cemverify.conformance.implementations.origin import Origin, Place
-from cemverify.conformance.judging.events import Edit, RunFinished
+from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict, is_random, violations
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
@@ -38,7 +38,7 @@ class Cause:
     records: Sequence[Record]
     place: Place | None = None
     at: str = ""
-    edit: Edit | None = None
+    edit: SuggestedEdit | None = None
 
     @property
     def first(self) -> Record:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from cemverify.catalogue.detection import Share, most_telling_first, share
+from cemverify.catalogue.detection import KilledShare, most_telling_first, share
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 
@@ -46,7 +46,7 @@ class Ending:
 TO_THE_END = Ending()
 
 
-def worth(records: Iterable[Record], unasked: Collection[str], absent: Collection[str]) -> Share | None:
+def worth(records: Iterable[Record], unasked: Collection[str], absent: Collection[str]) -> KilledShare | None:
     """How many mutants the asked properties kill; None if all were asked, or nothing is known of the mutants."""
     if not unasked:
         return None

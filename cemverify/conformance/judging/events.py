@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cemverify.catalogue.detection import Share
+from cemverify.catalogue.detection import KilledShare
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.source.reach.summary import Reach
@@ -39,7 +39,7 @@ class PropertyFinished:
 
 
 @dataclass(frozen=True)
-class Edit:
+class SuggestedEdit:
     """A change of the implementation's source that makes properties hold.
 
     Attributes:
@@ -67,9 +67,9 @@ class RunFinished:
     seconds: float
     origin: Origin = field(default_factory=Origin)
     reach: Reach | None = None
-    edit: Edit | None = None
+    edit: SuggestedEdit | None = None
     unasked: Sequence[str] = ()
-    worth: Share | None = None
+    worth: KilledShare | None = None
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

@@ -23,7 +23,7 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget, u
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.saving import Call, Packing, Saved, Values, restored
+from cemverify.conformance.questions.saving import Packing, Saved, SavedCall, Values, restored
 
 _MOST_CALLS = 64
 _MOST_NUMBERS = 2_000_000
@@ -56,7 +56,7 @@ def _traced(arguments: Sequence[Any]) -> bool:
 
 
 @dataclass
-class Recorder:
+class CallRecorder:
     """A caller that records its calls.
 
     Attributes:
@@ -191,7 +191,7 @@ def from_plain(words_: str, arrays: Mapping[str, Values]) -> Saved:
         Exception: of some kind, if it is damaged.
     """
     rest = json.loads(words_)
-    calls = [Call(**call) for call in rest.pop("calls")]
+    calls = [SavedCall(**call) for call in rest.pop("calls")]
     for tree in (rest["question"], *(call.arguments for call in calls), *(call.config for call in calls)):
         restored(tree, arrays)
     return Saved(**rest, arrays=arrays, calls=calls)
@@ -199,8 +199,8 @@ def from_plain(words_: str, arrays: Mapping[str, Values]) -> Saved:
 
 def _recorded(
     caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any
-) -> tuple[Recorder, Evidence | None]:
-    recorder, evidence = Recorder(caller), None
+) -> tuple[CallRecorder, Evidence | None]:
+    recorder, evidence = CallRecorder(caller), None
     with suppress(Fault, Discard, AssertionError):
         evidence = check(recorder.listening(), question)
     return recorder, evidence
@@ -337,14 +337,14 @@ class _Played:
         return self.answers[self.next - 1]
 
 
-def _packed(call: Recorded, packing: Packing, dtype: torch.dtype) -> Call:
+def _packed(call: Recorded, packing: Packing, dtype: torch.dtype) -> SavedCall:
     names: list[str | None] = [None, None, None]
     right = expected_answer(call, dtype)
     if call.answer is not None:
         names[0] = packing.add("answer", call.answer)
     if right is not None:
         names[1], names[2] = packing.add("expected", right[0]), packing.add("budget", right[1])
-    return Call(
+    return SavedCall(
         call.function,
         packing.tree(call.arguments),
         packing.tree(call.config),

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from cemverify.conformance.gate.baselines import Compared
+from cemverify.conformance.gate.baselines import BaselineComparison
 from cemverify.conformance.gate.known_violations import Settled
 from cemverify.conformance.listeners.files import printable
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid
 
 
-def report(settled: Settled | None, compared: Compared | None) -> str:
+def report(settled: Settled | None, compared: BaselineComparison | None) -> str:
     """For the terminal: a heading and one line for every entry and every difference; empty without any gate."""
     parts = []
     if settled is not None:
@@ -31,7 +31,9 @@ def report(settled: Settled | None, compared: Compared | None) -> str:
     return "\n\n".join(parts)
 
 
-def with_gate(content: Mapping[str, Any], settled: Settled | None, compared: Compared | None) -> dict[str, Any]:
+def with_gate(
+    content: Mapping[str, Any], settled: Settled | None, compared: BaselineComparison | None
+) -> dict[str, Any]:
     """A result of kind "check" with what was known and what the baseline says."""
     content = dict(content)
     content["tables"] = [*content["tables"], *(vars(table) for table in _tables(settled, compared))]
@@ -51,7 +53,7 @@ def with_gate(content: Mapping[str, Any], settled: Settled | None, compared: Com
     return content
 
 
-def as_markdown(settled: Settled | None, compared: Compared | None) -> str:
+def as_markdown(settled: Settled | None, compared: BaselineComparison | None) -> str:
     """Sections to put below a run's page; empty without any gate."""
     headings = []
     if settled is not None:
@@ -66,7 +68,7 @@ def as_markdown(settled: Settled | None, compared: Compared | None) -> str:
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
-def with_suites(junit: str, settled: Settled | None, compared: Compared | None) -> str:
+def with_suites(junit: str, settled: Settled | None, compared: BaselineComparison | None) -> str:
     """JUnit XML with one suite more for each gate: stale entries and regressions that count are failures."""
     root = ElementTree.fromstring(junit)  # noqa: S314 (our own)
     if settled is not None:
@@ -107,7 +109,7 @@ def _suite(name: str, classname: str, cases: Iterable[tuple[str, str, str]]) -> 
     return suite
 
 
-def _tables(settled: Settled | None, compared: Compared | None) -> list[Table]:
+def _tables(settled: Settled | None, compared: BaselineComparison | None) -> list[Table]:
     tables = []
     if settled is not None:
         described = [outcome.describe() for outcome in settled.outcomes]
@@ -129,7 +131,7 @@ def _known_heading(settled: Settled) -> str:
     return f"known violations in {settled.name}: {stand}{elsewhere}"
 
 
-def _baseline_heading(compared: Compared) -> str:
+def _baseline_heading(compared: BaselineComparison) -> str:
     count = len(compared.regressions)
     noted = len(compared.differences) - count
     if not compared.differences:

@@ -7,11 +7,11 @@ from typing import Any
 
 from cemverify.conformance.trained.checkpoint import Weights
 from cemverify.conformance.trained.measuring import Share
-from cemverify.conformance.trained.records import Findings
+from cemverify.conformance.trained.records import TrainedFindings
 from cemverify.results.envelope import Table
 
 
-def table(findings: Findings) -> Table:
+def table(findings: TrainedFindings) -> Table:
     """What was measured of a trained layer, one row for each of its steps."""
     B, J = findings.trained.tokens.ids.shape
     rows = [
@@ -33,7 +33,7 @@ def table(findings: Findings) -> Table:
     return Table(f"{findings.trained.name} on {B} x {J} tokens", columns, rows)
 
 
-def summary(findings: Findings, weights: Weights) -> str:
+def summary(findings: TrainedFindings, weights: Weights) -> str:
     """Where the weights and states are from, and what does not depend on the step."""
     dtype = str(findings.trained.dtype).removeprefix("torch.")
     stored = ", ".join(weights.dtypes)
@@ -49,7 +49,7 @@ def summary(findings: Findings, weights: Weights) -> str:
     return "\n".join(lines)
 
 
-def as_json(findings: Findings, weights: Weights) -> dict[str, Any]:
+def as_json(findings: TrainedFindings, weights: Weights) -> dict[str, Any]:
     """The numbers, None where something cannot be said."""
     return {
         "layer": findings.trained.name,

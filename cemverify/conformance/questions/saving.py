@@ -27,7 +27,7 @@ _WIDEST = 2**26
 
 
 @dataclass(frozen=True)
-class Call:
+class SavedCall:
     """One call that a check made to a function of the implementation.
 
     Attributes:
@@ -64,7 +64,7 @@ class Saved:
     device: str
     kind: str
     arrays: Mapping[str, Values] = field(repr=False)
-    calls: Sequence[Call] = field(repr=False)
+    calls: Sequence[SavedCall] = field(repr=False)
     linear: Mapping[str, Any] | None = field(default=None, repr=False)
     within: float | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from cemverify.console.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenRows:
     """What the model reads.
 
     Attributes:
@@ -33,7 +33,7 @@ class Tokens:
     origin: str
 
 
-def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> Tokens:
+def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> TokenRows:
     """Tokens drawn uniformly from the vocabulary of the model's embedding.
 
     Raises:
@@ -50,10 +50,10 @@ def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> T
         )
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(vocabulary, (sequences, length), generator=generator)
-    return Tokens(ids, f"tokens drawn at random from a vocabulary of {vocabulary:,}")
+    return TokenRows(ids, f"tokens drawn at random from a vocabulary of {vocabulary:,}")
 
 
-def own_tokens(model: TrainedModel) -> Tokens | None:
+def own_tokens(model: TrainedModel) -> TokenRows | None:
     """The tokens that the factory gave.
 
     Raises:
@@ -64,10 +64,10 @@ def own_tokens(model: TrainedModel) -> Tokens | None:
         return None
     if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point() or not ids.numel():
         raise UsageError(f"the tokens of a TrainedModel are a tensor of integers (B, J), not {_kinds([ids])}")
-    return Tokens(ids.to(torch.int64), "tokens of the factory")
+    return TokenRows(ids.to(torch.int64), "tokens of the factory")
 
 
-def read_tokens(path: Path) -> Tokens:
+def read_tokens(path: Path) -> TokenRows:
     """Tokens (B, J), or (J,), from a .npy file of integers.
 
     Raises:
@@ -81,7 +81,7 @@ def read_tokens(path: Path) -> Tokens:
         raise UsageError(f"{path} holds several arrays; tokens are one array, written with numpy.save")
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
         raise UsageError(f"{path} holds {array.dtype} of shape {array.shape}; tokens are integers (B, J), or (J,)")
-    return Tokens(torch.from_numpy(array.astype(np.int64)).reshape(-1, array.shape[-1]), str(path))
+    return TokenRows(torch.from_numpy(array.astype(np.int64)).reshape(-1, array.shape[-1]), str(path))
 
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward is called with, by position and by keyword
@@ -89,7 +89,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward is called with, 
 
 @torch.no_grad()
 def catch(
-    model: nn.Module, layer: nn.Module, name: str, form: EnergyLayer, inputs: Inputs | None, tokens: Tokens
+    model: nn.Module, layer: nn.Module, name: str, form: EnergyLayer, inputs: Inputs | None, tokens: TokenRows
 ) -> Question:
     """The state and the memory that the layer gets while the model reads the tokens, at its first call.
 

@@ -9,7 +9,7 @@ from cemverify.conformance.properties.base import FIRST, Explanation
 
 
 @dataclass(frozen=True)
-class Claim:
+class TrainedClaim:
     """One claim about a trained layer.
 
     Attributes:
@@ -27,38 +27,38 @@ class Claim:
     since: str = FIRST
 
 
-CLAIMS: Sequence[Claim] = (
-    Claim(
+CLAIMS: Sequence[TrainedClaim] = (
+    TrainedClaim(
         "trained/update",
         "On real states, the update is -eta P dE/dg.",
         Explanation("x' = x - eta P dE/dg on real states", "Trained weights reach where no random ones do."),
         frozenset({"energy", "gradient-step"}),
     ),
-    Claim(
+    TrainedClaim(
         "trained/slope",
         "To first order, every energy falls.",
         Explanation("dE/dx . (x' - x) < 0 on real states", "The share of tokens whose energy falls."),
         frozenset({"energy", "slope"}),
     ),
-    Claim(
+    TrainedClaim(
         "trained/whole-step",
         "No whole step raises an energy.",
         Explanation("E(x') <= E(x) on real states", "Trained step sizes may be too long."),
         frozenset({"energy", "monotone"}),
     ),
-    Claim(
+    TrainedClaim(
         "trained/preconditioner",
         "P is positive definite.",
         Explanation("P > 0", "Training may push P out of the cone where it descends."),
         frozenset({"P"}),
     ),
-    Claim(
+    TrainedClaim(
         "trained/symmetry",
         "The update is a gradient field.",
         Explanation("J = J^T on real states", "A field that has drifted has no energy."),
         frozenset({"conservative", "differences"}),
     ),
-    Claim(
+    TrainedClaim(
         "trained/precision",
         "In {dtype}, the update is as close to the float64 one as the dtype allows.",
         Explanation("F in the model's dtype ~ F in float64", "What rounding costs on real states."),

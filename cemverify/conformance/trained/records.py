@@ -26,8 +26,8 @@ from cemverify.conformance.properties.layers.gradient import update_is_gradient
 from cemverify.conformance.properties.layers.modes import low_precision_is_close
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.trained import measuring
-from cemverify.conformance.trained.activations import Tokens, catch
-from cemverify.conformance.trained.claims import CLAIMS, Claim
+from cemverify.conformance.trained.activations import TokenRows, catch
+from cemverify.conformance.trained.claims import CLAIMS, TrainedClaim
 from cemverify.conformance.trained.measuring import Moment, Share
 from cemverify.conformance.trained.model import TrainedModel, energy_layer_of, part
 
@@ -68,11 +68,11 @@ class TrainedLayer:
     dtype: torch.dtype
     iterations: int
     question: Question
-    tokens: Tokens
+    tokens: TokenRows
 
 
 @dataclass(frozen=True)
-class Findings:
+class TrainedFindings:
     """What was found out.
 
     Attributes:
@@ -89,7 +89,7 @@ class Findings:
     precision: Value
 
 
-def prepare(model: TrainedModel, name: str, tokens: Tokens, device: str) -> TrainedLayer:
+def prepare(model: TrainedModel, name: str, tokens: TokenRows, device: str) -> TrainedLayer:
     """The layer of that name, with what it gets while the model reads the tokens.
 
     Raises:
@@ -134,7 +134,7 @@ def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> En
 
 def judge_trained(
     trained: TrainedLayer, implementation: str, device: str = "cpu", dtype: torch.dtype = torch.float64
-) -> Findings:
+) -> TrainedFindings:
     """Judges a trained layer: follows it step by step over the real states, and judges what its declaration implies.
 
     Args:
@@ -149,7 +149,7 @@ def judge_trained(
     finished = RunFinished(implementation, records, time.monotonic() - started)
     logit = measuring.largest_logit(trained.module, trained.question)
     precision = next((r.margin for r in records if r.id == "trained/precision"), None)
-    return Findings(trained, finished, numbers, judging.smallest, logit, precision)
+    return TrainedFindings(trained, finished, numbers, judging.smallest, logit, precision)
 
 
 @dataclass
@@ -232,7 +232,7 @@ class Judging:
             absent["other dtype"] = "the weights are float64 already"
         return [self._record(claim, dtype, absent) for claim in CLAIMS]
 
-    def _record(self, claim: Claim, dtype: str, absent: dict[str, str]) -> Record:
+    def _record(self, claim: TrainedClaim, dtype: str, absent: dict[str, str]) -> Record:
         tokens, id_ = self.trained.tokens.ids.numel(), claim.id
         needs = {need.format(dtype=dtype) for need in claim.needs}
         record = Record(

@@ -26,10 +26,10 @@ from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Rai
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.source.reach.recording import Recorder
-from cemverify.conformance.source.reading.code import Code, as_plain, read_code
+from cemverify.conformance.source.reach.recording import LineRecorder
+from cemverify.conformance.source.reading.code import OwnCode, as_plain, read_code
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
-from cemverify.conformance.workers.wire import Closed, Line, answer, requested
+from cemverify.conformance.workers.wire import Channel, Closed, answer, requested
 
 # the names of no experiments
 STATE = ""  # whether the process is still what it was
@@ -66,13 +66,13 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     os.environ.clear()
     os.environ.update(environment)  # a fork server has that of its own start
     folder = os.getcwd()
-    line, originals = Line(end), Originals()
+    line, originals = Channel(end), Originals()
     use(effort.edited)
     try:
         subject = load(name)
         description = describe(subject) | {"origin": written(subject)}
         reads = effort.reads_code and not effort.edited  # which are other lines than those of the files
-        code = read_code(naming.parts(name)[0], subject) if reads else Code()
+        code = read_code(naming.parts(name)[0], subject) if reads else OwnCode()
     except LoadError as error:
         line.send(answer({"unloaded": str(error)}))
         return
@@ -83,7 +83,7 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     torch.set_default_device(None)
     os.chdir(folder)
     usual = ProcessState.now()
-    recorder = Recorder(code)
+    recorder = LineRecorder(code)
     line.send(answer({**description, "code": as_plain(code)}))
     while True:
         try:
@@ -100,7 +100,7 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
         line.send(_packed(request.number, outcome))
 
 
-def _performed(subject: Subject, request: Request, recorder: Recorder) -> dict[str, Any]:
+def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> dict[str, Any]:
     """What an experiment came to, typed. Calls alone are recorded, as recording slows down all Python that runs."""
     if request.absent is not None:
         subject = replace(subject, not_offered=request.absent)

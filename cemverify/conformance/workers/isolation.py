@@ -46,7 +46,7 @@ from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judge import (
     Again,
     Called,
-    Finished,
+    FinishedProperty,
     FirstCalls,
     Introduction,
     NotLoaded,
@@ -382,7 +382,7 @@ class _Worker:
         elif isinstance(message, NotLoaded):
             self.dismiss()
             return self._unjudged(f"importing it in another worker failed: {message.reason}")
-        elif isinstance(message, Finished):
+        elif isinstance(message, FinishedProperty):
             self.trail, self.around, self.explained = message.trail, message.around, message.explained
             if message.lost:
                 self.dismiss()

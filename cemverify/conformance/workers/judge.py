@@ -45,7 +45,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.source.reach.summary import Trail, joined, trail_of
-from cemverify.conformance.source.reading.code import Code, from_plain
+from cemverify.conformance.source.reading.code import OwnCode, from_plain
 from cemverify.conformance.workers.answering import REACHED, STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
     adopt_orphans,
@@ -54,7 +54,7 @@ from cemverify.conformance.workers.limits import (
     is_stopped,
     leave_terminal,
 )
-from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
+from cemverify.conformance.workers.wire import Channel, Closed, Overdue, Unreadable, answered, request, requested
 from cemverify.processes.forkserver import OF_A_TERMINAL
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.system import LINUX
@@ -72,7 +72,7 @@ class Introduction:
     kind: Kind
     absent: Mapping[str, str]
     origin: Origin = field(default_factory=Origin)
-    code: Code = Code()
+    code: OwnCode = OwnCode()
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Alive:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedProperty:
     """A record, whether the processes are lost with it, and what ran; None if that is not known.
 
     Attributes:
@@ -161,7 +161,7 @@ class Respondent:
     """
 
     process: Any
-    line: Line
+    line: Channel
     timeout: float
     not_offered: Mapping[str, str] = field(default_factory=dict)
     question: Any = None
@@ -242,7 +242,7 @@ class Respondent:
         return f"it ended the interpreter ({'signal ' + str(-code) if code < 0 else 'exit code ' + str(code)})"
 
 
-def await_something(line: Line, limit: TimeLimit, *, ends: Callable[[], bool] = lambda: False) -> None:
+def await_something(line: Channel, limit: TimeLimit, *, ends: Callable[[], bool] = lambda: False) -> None:
     """Waits until bytes come.
 
     Args:
@@ -283,7 +283,7 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
         signal.signal(number, signal.SIG_IGN)
     heart = _Heart(connection)
     try:
-        _serve(heart, Respondent(process, Line(ours, heart.beat), effort.timeout), name, effort, loading)
+        _serve(heart, Respondent(process, Channel(ours, heart.beat), effort.timeout), name, effort, loading)
     finally:
         _leave(process)
 
@@ -346,7 +346,7 @@ def _leave(process: Any) -> NoReturn:
     os._exit(0)
 
 
-def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subject, Code] | NotLoaded:
+def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subject, OwnCode] | NotLoaded:
     try:
         limit = TimeLimit(loading, lambda: respondent.processes[1:])
         await_something(respondent.line, limit, ends=lambda: any(map(is_stopped, respondent.processes[1:])))
@@ -376,7 +376,9 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return Called(lost.reason)
 
 
-def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent: Respondent, code: Code) -> Finished:
+def _judged(
+    subject: Subject, wanted: Wanted | Again, effort: Effort, respondent: Respondent, code: OwnCode
+) -> FinishedProperty:
     """The engine's record, or one about faults that the engine cannot see."""
     property_ = by_id(wanted.property, wanted.stated_in)
     respondent.question = None
@@ -414,11 +416,11 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
                 counterexample={"case": respondent.question.describe()},
                 saved=_case_of(property_, respondent.question, dtype, effort, subject.arrays),
             )
-        return Finished(record, lost=True, around=frozenset(aiming.around))
+        return FinishedProperty(record, lost=True, around=frozenset(aiming.around))
     # what comes next deserves a sound process
     lost_with_it = respondent.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause)
     explained = 0.0 if isinstance(wanted, Again) else wanted.explaining - explaining.left
-    return Finished(record, lost_with_it, trail, frozenset(aiming.around), explained)
+    return FinishedProperty(record, lost_with_it, trail, frozenset(aiming.around), explained)
 
 
 def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:

@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Line:
+class Channel:
     """One end of a connection, every wait on which has a deadline.
 
     Attributes:

@@ -16,18 +16,18 @@ from coverage import Coverage
 from coverage.exceptions import CoverageException
 
 from cemverify.conformance.implementations.faults import is_library, words
-from cemverify.conformance.source.reading.code import Code, CodeFile
+from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.own import text_of
 
 
-class Recorder:
+class LineRecorder:
     """Records the files of one implementation, one property after another.
 
     Attributes:
         problem: why nothing is recorded any more, if so.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: OwnCode) -> None:
         self.code = code
         self.problem = ""
         self._context = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cemverify.conformance.implementations.faults import printable
-from cemverify.conformance.source.reading.code import Code, CodeFile
+from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 
 Branch = tuple[int, int]
 
@@ -104,7 +104,7 @@ class Reach:
         return 100 * reached / statements if statements else None
 
 
-def summed(code: Code, trails: Mapping[str, Trail], lost: Iterable[str] = (), looked_around: int = 0) -> Reach:
+def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (), looked_around: int = 0) -> Reach:
     """What was reached altogether.
 
     Args:

@@ -32,7 +32,7 @@ class CodeFile:
 
 
 @dataclass(frozen=True)
-class Code:
+class OwnCode:
     """An implementation's own code.
 
     Attributes:
@@ -47,7 +47,7 @@ class Code:
     traced: bool = False
 
 
-def read_code(module: str, subject: Subject) -> Code:
+def read_code(module: str, subject: Subject) -> OwnCode:
     """The code of an implementation, whose module has been imported in this process."""
     own = own_files(module, subject)
     files: list[CodeFile] = []
@@ -67,10 +67,10 @@ def read_code(module: str, subject: Subject) -> Code:
     except (RecursionError, MemoryError) as error:
         numbers, problems = (), [*problems, f"its numbers could not be read: {words(error)}"]
     traced = subject.arrays == "jax" or any(word in file.text for file in files for word in _COMPILERS)
-    return Code(tuple(files), numbers, tuple(problems), traced)
+    return OwnCode(tuple(files), numbers, tuple(problems), traced)
 
 
-def as_plain(code: Code) -> dict[str, Any]:
+def as_plain(code: OwnCode) -> dict[str, Any]:
     """The code as lists, numbers and words."""
     return {
         "files": [
@@ -93,7 +93,7 @@ def as_plain(code: Code) -> dict[str, Any]:
     }
 
 
-def from_plain(content: object) -> Code:
+def from_plain(content: object) -> OwnCode:
     """The code that `as_plain` wrote. It comes from the implementation's process, so it may be anything.
 
     Whatever it is, its words are printable and its numbers are numbers.
@@ -123,8 +123,8 @@ def from_plain(content: object) -> Code:
             )
             for value, telling, guards, words in content["numbers"]
         )
-        return Code(
+        return OwnCode(
             files, numbers, tuple(printable(str(one)) for one in content["problems"]), bool(content["traced"])
         )
     except Exception:
-        return Code(problems=("its process sent no account of its code",))
+        return OwnCode(problems=("its process sent no account of its code",))
