@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cemverify.conformance.implementations.contract import load
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import by_id
+from suites.conformance import narrow_layers
+from suites.kit.judging import judged
 
 ENERGY = "gradient/layer/energy"
 DIFFERENCES = "gradient/layer/derivatives-agree"
@@ -16,40 +14,36 @@ WRONG = ["small_updates_too_large", "small_updates_uphill", "small_updates_a_ten
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 12))]
 
 
-def judged(name: str, property_: str, seed: int = 0, *, shrink: bool = False) -> Record:
-    effort = Effort(examples=24, seed=seed, shrink=shrink)
-    return judge_property(load(f"suites.conformance.narrow_layers:{name}"), by_id(property_), effort)
+def narrow(name: str, id_: str, seed: int = 0, *, shrink: bool = False) -> Record:
+    return judged(getattr(narrow_layers, name), id_, examples=24, seed=seed, shrink=shrink)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["small_updates", "norm_inside"])
 @pytest.mark.parametrize("property_", [ENERGY, DIFFERENCES, "extremes/layer/zero-states", "training/layer/states"])
 def test_a_right_layer_of_float32_holds_by_telling_examples(name: str, property_: str, seed: int) -> None:
-    record = judged(name, property_, seed)
+    record = narrow(name, property_, seed)
     assert record.verdict == Verdict.HOLDS, record.reason
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    "name",
-    ["small_updates_too_large", "small_updates_uphill", "small_updates_a_tenth_off", "norm_inside_a_little_off"],
-)
+@pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_update_of_float32_is_violated_however_small_it_is(name: str, seed: int) -> None:
-    record = judged(name, ENERGY, seed)
+    record = narrow(name, ENERGY, seed)
     assert record.verdict == Verdict.VIOLATED
     assert record.margin is not None
     assert record.margin > 3
 
 
 def test_a_constant_that_was_rounded_is_a_constant_factor_and_not_a_matter_of_precision() -> None:
-    assert judged("step_size", ENERGY).verdict == Verdict.HOLDS
-    record = judged("step_size_of_float32", ENERGY, shrink=True)
+    assert narrow("step_size", ENERGY).verdict == Verdict.HOLDS
+    record = narrow("step_size_of_float32", ENERGY, shrink=True)
     assert (record.verdict, record.part) == (Verdict.VIOLATED, "a constant factor")
 
 
 def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
-    record = judged("solver_of_a_loose_tolerance", "training/layer/derivatives-agree")
+    record = narrow("solver_of_a_loose_tolerance", "training/layer/derivatives-agree")
     assert record.verdict == Verdict.INCONCLUSIVE
     assert "known to within its tolerance of 0.0001: have it stop at 1e-07" in str(record.reason)
-    assert judged("solver_of_a_close_tolerance", "training/layer/derivatives-agree").verdict == Verdict.HOLDS
-    assert judged("solver_that_misses", "descent/layer/stationary").verdict == Verdict.VIOLATED
+    assert narrow("solver_of_a_close_tolerance", "training/layer/derivatives-agree").verdict == Verdict.HOLDS
+    assert narrow("solver_that_misses", "descent/layer/stationary").verdict == Verdict.VIOLATED
