@@ -81,39 +81,39 @@ class Offer:
 
 
 class Questions(Protocol):
-    """Where a property's questions come from."""
+    """Where a property's questions come from; by default from nowhere."""
 
-    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
+    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:  # noqa: ARG002
         """A strategy for Hypothesis, or None if it has nothing to search."""
-        ...
+        return None
 
-    def emptied(self, absent: Iterable[str]) -> str | None:
+    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
         """A group of features of which every question needs one, if none of them is offered."""
-        ...
+        return None
 
-    def scattered(self, offer: Offer, seed: int) -> Any | None:
+    def scattered(self, offer: Offer, seed: int) -> Any | None:  # noqa: ARG002
         """One question from a plain random generator, or None if there are no such questions."""
-        ...
+        return None
 
-    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:
+    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:  # noqa: ARG002
         """Questions that are slightly smaller than one that found a violation."""
-        ...
+        return iter(())
 
-    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
         """What these numbers, which stand in the code under test, may be of such a question."""
-        ...
+        return iter(())
 
-    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
         """One question with what an aim says, or None if there is none."""
-        ...
+        return None
 
     def reach(self) -> Mapping[str, int]:
         """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if that is not known."""
-        ...
+        return {}
 
 
 @dataclass(frozen=True)
-class Over:
+class Over(Questions):
     """Cases of a space, or of the part of it that the implementation offers."""
 
     space: Space
@@ -143,7 +143,7 @@ class Over:
 
 
 @dataclass(frozen=True)
-class By:
+class By(Questions):
     """Questions from a strategy that the property provides, of sizes that it states where it knows them."""
 
     strategy: Callable[[Source, Offer], SearchStrategy[Any]]
@@ -151,21 +151,6 @@ class By:
 
     def search(self, source: Source, offer: Offer) -> SearchStrategy[Any]:
         return self.strategy(source, offer)
-
-    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
-        return None
-
-    def scattered(self, offer: Offer, seed: int) -> Any | None:  # noqa: ARG002
-        return None
-
-    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:  # noqa: ARG002
-        return iter(())
-
-    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
-        return iter(())
-
-    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
-        return None
 
     def reach(self) -> Mapping[str, int]:
         return self.largest
@@ -224,3 +209,18 @@ class Property:
     def family(self) -> str:
         """The part of the id before the first slash."""
         return self.id.partition("/")[0]
+
+
+def case_property(
+    id_: str,
+    claim: str,
+    source: str,
+    explanation: Explanation,
+    check: Check,
+    space: Space,
+    *,
+    needs: Iterable[str] = (),
+    **more: Any,
+) -> Property:
+    """A property of CEM implementations over the cases of a space; it needs their features, and others."""
+    return Property(id_, claim, source, explanation, check, Over(space), space.features() | {*needs}, **more)

@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import LENGTHS, Space
@@ -112,8 +112,7 @@ def _property(
     space: Space,
     share: float = 0.6,
 ) -> Property:
-    features = space.features() - {"attention"} | {"decode"}
-    return Property(
+    property_ = case_property(
         f"structure/decode/{name}",
         claim,
         source,
@@ -123,9 +122,9 @@ def _property(
             "that is deployed is not the one that was evaluated.",
         ),
         check,
-        Over(space),
-        features,
+        space,
         share=share,
         looks_around=check is cache_changes_nothing,
         premise=SEVERAL_TOKENS,
     )
+    return replace(property_, needs=property_.needs - {"attention"} | {"decode"})

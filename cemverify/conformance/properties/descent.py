@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from cemverify.conformance.oracle.golden import (
     norm_into,
     preconditioner_matrix,
 )
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
@@ -137,71 +138,48 @@ def properties() -> Iterator[Property]:
         ("diagonal", PreconditionerConfig("diagonal")),
         ("low-rank", PreconditionerConfig("low-rank")),
     ):
-        space = Space("attention", {}, preconditioner, step_sizes=_ANY_STEP)
-        yield Property(
-            f"descent/attention/any-step-size-{name}",
+        yield _property(
+            f"attention/any-step-size-{name}",
             "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
             "docs/mathematics.md §4 (concavity)",
             _ATTENTION,
             attention_falls_by_the_stronger_inequality,
-            Over(space),
-            space.features() | {"step-size"},
-            dtype=torch.float64,
-            premise=_FALLS,
-            controls=_AT_REST,
+            Space("attention", {}, preconditioner, step_sizes=_ANY_STEP),
         )
-        space = Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999))
-        yield Property(
-            f"descent/mlp/safe-step-{name}",
+        yield _property(
+            f"mlp/safe-step-{name}",
             "Up to the safe step size, the element-wise energy falls by at least "
             "eta (1 - eta L lambda_max / 2) g.Pg.",
             "docs/mathematics.md §9",
             _MLP,
             mlp_falls_up_to_the_safe_step,
-            Over(space),
-            space.features() | {"step-size"},
-            dtype=torch.float64,
-            premise=_FALLS,
-            controls=_AT_REST,
+            Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999)),
         )
-    options = {"diagonal": "shared", "position": "alibi"}
-    space = Space("attention", options, step_sizes=_ANY_STEP)
-    yield Property(
-        "descent/attention/any-step-size-with-diagonal-and-bias",
+    yield _property(
+        "attention/any-step-size-with-diagonal-and-bias",
         "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
         "docs/mathematics.md §4",
         _ATTENTION,
         attention_falls_by_the_stronger_inequality,
-        Over(space),
-        space.features() | {"step-size"},
-        dtype=torch.float64,
-        premise=_FALLS,
-        controls=_AT_REST,
+        Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP),
     )
-    space = Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))
-    yield Property(
-        "descent/attention/along-steps",
+    yield _property(
+        "attention/along-steps",
         "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
         "Eq. 3; docs/mathematics.md §4",
         _ATTENTION,
         attention_falls_along_steps,
-        Over(space),
-        space.features(),
-        dtype=torch.float64,
+        Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25)),
+        needs=(),
         share=0.5,
-        premise=_FALLS,
-        controls=_AT_REST,
     )
-    space = Space("mlp", steps=(2, 3))
-    yield Property(
-        "descent/mlp/along-steps",
+    yield _property(
+        "mlp/along-steps",
         "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
         "docs/mathematics.md §9",
         _MLP,
         mlp_falls_along_steps,
-        Over(space),
-        space.features() | {"step-size"},
-        dtype=torch.float64,
+        Space("mlp", steps=(2, 3)),
         share=0.5,
         premise="the energy falls by more than roundoff",
         controls=frozenset({"random"}),
@@ -210,9 +188,8 @@ def properties() -> Iterator[Property]:
         ("scalar", "With RMSNorm and a positive scalar gain inside the recursion"),
         ("folded", "With RMSNorm and a gain per channel folded into both paths"),
     ):
-        space = Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9])
-        yield Property(
-            f"descent/attention/norm-{norm}-any-step-size",
+        yield _property(
+            f"attention/norm-{norm}-any-step-size",
             f"{claim}, the energy at N(x) falls for every step size.",
             "docs/mathematics.md §7c",
             Explanation(
@@ -221,12 +198,17 @@ def properties() -> Iterator[Property]:
                 "however long the step is. With one gain per channel, as printed, it can rise.",
             ),
             attention_is_monotone_under_norm,
-            Over(space),
-            space.features() | {"step-size"},
-            dtype=torch.float64,
+            Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9]),
             premise="N(x) moves down the gradient by more than roundoff",
             controls=frozenset({"random"}),
         )
+
+
+def _property(
+    name: str, claim: str, source: str, explanation: Explanation, check: Check, space: Space, **more: Any
+) -> Property:
+    usual = {"needs": {"step-size"}, "dtype": torch.float64, "premise": _FALLS, "controls": _AT_REST}
+    return case_property(f"descent/{name}", claim, source, explanation, check, space, **{**usual, **more})
 
 
 def _with_positive_gain(case: Case) -> Case:
@@ -241,9 +223,8 @@ def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor
     g = gradient(case, x)
     drop = -(g * step).sum(-1)  # eta g.Pg
     bound = energies_at(case, x) - factor * drop
-    tolerance = _energy_tolerance(case, x, y, y_budget) + 32 * torch.finfo(torch.float64).eps * (g * step).abs().sum(
-        -1
-    )
+    of_drop = 32 * torch.finfo(torch.float64).eps * (g * step).abs().sum(-1)
+    tolerance = _energy_tolerance(case, x, y, y_budget) + of_drop
     claim = "energy(x - eta P g) <= energy(x) - eta g.Pg"
     comparison = Comparison(claim, energies_at(case, y), bound, tolerance, "at most")
     return judge(comparison, telling=moved(factor * drop, tolerance))

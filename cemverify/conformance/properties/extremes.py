@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, energy_of, golden
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -60,30 +60,16 @@ def holds_at(
     return check
 
 
-def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
-    """The stated energy where exp of a logit overflows."""
-    case = _only(_has_large_logits, _with_large_logits(case.to(torch.float64)))
-    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
-    comparison = Comparison("stated energy at logits of 1e4 = energy", caller.energy(case), expected, budget)
-    return replace(judge(comparison), case=case)
+def energy_holds_at(where: str, prepare: Prepare, within: Premise) -> Callable[[Caller, Case], Evidence]:
+    """A check of the stated energy for a case made extreme."""
 
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = _only(within, prepare(case.to(torch.float64)))
+        expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
+        comparison = Comparison(f"stated energy at {where} = energy", caller.energy(case), expected, budget)
+        return replace(judge(comparison, telling=moved(expected, budget)), case=case)
 
-def energy_along_magnitudes(caller: Caller, case: Case) -> Evidence:
-    """The stated energy where pre-activations take every magnitude."""
-    case = _only(_has_every_magnitude, with_every_magnitude(case.to(torch.float64)))
-    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
-    claim = "stated energy at pre-activations of every magnitude = energy"
-    telling = moved(expected, budget)
-    return replace(judge(Comparison(claim, caller.energy(case), expected, budget), telling=telling), case=case)
-
-
-def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
-    """The stated energy where exp of a pre-activation overflows."""
-    case = _only(_has_large_preactivations, _with_large_preactivations(case.to(torch.float64)))
-    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
-    claim = "stated energy at pre-activations of 1e4 = energy"
-    telling = moved(expected, budget)
-    return replace(judge(Comparison(claim, caller.energy(case), expected, budget), telling=telling), case=case)
+    return check
 
 
 _AT_EVERY_MAGNITUDE = Explanation(
@@ -224,11 +210,9 @@ def properties() -> Iterator[Property]:
         ),
     )
     for name, claim, source, explanation, check, space, premise, controls in rows:
-        needs = space.features() | {"start"}
-        property_ = _property(name, claim, source, explanation, check, space, premise, controls, needs)
         # `sizes` asks longer rows; each activation has its own magnitudes at which it may go wrong
-        share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, property_.share)
-        yield replace(property_, share=share)
+        share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, 0.3)
+        yield _property(name, claim, source, explanation, check, space, premise, controls, share=share)
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))
@@ -246,8 +230,7 @@ def properties() -> Iterator[Property]:
             ),
             space,
             "an entry of d exceeds 5000, and the update is not zero",
-            TRIVIAL - {"shuffled"},
-            space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
+            needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
         if layer == "mlp":  # other activations are 0 at x = 0, and so is their update
             space = replace(space, choices={"activation": ("sigmoid", "softplus")})
@@ -260,44 +243,42 @@ def properties() -> Iterator[Property]:
             holds_at("update at d of every magnitude", with_every_d, _update_moves),
             space,
             "the update is not zero",
-            TRIVIAL - {"shuffled"},
-            space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
+            needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
-    space = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
-    yield _property(
-        "attention/energy-large-logits",
-        "At logits of 1e4 and 1e12 the stated energy is finite and correct.",
-        "Eq. 1",
-        _AT_LARGE_NUMBERS,
-        energy_at_large_logits,
-        space,
-        large,
-        TRIVIAL - {"shuffled"},
-        frozenset({"attention_energy", "start"}),
-    )
-    space = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    yield _property(
-        "mlp/energy-every-magnitude",
-        "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
-        "Eq. 7; docs/mathematics.md §3",
-        _AT_EVERY_MAGNITUDE,
-        energy_along_magnitudes,
-        space,
-        "the energy is not zero",
-        TRIVIAL - {"shuffled"},
-        frozenset({"mlp_energy", "start"}),
-    )
-    yield _property(
-        "mlp/energy-large-preactivations",
-        "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
-        "Eq. 7; docs/mathematics.md §3",
-        _AT_LARGE_NUMBERS,
-        energy_at_large_preactivations,
-        space,
-        "a pre-activation exceeds 5000, and the energy is not zero",
-        TRIVIAL - {"shuffled"},
-        frozenset({"mlp_energy", "start"}),
-    )
+    logits = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
+    activations = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
+    for name, claim, source, explanation, check, space, premise in (
+        (
+            "attention/energy-large-logits",
+            "At logits of 1e4 and 1e12 the stated energy is finite and correct.",
+            "Eq. 1",
+            _AT_LARGE_NUMBERS,
+            energy_holds_at("logits of 1e4", _with_large_logits, _has_large_logits),
+            logits,
+            large,
+        ),
+        (
+            "mlp/energy-every-magnitude",
+            "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
+            "Eq. 7; docs/mathematics.md §3",
+            _AT_EVERY_MAGNITUDE,
+            energy_holds_at("pre-activations of every magnitude", with_every_magnitude, _has_every_magnitude),
+            activations,
+            "the energy is not zero",
+        ),
+        (
+            "mlp/energy-large-preactivations",
+            "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
+            "Eq. 7; docs/mathematics.md §3",
+            _AT_LARGE_NUMBERS,
+            energy_holds_at("pre-activations of 1e4", _with_large_preactivations, _has_large_preactivations),
+            activations,
+            "a pre-activation exceeds 5000, and the energy is not zero",
+        ),
+    ):
+        property_ = _property(name, claim, source, explanation, check, space, premise)
+        needs = frozenset({f"{space.layer}_energy", "start"})
+        yield replace(property_, needs=needs)
 
 
 def _property(
@@ -305,24 +286,25 @@ def _property(
     claim: str,
     source: str,
     explanation: Explanation,
-    check: Any,
+    check: Check,
     space: Space,
     premise: str,
-    controls: frozenset[str],
-    needs: frozenset[str],
+    controls: frozenset[str] = TRIVIAL - {"shuffled"},
+    *,
+    needs: Iterable[str] = (),
+    share: float = 0.3,
 ) -> Property:
-    return Property(
+    return case_property(
         f"extremes/{name}",
         claim,
         source,
         explanation,
         check,
-        Over(space),
-        needs,
+        space,
+        needs={"start", *needs},
         dtype=torch.float64,
-        share=0.3,
+        share=share,
         premise=premise,
-        floor=0.1,
         controls=controls,
     )
 

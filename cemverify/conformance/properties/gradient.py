@@ -15,7 +15,7 @@ from cemverify.conformance.asking.calls import Caller, answered_for_beginnings
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Check, Explanation, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
 from cemverify.conformance.properties.contract.functions import Function
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
@@ -176,7 +176,7 @@ def properties() -> Iterator[Property]:
     for layer, source, rival in layers:
         steps = (1, 2, 3, 6) if layer != "block" else (1, 2, 3)
         space = mixed(layer, steps=steps, apart=layer != "block", rows=None)
-        yield Property(
+        yield update_property(
             f"gradient/{layer}/any-options",
             f"T steps of the {layer} equal T steps of the reference descent, for any combination of options.",
             source,
@@ -185,26 +185,23 @@ def properties() -> Iterator[Property]:
                 "Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
                 "norm that meets a preconditioner per head. Every pair of options meets in some example.",
             ),
-            update_is_gradient(rival),
-            Over(space),
-            space.features(),
+            space,
+            rival,
             share=2.0 if layer != "block" else 3.4,
             looks_around=True,
-            premise=rival.premise,
-            controls=TRIVIAL,
         )
     yield from _long_rows()
     for layer, source in (("attention", "Eq. 1; docs/mathematics.md §4"), ("mlp", "Eq. 7; docs/mathematics.md §2")):
         space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
-        yield Property(
+        yield case_property(
             f"gradient/{layer}/conservative-field",
             "With the memory fixed, the Jacobian of the update in x is symmetric, "
             "and untying the output breaks this.",
             source,
             CONSERVATIVE,
             field_is_conservative,
-            Over(space),
-            space.features() | {"start"},
+            space,
+            needs={"start"},
             dtype=torch.float64,
             share=0.5,
             premise="an untied output projection would break the symmetry",
@@ -212,33 +209,11 @@ def properties() -> Iterator[Property]:
         )
         for name, options, rival in _energy_options(layer):
             space = Space(layer, options)
-            yield Property(
-                f"gradient/{layer}/stated-energy-{name}",
-                f"The stated energy is the paper's ({name}).",
-                source,
-                _OF_ENERGIES,
-                energy_is_stated(rival),
-                Over(space),
-                space.features() - {layer} | {f"{layer}_energy", "start"},
-                looks_around=True,
-                premise=rival.premise.replace("the output", "the energy"),
-                floor=0.1,
-                controls=TRIVIAL,
-            )
-        space, rival = mixed(layer), SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
-        yield Property(
-            f"gradient/{layer}/stated-energy-any-options",
-            "The stated energy is the paper's, for any combination of options.",
-            source,
-            _OF_ENERGIES,
-            energy_is_stated(rival),
-            Over(space),
-            frozenset({f"{layer}_energy", "start"}),
-            looks_around=True,
-            premise=rival.premise.replace("the output", "the energy"),
-            floor=0.1,
-            controls=TRIVIAL,
-        )
+            claim = f"The stated energy is the paper's ({name})."
+            yield _energy_property(name, claim, source, space, rival, looks_around=True)
+        rival = SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
+        claim = "The stated energy is the paper's, for any combination of options."
+        yield _energy_property("any-options", claim, source, mixed(layer), rival, looks_around=True)
 
 
 def _long_rows() -> Iterator[Property]:
@@ -250,7 +225,7 @@ def _long_rows() -> Iterator[Property]:
         ("long-rows-with-diagonal-and-bias", {"diagonal": "shared", "position": "self-cross"}),
     ):
         space = Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",))
-        yield Property(
+        yield update_property(
             f"gradient/attention/{name}",
             "In rows of up to 300 tokens, and of every length up to 96 in turn, the update is the gradient step.",
             "Eq. 1 (sum over j <= i)",
@@ -259,41 +234,34 @@ def _long_rows() -> Iterator[Property]:
                 "Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
                 "say, does not show in rows that fit one block.",
             ),
+            space,
+            NO_FIRST,
             and_at_other_lengths(update_is_gradient(NO_FIRST), Function("attention", "attention")),
-            Over(space),
-            space.features(),
             dtype=torch.float64,
             share=0.65,
-            premise=NO_FIRST.premise,
-            controls=TRIVIAL,
         )
     space = Space("attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",))
-    yield Property(
+    yield update_property(
         "gradient/attention/wide",
         "In models with up to 129 features and 16 heads of dimension up to 33, the update is the gradient step.",
         "Eq. 1, 5; docs/mathematics.md §1",
         _OF_ATTENTION,
-        update_is_gradient(SWAPPED_HEADS),
-        Over(space),
-        space.features() | {"head-dim"},
+        space,
+        SWAPPED_HEADS,
+        needs={"head-dim"},
         dtype=torch.float64,
         share=0.6,
-        premise=SWAPPED_HEADS.premise,
-        controls=TRIVIAL,
     )
     space = Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",))
-    yield Property(
-        "gradient/attention/stated-energy-long-rows",
+    yield _energy_property(
+        "long-rows",
         "In rows of up to 300 tokens, and of every length up to 96 in turn, the stated energy is the paper's.",
         "Eq. 1 (sum over j <= i)",
-        _OF_ENERGIES,
+        space,
+        NO_FIRST,
         and_at_other_lengths(energy_is_stated(NO_FIRST), Function("attention_energy", "attention")),
-        Over(space),
-        space.features() - {"attention"} | {"attention_energy", "start"},
         dtype=torch.float64,
         share=0.65,
-        premise=NO_FIRST.premise.replace("the output", "the energy"),
-        controls=TRIVIAL,
     )
 
 
@@ -370,21 +338,58 @@ def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any], Rival]]:
         yield "gelu", {"activation": "gelu"}, NO_ACTIVATION
 
 
+def update_property(
+    id_: str,
+    claim: str,
+    source: str,
+    explanation: Explanation,
+    space: Space,
+    rival: Rival,
+    check: Check | None = None,
+    **more: Any,
+) -> Property:
+    """A property whose check is `update_is_gradient`, unless another is given; no trivial layer may have it."""
+    check = update_is_gradient(rival) if check is None else check
+    more = {"premise": rival.premise, "controls": TRIVIAL, **more}
+    return case_property(id_, claim, source, explanation, check, space, **more)
+
+
+def _energy_property(
+    name: str,
+    claim: str,
+    source: str,
+    space: Space,
+    rival: Rival,
+    check: Check | None = None,
+    **more: Any,
+) -> Property:
+    """A property whose check is `energy_is_stated`. It needs the energy in the place of the layer's own function."""
+    layer = space.layer
+    property_ = update_property(
+        f"gradient/{layer}/stated-energy-{name}",
+        claim,
+        source,
+        _OF_ENERGIES,
+        space,
+        rival,
+        energy_is_stated(rival) if check is None else check,
+        premise=rival.premise.replace("the output", "the energy"),
+        **more,
+    )
+    return replace(property_, needs=property_.needs - {layer} | {f"{layer}_energy", "start"})
+
+
 def _equality(layer: str, name: str, source: str, explanation: Explanation, space: Space, rival: Rival) -> Property:
     claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, with the memory fixed."
-    return Property(
+    return update_property(
         f"gradient/{layer}/{name}",
         claim,
         source,
         explanation,
-        update_is_gradient(rival),
-        Over(space),
-        space.features(),
+        space,
+        rival,
         share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
         looks_around=True,
-        premise=rival.premise,
-        floor=0.1,
-        controls=TRIVIAL,
     )
 
 

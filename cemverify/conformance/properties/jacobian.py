@@ -24,38 +24,21 @@ def jacobian(caller: Caller, case: Case) -> tuple[Tensor, Tensor]:
     Returns:
         (B, n, n) with n = J D, and the bound of the same shape.
     """
-
-    def update(x: Tensor) -> Tensor:
-        rows = x.shape[0] // case.x.shape[0]
-        moved = Case(case.config, x, case.h.repeat(rows, 1, 1), case.weights)
-        return caller.output(moved) - x
-
-    noise = output_budget(case, caller.dtype).flatten(1).amax(1)  # (B,)
-    return by_differences(update, case.x, noise)
+    return _of_update(lambda moved: caller.output(moved) - moved.x, case, caller.dtype)
 
 
 def golden_jacobian(case: Case) -> tuple[Tensor, Tensor]:
     """The Jacobian of the golden update in x, one step, memory fixed, and a bound on its error: (B, n, n) each."""
-
-    def update(x: Tensor) -> Tensor:
-        rows = x.shape[0] // case.x.shape[0]
-        return golden_update(Case(case.config, x, case.h.repeat(rows, 1, 1), case.weights), x)
-
-    return by_differences(update, case.x, output_budget(case, torch.float64).flatten(1).amax(1))
+    return _of_update(lambda moved: golden_update(moved, moved.x), case, torch.float64)
 
 
-def by_differences(function: Callable[[Tensor], Tensor], x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The Jacobian of a function of states by extrapolated central differences, and an estimate of its error.
+def _of_update(update: Callable[[Case], Tensor], case: Case, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The Jacobian of an update in its x, by extrapolated central differences, and a bound of the same shape."""
 
-    Args:
-        function: (rows * B, J, D) -> (rows * B, ...), each row by itself.
-        x: (B, J, D).
-        noise: (B,), bound on the error of the function's values near x.
+    def of_states(at: Tensor) -> Tensor:  # (rows * B, J D), each row by itself
+        rows, x = at.shape[0] // case.x.shape[0], at.reshape(-1, *case.x.shape[1:])
+        return update(Case(case.config, x, case.h.repeat(rows, 1, 1), case.weights))
 
-    Returns:
-        The Jacobian (B, m, n), n = J D, and its bound, of the same shape.
-    """
-    value, bound = extrapolation.jacobian(
-        lambda at: function(at.reshape(-1, *x.shape[1:])), x.flatten(1), _STEP, noise
-    )
+    noise = output_budget(case, dtype).flatten(1).amax(1)  # (B,)
+    value, bound = extrapolation.jacobian(of_states, case.x.flatten(1), _STEP, noise)
     return value, bound[:, None, None].expand_as(value)

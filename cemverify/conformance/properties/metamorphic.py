@@ -19,8 +19,9 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.structure import led_by_heads
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
@@ -249,11 +250,8 @@ def properties() -> Iterator[Property]:
     )  # fmt: skip
     for name, claim, source, explanation, check, space, layer in both:
         needs = {f"{layer}_energy", "start"} | ({"temperature"} if check is temperature_scales_the_energy else set())
-        yield replace(
-            _property(name, claim, source, explanation, check, space, needs, {"random", "identity"}),
-            needs=frozenset(needs) | space.features() - {layer},
-            premise="the energy is not zero",
-        )
+        property_ = _property(name, claim, source, explanation, check, space, needs, {"random", "identity"})
+        yield replace(property_, needs=property_.needs - {layer}, premise="the energy is not zero")
     claim = "One step with the sum of two gates is the sum of the two steps."
     yield _property("mlp/gate-additivity", claim, "Eq. 7", _LINEAR, gate_is_additive, mixed("mlp"), set(), {"random"})
     for activation in ("silu", "gelu", "gelu-tanh"):
@@ -308,18 +306,17 @@ def _property(
     needs: set[str],
     controls: set[str],
 ) -> Property:
-    return Property(
+    return case_property(
         f"metamorphic/{name}",
         claim,
         source,
         explanation,
         check,
-        Over(space),
-        space.features() | needs,
+        space,
+        needs=needs,
         dtype=torch.float64,
         share=0.3,
         premise="the case is changed, and the update is not zero",
-        floor=0.1,
         controls=frozenset(controls),
     )
 
@@ -347,10 +344,7 @@ def _rolled(w: Tensor) -> Tensor:
 
 
 def _heads_turned(case: Case) -> Case:
-    led = {"W_Q", "W_K", "to_self", "to_others"}
-    led |= {"diagonal"} if case.attention.diagonal == "per-head" else set()
-    led |= {"P_d", "P_U", "P_V"} if case.attention.preconditioner.per_head else set()
-    return _with(case, **dict.fromkeys(led, _rolled))
+    return _with(case, **dict.fromkeys(led_by_heads(case), _rolled))
 
 
 def _orthogonal(n: int) -> Tensor:

@@ -14,7 +14,7 @@ from cemverify.conformance.asking.contexts import answered_compiled
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.contract.functions import Function, FunctionCall
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import (
@@ -117,18 +117,17 @@ def properties() -> Iterator[Property]:
              UNRECORDED, _of_call(gradients_change_no_answer), 0.3),
             ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, _of_call(cuda_is_cpu), 0.5),
         ):  # fmt: skip
-            yield Property(
+            yield case_property(
                 f"modes/{layer}/{name}",
                 f"{claim[:-1]} ({layer}).",
                 "contract",
                 explanation,
                 check,
-                Over(space),
-                space.features() | {feature},
+                space,
+                needs={feature},
                 dtype=torch.float64,
                 share=share,
                 premise="the update is not zero",
-                floor=0.1,
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )
         if layer == "block":

@@ -27,9 +27,14 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import By, Explanation, Offer, Over, Property
+from cemverify.conformance.properties.base import By, Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
-from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated, update_is_gradient
+from cemverify.conformance.properties.gradient import (
+    TRIVIAL,
+    energy_is_stated,
+    update_is_gradient,
+    update_property,
+)
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.cases import Case, Layer, dense_case
@@ -107,17 +112,15 @@ def properties() -> Iterator[Property]:
 
     yield from _bounded()
     space = mixed("attention", steps=(1,), textures=("plain", "non-contiguous"))
-    yield Property(
+    yield update_property(
         "precision/attention/bfloat16-any-options",
         "In bfloat16 attention stays within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
         _OF_ATTENTION,
-        update_is_gradient(SWAPPED_HEADS),
-        Over(space),
-        space.features() | {"dtype:bfloat16"},
+        space,
+        SWAPPED_HEADS,
+        needs={"dtype:bfloat16"},
         dtype=torch.bfloat16,
-        premise=SWAPPED_HEADS.premise,
-        controls=TRIVIAL,
     )
 
 
@@ -172,19 +175,20 @@ def _float32(
     needs: Iterable[str] = (),
     without: Iterable[str] = (),
 ) -> Property:
-    return Property(
+    property_ = case_property(
         f"precision/{name}/float32-any-options",
         f"In float32 {words} within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
         explanation,
         check,
-        Over(space),
-        (space.features() - set(without)) | {*needs, "dtype:float32"},
+        space,
+        needs={*needs, "dtype:float32"},
         dtype=torch.float32,
         share=share,
         premise=premise,
         controls=controls,
     )
+    return replace(property_, needs=property_.needs - {*without})
 
 
 @st.composite

@@ -13,8 +13,8 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties.base import Explanation, Over, Property
-from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
+from cemverify.conformance.properties.base import Explanation, Property, case_property
+from cemverify.conformance.properties.gradient import update_property
 from cemverify.conformance.properties.rivals import Rival
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -69,12 +69,12 @@ _DESCENT = Explanation(
 
 def properties() -> Iterator[Property]:
     """T steps against T times one step, against the descent, and against T uses of the layer."""
-    layers: tuple[tuple[Layer, dict[str, Any]], ...] = (("attention", {}), ("mlp", {}))
-    for layer, options in layers:
-        few = Space(layer, options, steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))
+    layers: tuple[Layer, ...] = ("attention", "mlp")
+    for layer in layers:
+        few = Space(layer, steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))
         space = replace(few, steps=(2, 3, 4, 5, 8))
         source = "Eq. 3; docs/mathematics.md §12"
-        yield Property(
+        yield case_property(
             f"recursion/{layer}/steps-compose",
             "T steps equal T applications of the one-step map with the same memory.",
             source,
@@ -84,26 +84,23 @@ def properties() -> Iterator[Property]:
                 "that is written down.",
             ),
             steps_compose,
-            Over(space),
-            space.features() | {"start"},
+            space,
+            needs={"start"},
             share=0.75,
             premise="the update is not zero",
             controls=frozenset({"random", "shuffled"}),
         )
-        yield Property(
+        yield update_property(
             f"recursion/{layer}/equals-descent",
             "T steps equal T steps of gradient descent on the energy.",
             source,
             _DESCENT,
-            update_is_gradient(ONE_STEP),
-            Over(replace(space, steps=(2, 3, 4, 5, 7, 8))),
-            space.features(),
+            replace(space, steps=(2, 3, 4, 5, 7, 8)),
+            ONE_STEP,
             share=0.75,
-            premise=ONE_STEP.premise,
-            controls=TRIVIAL,
         )
         many = replace(space, steps=_MANY, step_sizes=_SMALL, sizes=_FEW, textures=("plain",))
-        yield Property(
+        yield update_property(
             f"recursion/{layer}/many-steps",
             f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",
             source,
@@ -112,16 +109,13 @@ def properties() -> Iterator[Property]:
                 "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another "
                 "way to take many shows only beyond it.",
             ),
-            update_is_gradient(ONE_STEP),
-            Over(many),
-            many.features(),
+            many,
+            ONE_STEP,
             share=0.1,
             sources=(),
             scattered=8,
-            premise=ONE_STEP.premise,
-            controls=TRIVIAL,
         )
-        yield Property(
+        yield case_property(
             f"recursion/{layer}/is-not-reuse",
             "T steps with a fixed memory differ from applying the layer T times to its own output.",
             source,
@@ -131,35 +125,19 @@ def properties() -> Iterator[Property]:
                 "and nowhere else.",
             ),
             memory_stays,
-            Over(few),  # reuse squares what it reads: after eight steps it would overflow
-            few.features(),
+            few,  # reuse squares what it reads: after eight steps it would overflow
             share=0.75,
             premise="reading its own output as the memory would change the output",
         )
     full: dict[str, Any] = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
-    space = Space("attention", full, steps=(2, 3))
-    yield Property(
-        "recursion/attention/equals-descent-full-cem",
-        "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent.",
-        "Algorithm 1; docs/mathematics.md §12",
-        _DESCENT,
-        update_is_gradient(ONE_STEP),
-        Over(space),
-        space.features(),
-        share=0.5,
-        premise=ONE_STEP.premise,
-        controls=TRIVIAL,
-    )
-    space = Space("mlp", {"norm": "channel"}, steps=(2, 3))
-    yield Property(
-        "recursion/mlp/equals-descent-with-norm",
-        "The same with RMSNorm inside.",
-        "Algorithm 1; docs/mathematics.md §12",
-        _DESCENT,
-        update_is_gradient(ONE_STEP),
-        Over(space),
-        space.features(),
-        share=0.5,
-        premise=ONE_STEP.premise,
-        controls=TRIVIAL,
-    )
+    with_diagonal = "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent."
+    for name, claim, space in (
+        ("attention/equals-descent-full-cem", with_diagonal, Space("attention", full, steps=(2, 3))),
+        (
+            "mlp/equals-descent-with-norm",
+            "The same with RMSNorm inside.",
+            Space("mlp", {"norm": "channel"}, steps=(2, 3)),
+        ),
+    ):
+        source = "Algorithm 1; docs/mathematics.md §12"
+        yield update_property(f"recursion/{name}", claim, source, _DESCENT, space, ONE_STEP, share=0.5)

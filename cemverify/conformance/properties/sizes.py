@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
@@ -30,13 +29,13 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Explanation, Offer, Property
+from cemverify.conformance.properties.base import Check, Explanation, Offer, Property, Questions
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.aims import Aim
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.shrinking import smaller
-from cemverify.conformance.questions.spaces import Source, Space, scattered_case
+from cemverify.conformance.questions.spaces import Space, scattered_case
 from cemverify.conformance.source.reading.numbers import Number
 from cemverify.processes.time_limits import CoreBudget
 
@@ -64,7 +63,7 @@ def _is_long(space: Space, axis: str) -> bool:
 
 
 @dataclass(frozen=True)
-class OneAfterTheOther:
+class OneAfterTheOther(Questions):
     """A list of spaces, each of which gives one case in its turn; the seed decides the numbers in it."""
 
     spaces: Sequence[Space]
@@ -80,9 +79,6 @@ class OneAfterTheOther:
             for s in self.spaces
             if not (s.features() - {s.layer}) & missing and s.emptied(missing) is None
         ]
-
-    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:  # noqa: ARG002
-        return None
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return None if self.offered(absent) else "sizes"
@@ -139,7 +135,7 @@ def _places(case: Case) -> list[tuple[int, int]]:
     return [(start, min(_WINDOW, J - start)) for start in sorted(starts)]
 
 
-def update_is_gradient_where_asked(rival: Rival, answer: Answer | None = None) -> Callable[[Caller, Case], Evidence]:
+def update_is_gradient_where_asked(rival: Rival, answer: Answer = Caller.output) -> Check:
     """A check of the update in the windows of a row.
 
     Args:
@@ -151,17 +147,16 @@ def update_is_gradient_where_asked(rival: Rival, answer: Answer | None = None) -
         parts = windows(case)
         expected = [golden(part) for part in parts]
         budgets = [output_budget(part, caller.dtype) for part in parts]
-        got = _there(_answer(answer or Caller.output, caller, case) - case.x, case)
+        got = _there(_answer(answer, caller, case) - case.x, case)
         steps = [value - part.x for value, part in zip(expected, parts, strict=True)]
         claim = "update = -eta P grad energy in a large case"
         comparison = Comparison(claim, got, torch.cat(steps, 1), torch.cat(budgets, 1))
-        tells = (rival.shows(*three) for three in zip(parts, expected, budgets, strict=True))
-        return judge(comparison, telling=any(tells))
+        return judge(comparison, telling=any(map(rival.shows, parts, expected, budgets)))
 
     return check
 
 
-def energy_is_stated_where_asked(rival: Rival) -> Callable[[Caller, Case], Evidence]:
+def energy_is_stated_where_asked(rival: Rival) -> Check:
     """A check of the stated energy in the windows of a row; its examples tell where the rival would have shown."""
 
     def check(caller: Caller, case: Case) -> Evidence:
@@ -171,8 +166,7 @@ def energy_is_stated_where_asked(rival: Rival) -> Callable[[Caller, Case], Evide
         budgets = [energy_budget(part, part.x, caller.dtype) for part in parts]
         got = _there(_answer(Caller.energy, caller, case), case)
         comparison = Comparison("stated energy of a large case", got, torch.cat(expected, 1), torch.cat(budgets, 1))
-        tells = (rival.shows_in_energy(*three) for three in zip(parts, expected, budgets, strict=True))
-        return judge(comparison, telling=any(tells))
+        return judge(comparison, telling=any(map(rival.shows_in_energy, parts, expected, budgets)))
 
     return check
 
@@ -257,7 +251,7 @@ def properties() -> Iterator[Property]:
 def _property(
     name: str,
     claim: str,
-    check: Callable[[Caller, Case], Evidence],
+    check: Check,
     spaces: Sequence[Space],
     rival: Rival,
     needs: Iterable[str],

@@ -15,18 +15,13 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties.base import Check, Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
 _READS_OTHERS = frozenset({"random", "shuffled"})
-_HEADS = "the heads differ, and the update is not zero"
-_ROWS: dict[str, Any] = {
-    "premise": "the rows of the batch differ, and the update is not zero",
-    "controls": frozenset({"random"}),
-}
 CAUSAL = Explanation(
     "x_j, h_j changed for all j >= i:  x'_1 ... x'_{i-1} unchanged",
     "A language model that sees the next token has a wonderful loss and generates nonsense.",
@@ -73,39 +68,51 @@ def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
     return _unchanged("a batch row alone = the same row in a batch", got, expected, alone.x, budget, differs=differs)
 
 
+def led_by_heads(case: Case) -> set[str]:
+    """The weights whose first axis is that of the heads."""
+    led = {"W_Q", "W_K", "to_self", "to_others"}
+    led |= {"diagonal"} if case.attention.diagonal == "per-head" else set()
+    return led | ({"P_d", "P_U", "P_V"} if case.attention.preconditioner.per_head else set())
+
+
 def head_order_is_free(caller: Caller, case: Case) -> Evidence:
     """Reversing the order of the heads, with everything that belongs to them, changes nothing."""
     case = case.to(caller.dtype).to(torch.float64)
-    per_head = {"W_Q", "W_K", "to_self", "to_others"}
-    if case.attention.diagonal == "per-head":
-        per_head.add("diagonal")
-    if case.attention.preconditioner.per_head:
-        per_head |= {"P_d", "P_U", "P_V"}
-    weights = {name: w.flip(0) if name in per_head else w for name, w in case.weights.items()}
+    led = led_by_heads(case)
+    weights = {name: w.flip(0) if name in led else w for name, w in case.weights.items()}
     got, expected = caller.output(replace(case, weights=weights)), caller.output(case)
     budget = relation_budget(case, expected, caller.dtype)
     differs = any(not torch.equal(w, case.weights[name]) for name, w in weights.items())
     return _unchanged("output with the heads reversed", got, expected, case.x, budget, differs=differs)
 
 
+_CAUSALITY: dict[str, Any] = {
+    "source": "Eq. 1 (sum over j <= i)",
+    "explanation": CAUSAL,
+    "check": future_is_not_read,
+    "share": 0.6,
+    "premise": NO_MASK.premise,
+    "controls": _READS_OTHERS,
+}
+_ROWS: dict[str, Any] = {
+    "source": "Eq. 1, 7",
+    "explanation": ROWS_APART,
+    "check": batch_rows_are_independent,
+    "share": 0.6,
+    "premise": "the rows of the batch differ, and the update is not zero",
+    "controls": frozenset({"random"}),
+}
+
+
 def properties() -> Iterator[Property]:
     """Causality, independence of tokens and of rows, and the order of heads."""
     rich = {"diagonal": "per-head", "position": "self-cross"}
     for name, options in (("causality", {}), ("causality-with-diagonal-and-bias", rich)):
+        claim = "A token's output does not depend on later tokens, in x or in the memory."
         space = Space("attention", options, steps=(1, 2), tokens=2)
-        yield _property(
-            f"attention/{name}",
-            "A token's output does not depend on later tokens, in x or in the memory.",
-            "Eq. 1 (sum over j <= i)",
-            CAUSAL,
-            future_is_not_read,
-            space,
-            premise=NO_MASK.premise,
-            controls=_READS_OTHERS,
-        )
-    space = Space("mlp", steps=(1, 2), tokens=2)
-    yield _property(
-        "mlp/token-independence",
+        yield case_property(f"structure/attention/{name}", claim, space=space, **_CAUSALITY)
+    yield case_property(
+        "structure/mlp/token-independence",
         "A token's output depends on that token only.",
         "Eq. 7",
         Explanation(
@@ -113,30 +120,23 @@ def properties() -> Iterator[Property]:
             "An MLP that mixes tokens bypasses the causal mask.",
         ),
         tokens_are_independent,
-        space,
+        Space("mlp", steps=(1, 2), tokens=2),
+        share=0.6,
         premise="the update is not zero",
         controls=_READS_OTHERS,
     )
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
+        claim = "A batch row's output does not depend on the other rows."
         space = Space(layer, steps=(1, 2), batch=2)
-        yield _property(
-            f"{layer}/batch-independence",
-            "A batch row's output does not depend on the other rows.",
-            "Eq. 1, 7",
-            ROWS_APART,
-            batch_rows_are_independent,
-            space,
-            **_ROWS,
-        )
+        yield case_property(f"structure/{layer}/batch-independence", claim, space=space, **_ROWS)
     for name, options, preconditioner in (
         ("head-order", {}, PreconditionerConfig()),
         ("head-order-with-per-head-diagonal", {"diagonal": "per-head"}, PreconditionerConfig()),
         ("head-order-with-per-head-preconditioner", {}, PreconditionerConfig("diagonal", per_head=True)),
     ):
-        space = Space("attention", options, preconditioner, steps=(1, 2))
-        yield _property(
-            f"attention/{name}",
+        yield case_property(
+            f"structure/attention/{name}",
             "The order of the heads does not matter.",
             "Eq. 1 (sum over k)",
             Explanation(
@@ -145,31 +145,15 @@ def properties() -> Iterator[Property]:
                 "head.",
             ),
             head_order_is_free,
-            space,
-            premise=_HEADS,
+            Space("attention", options, preconditioner, steps=(1, 2)),
+            share=0.6,
+            premise="the heads differ, and the update is not zero",
         )
     block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
     claim = "A token's output from the block does not depend on later tokens."
-    source = "Eq. 1 (sum over j <= i)"
-    vacuity: dict[str, Any] = {"premise": NO_MASK.premise, "controls": _READS_OTHERS}
-    yield _property("block/causality", claim, source, CAUSAL, future_is_not_read, block, **vacuity)
+    yield case_property("structure/block/causality", claim, space=block, **_CAUSALITY)
     claim = "A batch row's output from the block does not depend on the other rows."
-    yield _property(
-        "block/batch-independence", claim, "Eq. 1, 7", ROWS_APART, batch_rows_are_independent, block, **_ROWS
-    )
-
-
-def _property(
-    name: str,
-    claim: str,
-    source: str,
-    explanation: Explanation,
-    check: Check,
-    space: Space,
-    **vacuity: Any,
-) -> Property:
-    id_, needs = f"structure/{name}", space.features()
-    return Property(id_, claim, source, explanation, check, Over(space), needs, share=0.6, **vacuity)
+    yield case_property("structure/block/batch-independence", claim, space=block, **_ROWS)
 
 
 def _prefix(caller: Caller, case: Case, claim: str) -> Evidence:

@@ -6,6 +6,7 @@ The other side is torch's own layer in float64, an oracle that shares nothing wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +15,13 @@ from torch.nn import functional as F
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.properties.gradient import TRIVIAL, untied
 from cemverify.conformance.properties.jacobian import golden_jacobian, jacobian
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
-_MOVES = "the update is not zero"
+_STANDARD: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
 _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -31,7 +32,9 @@ _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 def equals_multi_head_attention(caller: Caller, case: Case) -> Evidence:
     """x + eta MHA(x, h, h) of torch.nn.MultiheadAttention with W_V = W_K, W_O = W_Q^T, tau = sqrt(R)."""
-    return _equals(caller, case, "torch.nn.MultiheadAttention", multi_head_attention(case.to(torch.float64)))
+    case = case.to(torch.float64)
+    update = case.layer_config.step_size * multi_head_attention(case)
+    return _equals(caller, case, "update = eta torch.nn.MultiheadAttention", update)
 
 
 def equals_scaled_dot_product_attention(caller: Caller, case: Case) -> Evidence:
@@ -40,13 +43,15 @@ def equals_scaled_dot_product_attention(caller: Caller, case: Case) -> Evidence:
     W_Q, W_K = case.weights["W_Q"], case.weights["W_K"]
     q, k = torch.einsum("bjd,krd->bkjr", case.x, W_Q), torch.einsum("bjd,krd->bkjr", case.h, W_K)
     attended = F.scaled_dot_product_attention(q, k, k, is_causal=True)
-    return _equals(caller, case, "scaled_dot_product_attention", torch.einsum("bkjr,krd->bjd", attended, W_Q))
+    update = case.layer_config.step_size * torch.einsum("bkjr,krd->bjd", attended, W_Q)
+    return _equals(caller, case, "update = eta scaled_dot_product_attention", update)
 
 
 def equals_gated_mlp(caller: Caller, case: Case) -> Evidence:
     """x + eta down(sigma(gate x) * up h) with gate = V, up = W, down = V^T."""
     case = case.to(torch.float64)
-    return _equals(caller, case, "down(sigma(gate x) * up h)", gated_mlp(case, case.x, case.h))
+    update = case.layer_config.step_size * gated_mlp(case, case.x, case.h)
+    return _equals(caller, case, "update = eta down(sigma(gate x) * up h)", update)
 
 
 def equals_pre_norm_block(caller: Caller, case: Case) -> Evidence:
@@ -56,11 +61,8 @@ def equals_pre_norm_block(caller: Caller, case: Case) -> Evidence:
     n = _rms_norm(attention, case.h)
     middle = case.h + multi_head_attention(Case(attention.config, n, n, attention.weights))
     n = _rms_norm(mlp, middle)
-    expected = middle + gated_mlp(mlp, n, n)
-    got, budget = caller.output(case), output_budget(case, torch.float64)
-    update = expected - case.h
-    comparison = Comparison("block = standard pre-norm block", got - case.h, update, budget)
-    return judge(comparison, telling=moved(update, budget))
+    update = middle + gated_mlp(mlp, n, n) - case.h
+    return _equals(caller, case, "block = standard pre-norm block", update)
 
 
 def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
@@ -87,7 +89,7 @@ def properties() -> Iterator[Property]:
         ("multi-head-attention", equals_multi_head_attention),
         ("scaled-dot-product-attention", equals_scaled_dot_product_attention),
     ):
-        yield Property(
+        yield case_property(
             f"tying/attention/{name}",
             f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
             "Eq. 5; docs/mathematics.md §1",
@@ -97,15 +99,12 @@ def properties() -> Iterator[Property]:
                 "comparisons at equal parameters compare something else.",
             ),
             check,
-            Over(space),
-            space.features(),
-            dtype=torch.float64,
-            premise=_MOVES,
-            controls=TRIVIAL,
+            space,
+            **_STANDARD,
         )
     for activation in _GATED:
         mlp = Space("mlp", {"activation": activation})
-        yield Property(
+        yield case_property(
             f"tying/mlp/gated-mlp-{activation}",
             f"With down = gate^T, one step is the gated MLP of {activation}.",
             "Eq. 11; docs/mathematics.md §2",
@@ -114,14 +113,11 @@ def properties() -> Iterator[Property]:
                 "Which two of the three projections are tied is easily got wrong when weights are ported.",
             ),
             equals_gated_mlp,
-            Over(mlp),
-            mlp.features(),
-            dtype=torch.float64,
-            premise=_MOVES,
-            controls=TRIVIAL,
+            mlp,
+            **_STANDARD,
         )
     block = Space("block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False)
-    yield Property(
+    yield case_property(
         "tying/block/pre-norm",
         "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
         "Sec. 2; docs/mathematics.md §7d",
@@ -131,14 +127,11 @@ def properties() -> Iterator[Property]:
             "and does not train like one.",
         ),
         equals_pre_norm_block,
-        Over(block),
-        block.features(),
-        dtype=torch.float64,
-        premise=_MOVES,
-        controls=TRIVIAL,
+        block,
+        **_STANDARD,
     )
     space = Space("attention", step_sizes=(1.0,), tokens=2, textures=("plain", "non-contiguous"))
-    yield Property(
+    yield case_property(
         "tying/attention/untying-breaks-the-field",
         "An untied output projection makes the update field non-conservative.",
         "Eq. 5; docs/mathematics.md §1, §7b",
@@ -148,8 +141,8 @@ def properties() -> Iterator[Property]:
             "its green means nothing.",
         ),
         untying_breaks_the_field,
-        Over(space),
-        space.features() | {"start"},
+        space,
+        needs={"start"},
         dtype=torch.float64,
         share=0.5,
         premise="an untied output projection must break the symmetry",
@@ -182,8 +175,6 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
     return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)
 
 
-def _equals(caller: Caller, case: Case, claim: str, layer: Tensor) -> Evidence:
-    case = case.to(torch.float64)
-    expected, budget = case.layer_config.step_size * layer, output_budget(case, torch.float64)
-    got = caller.output(case) - case.x
-    return judge(Comparison(f"update = eta {claim}", got, expected, budget), telling=moved(expected, budget))
+def _equals(caller: Caller, case: Case, claim: str, update: Tensor) -> Evidence:
+    budget = output_budget(case, torch.float64)
+    return judge(Comparison(claim, caller.output(case) - case.x, update, budget), telling=moved(update, budget))

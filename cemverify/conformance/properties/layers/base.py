@@ -13,7 +13,7 @@ from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Explanation, Offer, Property
+from cemverify.conformance.properties.base import Explanation, Offer, Property, Questions
 from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.black_boxes import (
     LEAST_LONG,
@@ -36,7 +36,7 @@ Check = Callable[[Box, Question], Evidence]
 
 
 @dataclass(frozen=True)
-class Cases:
+class Cases(Questions):
     """Questions of the layer's declared form.
 
     Attributes:
@@ -64,10 +64,6 @@ class Cases:
             return None
         strategy = questions(self._form(offer), source, self._drawn)
         return strategy if self.texture is None else strategy.map(self._dressed)
-
-    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
-        """Nothing varies that could be absent as a whole."""
-        return None
 
     def scattered(self, offer: Offer, seed: int) -> Any | None:
         """One question by a plain random generator."""
@@ -102,10 +98,6 @@ class Cases:
     def _form(self, offer: Offer) -> Form:
         form = form_of(offer.declared)
         return replace(form, shapes=1) if self.plain and form.shapes else form
-
-    def reach(self) -> Mapping[str, int]:
-        """Not known before the layer is: its declaration names the axes."""
-        return {}
 
     @property
     def _drawn(self) -> Mapping[str, int]:

@@ -22,24 +22,24 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked, widened
+from cemverify.conformance.asking.contexts import MODES as ENTERED
 from cemverify.conformance.asking.contexts import arranged
 from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotFinite
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Offer, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
-from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved, terms
+from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved
 from cemverify.conformance.properties.layers.training import (
-    ROUNDINGS,
     both_products,
     cotangents,
     gradients_of_update,
+    products_are_equal,
     pulled_back,
     recorded,
-    size_of,
 )
 from cemverify.conformance.questions.black_boxes import Question, level, scattered
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
@@ -147,14 +147,8 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
         both = both_products(box, q, cotangent, of_parameters=of_parameters)
     usual = replace(q, seed=0)  # whose incoming gradient is contiguous
     expected = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]
-    comparisons, telling = [], False
-    for name, product in got.items():
-        size = size_of(q, expected[name], *cotangent)
-        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + solved(box) * size)
-        claim = f"gradient with respect to {name} = as usual: {context}"
-        comparisons.append(Comparison(claim, product, expected[name], tolerance))
-        telling = telling or moved(expected[name], tolerance)
-    return judge(*comparisons, telling=telling)
+    claim = f"gradient with respect to {{name}} = as usual: {context}"
+    return products_are_equal(box, q, claim, got, expected, *cotangent, slack=solved(box))
 
 
 # --- in the implementation's process --------------------------------------------------------------------------------
@@ -228,17 +222,11 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
     return box.difference(answers, q.x)
 
 
-_MODES: Mapping[str, Callable[[], Any]] = {
-    "in inference mode": torch.inference_mode,
-    "under autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-}
-
-
 def _called_in(mode: str, call: Callable[[], Arrays]) -> Arrays:
     """The answer of a call in a mode, or in a thread of its own."""
     if mode == _THREAD:
         return _of_thread(call)
-    with _MODES.get(mode, nullcontext)():
+    with ENTERED.get(mode, nullcontext)():
         return call()
 
 

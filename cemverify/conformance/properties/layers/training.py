@@ -58,13 +58,8 @@ def other_parameters_are_read(box: Box, q: Question) -> Evidence:
     got, descents = _update_and_descent(box, q, values)
     if not all(bool(array.isfinite().all()) for array in descents.values()):
         raise Discard("with these parameters the energy's gradient is not finite")
-    comparisons, telling = [], False
-    for name, expected in descents.items():
-        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size_of(q, expected) ** 2)
-        claim = f"update of {name} with other parameters = -eta P grad energy with them"
-        comparisons.append(Comparison(claim, got[name], expected, tolerance))
-        telling = telling or moved(expected, tolerance)
-    return judge(*comparisons, telling=telling)
+    claim = "update of {name} with other parameters = -eta P grad energy with them"
+    return products_are_equal(box, q, claim, got, descents)
 
 
 def _varied(values: Named, seed: int) -> Leaves:
@@ -110,13 +105,33 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     check(got, shapes(descents))
     if not of_parameters:
         got, descents = ({**part, **box.along(q.x, {name: part[name] for name in q.x})} for part in (got, descents))
-    comparisons, telling = [], False
     # an exponential of squares of such states is off by as much as these are rounded, relative to itself
     far = max(float(a.abs().max()) for a in q.x.values()) if wears(q, "exploding-states") else 1.0
-    for name, expected in descents.items():
-        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * (far * size_of(q, expected, *cotangent)) ** 2)
-        comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, tolerance))
-        telling = telling or moved(expected, tolerance)
+    return products_are_equal(box, q, "gradient with respect to {name}", got, descents, *cotangent, far=far)
+
+
+def products_are_equal(
+    box: Box,
+    q: Question,
+    claim: str,
+    got: Named,
+    expected: Named,
+    *more: Tensor,
+    far: float = 1.0,
+    slack: float = 0.0,
+) -> Evidence:
+    """Evidence from products by name, each off by no more than roundoff of the numbers that it was computed from.
+
+    Args:
+        claim: with {name} in it. more: these numbers, beside the question's. far: by how much larger they count.
+        slack: what each product may be off besides, as a share of its size.
+    """
+    comparisons, telling = [], False
+    for name, array in got.items():
+        size = far * size_of(q, expected[name], *more)
+        tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + slack * size)
+        comparisons.append(Comparison(claim.format(name=name), array, expected[name], tolerance))
+        telling = telling or moved(expected[name], tolerance)
     return judge(*comparisons, telling=telling)
 
 
