@@ -172,8 +172,7 @@ def _in_another_dtype(caller: Caller, name: str, case: Case) -> None:
 
 
 def _of_other_sizes(caller: Caller, name: str, case: Case) -> None:
-    h = torch.cat((case.h, case.h[:, :1]), 1)
-    caller.raw(name, replace(case, x=h if case.x is case.h else torch.cat((case.x, case.x[:, :1]), 1), h=h))
+    caller.raw(name, case.with_states(lambda states: torch.cat((states, states[:, :1]), 1)))
 
 
 def _in_inference_mode(caller: Caller, name: str, case: Case) -> None:

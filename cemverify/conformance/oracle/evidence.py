@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -111,6 +111,12 @@ class Evidence:
 def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
     """Evidence from these comparisons."""
     return Evidence(comparisons, telling)
+
+
+def together(evidences: Iterable[Evidence], telling: Callable[[Iterable[bool]], bool] = any) -> Evidence:
+    """One piece of evidence from several; it tells if any of them does, or `all`."""
+    several = list(evidences)
+    return Evidence([c for one in several for c in one.comparisons], telling(one.telling for one in several))
 
 
 def moved(signal: Tensor, budget: Tensor) -> bool:

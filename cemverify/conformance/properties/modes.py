@@ -15,7 +15,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Offer, Over, Property, case_property
-from cemverify.conformance.properties.contract.functions import Function, FunctionCall
+from cemverify.conformance.properties.contract.functions import Function, FunctionCall, of_call
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import (
     cuda_is_cpu,
@@ -77,11 +77,9 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
 def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Callable[[Caller, Case], Evidence]:
     """A check of calls as a check of a layer's function."""
 
-    def checked(caller: Caller, case: Case) -> Evidence:
-        case = case.to(caller.dtype).to(torch.float64)
-        return check([FunctionCall(Function(case.layer, case.layer), caller, case)])
-
-    return checked
+    return lambda caller, case: of_call(check)(
+        Function(case.layer, case.layer), caller, case.to(caller.dtype).to(torch.float64)
+    )
 
 
 COMPILED = Explanation(

@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
@@ -84,7 +84,7 @@ def properties() -> Iterator[Property]:
             "docs/mathematics.md §16",
             _OF_ATTENTION,
             attention_error_follows_the_law,
-            By(_attention_cases, {"T": 1, "J": 64, "B": 2, "K": 4, "D": 128}),
+            By(_draw_attention, {"T": 1, "J": 64, "B": 2, "K": 4, "D": 128}),
             frozenset({"attention", f"dtype:{name}"}),
             dtype=dtype,
             share=0.25,
@@ -99,7 +99,7 @@ def properties() -> Iterator[Property]:
             _OF_THE_MLP,
             mlp_error_follows_the_law,
             By(
-                _mlp_cases if dtype == torch.float32 else _mlp_cases_of_few_units,
+                partial(_draw_mlp, hidden=None if dtype == torch.float32 else _FEW_UNITS),
                 {"T": 1, "J": 8, "B": 2, "M": 384 if dtype == torch.float32 else _FEW_UNITS, "D": 128},
             ),
             frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
@@ -203,18 +203,6 @@ def _draw_attention(draw: st.DrawFn, source: Source, offer: Offer) -> Case:
 def _draw_mlp(draw: st.DrawFn, source: Source, offer: Offer, hidden: int | None) -> Case:
     D = draw(st.sampled_from((16,) if source == "small" else (64, 128)))
     return _start(dense_case(MLPConfig(D, hidden or 3 * D), 2, 8, draw(st.integers(0, 2**32 - 1))), offer)
-
-
-def _attention_cases(source: Source, offer: Offer) -> SearchStrategy[Case]:
-    return _draw_attention(source, offer)
-
-
-def _mlp_cases(source: Source, offer: Offer) -> SearchStrategy[Case]:
-    return _draw_mlp(source, offer, None)
-
-
-def _mlp_cases_of_few_units(source: Source, offer: Offer) -> SearchStrategy[Case]:
-    return _draw_mlp(source, offer, _FEW_UNITS)
 
 
 def _start(case: Case, offer: Offer) -> Case:

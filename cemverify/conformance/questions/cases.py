@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -71,11 +71,15 @@ class Case:
             sizes |= {"K": part.attention.heads} if part.layer == "attention" else {"M": part.mlp.hidden}
         return sizes
 
+    def with_states(self, change: Callable[[Tensor], Tensor]) -> Case:
+        """The case with x and h changed. If they are one array, they stay one."""
+        h = change(self.h)
+        return replace(self, x=h if self.x is self.h else change(self.x), h=h)
+
     def to(self, dtype: torch.dtype) -> Case:
         """The case with every array rounded to that dtype. If x and h are one array, they stay one."""
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
-        x = self.x.to(dtype)
-        return replace(self, x=x, h=x if self.h is self.x else self.h.to(dtype), weights=weights)
+        return replace(self, weights=weights).with_states(lambda states: states.to(dtype))
 
     def turn(self, of: int) -> int:
         """A number from 0 to `of` - 1, decided by the values of h in float64: what varies from case to case."""
@@ -83,8 +87,7 @@ class Case:
 
     def beginning(self, tokens: int) -> Case:
         """The first tokens of each row. If x and h are one array, they stay one."""
-        x = self.x[:, :tokens]
-        return replace(self, x=x, h=x if self.h is self.x else self.h[:, :tokens])
+        return self.with_states(lambda states: states[:, :tokens])
 
     def having(self, **options: Any) -> Case:
         """The case with other options."""

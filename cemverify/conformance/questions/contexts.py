@@ -254,11 +254,6 @@ def _in_row(space: Space, chosen: Mapping[str, Any], seed: int) -> InContext:
 # --- the numbers in the arrays and in the configuration ----------------------------------------------------
 
 
-def _states(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
-    h = change(case.h)
-    return replace(case, x=h if case.x is case.h else change(case.x), h=h)
-
-
 def _weights(case: Case, names: tuple[str, ...], change: Callable[[Tensor], Tensor]) -> Case:
     weights = {k: change(w) if k.split(".")[-1] in names else w for k, w in case.weights.items()}
     return replace(case, weights=weights)
@@ -268,12 +263,12 @@ def _sparse(case: Case, rng: np.random.Generator) -> Case:
     """All tokens are zero but one, or but every third or so."""
     tokens, alone = case.h.shape[1], rng.integers(2) == 0
     positions = np.arange(tokens) == rng.integers(tokens) if alone else rng.integers(3, size=tokens) == 0
-    return _states(case, lambda states: states * torch.from_numpy(positions)[:, None])
+    return case.with_states(lambda states: states * torch.from_numpy(positions)[:, None])
 
 
 def _tiny(case: Case, _: np.random.Generator) -> Case:
     """States so small that their squares are subnormal."""
-    return _states(case, lambda states: 2.0**-530 * states)
+    return case.with_states(lambda states: 2.0**-530 * states)
 
 
 def _pruned(case: Case, rng: np.random.Generator) -> Case:
@@ -401,7 +396,7 @@ class Rows:
         """The case with its first rows alike."""
         which = torch.arange(case.h.shape[0])
         which[: self.alike] = 0
-        return _states(case, lambda states: states[which]) if self.alike > 1 else case
+        return case.with_states(lambda states: states[which]) if self.alike > 1 else case
 
 
 _LONG = "long"

@@ -85,10 +85,8 @@ def _take_out(case: Case, axis: str, index: range, space: Space) -> Case | None:
     config = _config_without(case.config, axis, len(index), space)
     if config is None:
         return None
-    h = _drop(case.h, "BJD", axis, index)
-    x = h if case.x is case.h else _drop(case.x, "BJD", axis, index)
     weights = {name: _drop(w, _axes_of(name, w), axis, index) for name, w in case.weights.items()}
-    return Case(config, x, h, weights)
+    return Case(config, case.x, case.h, weights).with_states(lambda states: _drop(states, "BJD", axis, index))
 
 
 def _config_without(config: Config, axis: str, less: int, space: Space) -> Config | None:

@@ -215,8 +215,7 @@ def scattered_case(space: Space, seed: int) -> Case:
         case = replace(case, weights=_pruned(case.weights))
     for turn, arranged in ((_ENDING_AS_IT_BEGINS, _closed), (_IN_PAIRS, _paired)):
         if any_texture and seed % _IN_A_ROW == turn:
-            h = arranged(case.h)
-            case = replace(case, x=h if case.x is case.h else arranged(case.x), h=h)
+            case = case.with_states(arranged)
     return case
 
 

@@ -9,7 +9,7 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
 from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
 from cemverify.conformance.properties.contract.functions import (
     EVERY,
@@ -44,21 +44,19 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
     for other in (elsewhere, _longer, elsewhere):
         for function, part in parts:
             caller.answer(function.name, other(part))
-    comparisons, telling = [], True
+    evidences = []
     for (function, part), answer in zip(parts, first, strict=True):
-        expected, tolerance = function.expected(part), function.tolerance(part, caller.dtype)
-        later = caller.answer(function.name, part)
-        comparisons += [
-            Comparison(f"first answer of {function.name} = golden answer", answer, expected, tolerance),
-            Comparison(f"answer of {function.name} after other calls = golden answer", later, expected, tolerance),
+        name, later = function.name, caller.answer(function.name, part)
+        evidences += [
+            function.evidence(f"first answer of {name} = golden answer", answer, part, caller.dtype),
+            function.evidence(f"answer of {name} after other calls = golden answer", later, part, caller.dtype),
         ]
-        telling &= function.moved(expected, part, tolerance)
         if not caller.kind.compiles:
             near = replace(part, config=nearly(part.config, caller.subject.not_offered))
-            claim = f"answer of {function.name} with nearly the same options = golden answer"
-            answer, tolerance = caller.answer(function.name, near), function.tolerance(near, caller.dtype)
-            comparisons.append(Comparison(claim, answer, function.expected(near), tolerance))
-    return judge(*comparisons, telling=telling)
+            claim = f"answer of {name} with nearly the same options = golden answer"
+            evidence = function.evidence(claim, caller.answer(name, near), near, caller.dtype)
+            evidences.append(replace(evidence, telling=True))  # the others say whether it is worth anything
+    return together(evidences, all)
 
 
 def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
@@ -67,8 +65,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
     The first call of all is both, so that whatever is kept for these shapes is made there.
     """
     lower = next((d for n, d in _LOWER.items() if f"dtype:{n}" not in caller.subject.not_offered), caller.dtype)
-    compared: list[Comparison] = []
-    telling = True
+    evidences = []
     for function in EVERY:
         if function.name not in caller.subject.functions:  # type: ignore[union-attr]
             continue
@@ -77,9 +74,10 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
             FunctionCall(function, caller.at(dtype), part).answer_within("in inference mode")
         caller.at(lower).answer(function.name, part)
         trained = _TRAINED.get(function.name, energy_gradients_are_right)(caller, part)
-        compared += [replace(c, claim=f"{function.name} after other uses: {c.claim}") for c in trained.comparisons]
-        telling &= trained.telling or function.is_energy  # which reads neither the norm's gain nor P
-    return judge(*compared, telling=telling)
+        compared = [replace(c, claim=f"{function.name} after other uses: {c.claim}") for c in trained.comparisons]
+        # an energy reads neither the norm's gain nor P
+        evidences.append(judge(*compared, telling=trained.telling or function.is_energy))
+    return together(evidences, all)
 
 
 _ONE_IN = 3  # cases has long rows
@@ -149,8 +147,7 @@ def _unlike(case: Case, absent: Collection[str]) -> Case:
 
 def _longer(case: Case) -> Case:
     """A case with every row of this one twice."""
-    h = torch.cat((case.h, case.h))
-    return replace(case, x=h if case.x is case.h else torch.cat((case.x, case.x)), h=h)
+    return case.with_states(lambda states: torch.cat((states, states)))
 
 
 REPEATABLE = Explanation(

@@ -20,10 +20,10 @@ from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
-from cemverify.conformance.properties.function_calls import Answer, Call, Calls
+from cemverify.conformance.properties.function_calls import Answer, Call
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Config, Layer
 from cemverify.conformance.questions.contexts import Context, factors
@@ -73,6 +73,11 @@ class Function:
     def moved(self, expected: Tensor, case: Case, tolerance: Tensor) -> bool:
         """Whether the right answer is another one than doing nothing gives."""
         return moved(expected if self.is_energy else expected - case.x, tolerance)
+
+    def evidence(self, claim: str, got: Tensor, case: Case, dtype: torch.dtype) -> Evidence:
+        """An answer beside the right one; it tells if that is another one than doing nothing gives."""
+        expected, tolerance = self.expected(case), self.tolerance(case, dtype)
+        return judge(Comparison(claim, got, expected, tolerance), telling=self.moved(expected, case, tolerance))
 
 
 EVERY: Sequence[Function] = tuple(
@@ -132,9 +137,8 @@ class FunctionCall(Call):
         return {"": replace(self.caller, device=device).answer(self.function.name, self.case)}
 
     def scaled(self, factor: float) -> FunctionCall:
-        x, weights = self.case.x * factor, {name: w * factor for name, w in self.case.weights.items()}
-        h = x if self.case.h is self.case.x else self.case.h * factor
-        return replace(self, case=replace(self.case, x=x, h=h, weights=weights))
+        weights = {name: w * factor for name, w in self.case.weights.items()}
+        return replace(self, case=replace(self.case, weights=weights).with_states(lambda states: states * factor))
 
     def mapped(self, calls: Sequence[FunctionCall]) -> Mapping[str, tuple[Sequence[FunctionCall], Answer]]:
         cases, weights = [call.case for call in calls], self.case.weights
@@ -166,11 +170,10 @@ def _stacked(cases: Sequence[Case], weights: Mapping[str, Tensor] | None = None)
 
 def elsewhere(case: Case) -> Case:
     """A case with the weights of this one, at another state and memory."""
-    h = case.h + 1
-    return replace(case, x=h if case.x is case.h else case.x + 1, h=h)
+    return case.with_states(lambda states: states + 1)
 
 
-def of_call(check: Callable[[Calls], Evidence]) -> Check:
+def of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Check:
     """A check of calls as a check of one function."""
     return lambda function, caller, case: check([FunctionCall(function, caller, case)])
 
@@ -234,8 +237,7 @@ def lengthened(case: Case, tokens: int, rows: int) -> Case:
     def longer(states: Tensor) -> Tensor:
         return states[:rows].repeat(1, -(-tokens // states.shape[1]), 1)[:, :tokens]
 
-    h = longer(case.h)
-    return replace(case, x=h if case.x is case.h else longer(case.x), h=h)
+    return case.with_states(longer)
 
 
 LONG_ROW = 44  # tokens: more than a tile of 16 or 32

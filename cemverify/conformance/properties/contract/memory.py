@@ -28,7 +28,7 @@ from cemverify.conformance.asking.views import (
     writable,
 )
 from cemverify.conformance.implementations.arrays import NUMPY
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
 from cemverify.conformance.questions.cases import Case
@@ -177,7 +177,7 @@ def overwrite(answer: Any) -> None:
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
     weights = {name: _level(w) if name.split(".")[-1] in _FLAT else w for name, w in case.weights.items()}
-    comparisons, telling = [], False
+    evidences = []
     for one_state in (False, True) if case.x is not case.h else (False,):
         x, h = case.x, case.h  # one state is read again for every row, or one memory for every row, token or channel
         if one_state:
@@ -186,12 +186,9 @@ def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case)
             h = repeated(h, _axis(h)).contiguous()
         windowed = replace(case, x=h if case.x is case.h else x, h=h, weights=weights)
         got = _of_windows(caller, function.name, windowed, function.shape(windowed), one_state=one_state)
-        expected, tolerance = function.expected(windowed), function.tolerance(windowed, caller.dtype)
-        comparisons.append(
-            Comparison("output for views, with the weights in reverse order", got, expected, tolerance)
-        )
-        telling |= function.moved(expected, windowed, tolerance)
-    return judge(*comparisons, telling=telling)
+        claim = "output for views, with the weights in reverse order"
+        evidences.append(function.evidence(claim, got, windowed, caller.dtype))
+    return together(evidences)
 
 
 @experiment(lambda arguments: arguments.shape)
@@ -222,19 +219,16 @@ def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> E
     for name, twin in _twins(weights):
         weights[twin] = weights[name]
     case = replace(case, weights=weights)
-    shape, comparisons, telling = function.shape(case), [], True
+    shape, evidences = function.shape(case), []
     for windows in (_later, _thinned) if case.x is not case.h else (None,):
         copied = case
         if windows is not None:
             x, h = windows(_joined(case))
             copied = replace(case, x=x.clone(), h=h.clone())
         got = _of_shared_memory(caller, function.name, copied, _joined(case), windows, shape)
-        expected, tolerance = function.expected(copied), function.tolerance(copied, caller.dtype)
-        comparisons.append(
-            Comparison("output for arrays that share memory = golden output", got, expected, tolerance)
-        )
-        telling &= function.moved(expected, copied, tolerance)
-    return judge(*comparisons, telling=telling)
+        claim = "output for arrays that share memory = golden output"
+        evidences.append(function.evidence(claim, got, copied, caller.dtype))
+    return together(evidences, all)
 
 
 @experiment(lambda arguments: arguments.shape)
@@ -269,11 +263,8 @@ def _thinned(joined: Any) -> tuple[Any, Any]:
 def one_array_is_two(function: Function, caller: Caller, case: Case) -> Evidence:
     """x and h may be one array, as in self-attention; the output is that for two equal arrays."""
     case = replace(case, x=case.h)
-    shape = function.shape(case)
-    got = _of_one_array(caller, function.name, case, shape)
-    expected, tolerance = function.expected(case), function.tolerance(case, caller.dtype)
-    comparison = Comparison("output with x and h as one array = golden output", got, expected, tolerance)
-    return judge(comparison, telling=function.moved(expected, case, tolerance))
+    got = _of_one_array(caller, function.name, case, function.shape(case))
+    return function.evidence("output with x and h as one array = golden output", got, case, caller.dtype)
 
 
 @experiment(lambda arguments: arguments.shape)
