@@ -66,14 +66,17 @@ def test_each_process_has_an_eighth_of_the_weights_by_fsdp2(config: LanguageMode
     with mock.patch.object(nn.Module, "to", moved), FakeTensorMode(allow_non_fake_inputs=True):
         model = LanguageModel(config, torch.Generator("cpu"))
         shard(model, mesh)
-        with Collectives() as seen:
+        with Collectives() as collectives:
             step(model, config.vocabulary)
     weights = sum(p.nbytes for p in model.parameters())
     own = sum(_local(p).nbytes for p in model.parameters())
     assert weights / WORLD <= own < weights / (WORLD - 1)
     # each block is gathered forwards and backwards, what is left once; each sends its gradients
-    assert seen.calls == {"_allgather_base_": 2 * config.layers + 1, "_reduce_scatter_base_": config.layers + 1}
-    assert weights <= seen.sent["_reduce_scatter_base_"] <= WORLD * own
+    assert collectives.calls == {
+        "_allgather_base_": 2 * config.layers + 1,
+        "_reduce_scatter_base_": config.layers + 1,
+    }
+    assert weights <= collectives.sent["_reduce_scatter_base_"] <= WORLD * own
 
 
 def _local(parameter: Any) -> Tensor:

@@ -159,6 +159,6 @@ def _attention(
             return (torch.softmax(scores if attn_mask is None else scores + attn_mask, -1) @ v)[..., :width]
         efficient: Any = torch.ops.aten._scaled_dot_product_efficient_attention
         bias = None if attn_mask is None else attn_mask.expand(*q.shape[:3], k.shape[2])
-        wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-        out = efficient(q, k, v, bias, wanted, 0.0, is_causal, scale=scale)[0]
+        differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+        out = efficient(q, k, v, bias, differentiated, 0.0, is_causal, scale=scale)[0]
         return out[..., :width]

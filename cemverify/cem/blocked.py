@@ -90,12 +90,12 @@ def watched() -> Iterator[Sequence[tuple[Energy, Path]]]:
 
     On the meta device, where nothing is computed, it is the path that the same sizes take elsewhere.
     """
-    seen: list[tuple[Energy, Path]] = []
-    _watching.append(seen)
+    paths: list[tuple[Energy, Path]] = []
+    _watching.append(paths)
     try:
-        yield seen
+        yield paths
     finally:
-        _watching.remove(seen)
+        _watching.remove(paths)
 
 
 def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:

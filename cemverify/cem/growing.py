@@ -35,18 +35,18 @@ def append(past: Tensor, new: Tensor, axis: int, spare: Spare | None) -> tuple[T
     follows = torch.is_grad_enabled() and (past.requires_grad or new.requires_grad)
     if follows or torch.compiler.is_compiling() or is_transforming():
         return torch.cat((past, new), axis), None
-    length, wanted = past.shape[axis], past.shape[axis] + new.shape[axis]
+    length, total = past.shape[axis], past.shape[axis] + new.shape[axis]
     if (
         spare is None
         or spare.filled != length
-        or spare.storage.shape[axis] < wanted
+        or spare.storage.shape[axis] < total
         or spare.storage.dtype != new.dtype
     ):
         shape = list(past.shape)
-        shape[axis] = 2 * wanted
+        shape[axis] = 2 * total
         spare = Spare(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)
         spare.storage.narrow(axis, 0, length).copy_(past)
     # `data`: what autograd has kept of the past, to differentiate in a weight alone, does not change by this
     spare.storage.data.narrow(axis, length, new.shape[axis]).copy_(new)
-    spare.filled = wanted
-    return spare.storage.narrow(axis, 0, wanted), spare
+    spare.filled = total
+    return spare.storage.narrow(axis, 0, total), spare

@@ -208,13 +208,13 @@ def _is_accurate(k: int, *, by: str) -> Working:
         if by == "textbook":
             dilogarithm = float(mpmath.polylog(2, -mpmath.exp(x)).real)
             softplus = float(mpmath.log(1 + mpmath.exp(x)))
-            got = x * softplus + dilogarithm + math.pi**2 / 12
+            actual = x * softplus + dilogarithm + math.pi**2 / 12
         else:
-            got = float(ACTIVATIONS["silu"].primitive(torch.tensor(x, dtype=torch.float64)))
-        error = abs(got - exact) / exact
+            actual = float(ACTIVATIONS["silu"].primitive(torch.tensor(x, dtype=torch.float64)))
+        error = abs(actual - exact) / exact
         held = error <= mpmath.mpf(1) / 1000
     return working(
-        f"x = {x:g}: phi = {mpmath.nstr(exact, 7)}, in float64 {got:.7g}; float64 has a spacing of "
+        f"x = {x:g}: phi = {mpmath.nstr(exact, 7)}, in float64 {actual:.7g}; float64 has a spacing of "
         f"{math.ulp(math.pi**2 / 12):.3g} at pi^2/12",
         f"relative error {mpmath.nstr(error, 3)}, at most 1/1000: {bool(held)}",
         comes_out=held,
@@ -241,9 +241,9 @@ def _reference_is_accurate() -> Working:
     with mpmath.workdps(80):
         for name in ("silu", "softplus", "gelu", "sigmoid", "tanh"):
             exact = sympy.lambdify(_X, _closed_forms()[name][1], modules="mpmath")
-            got = ACTIVATIONS[name].primitive(torch.tensor(points, dtype=torch.float64)).tolist()
+            actual = ACTIVATIONS[name].primitive(torch.tensor(points, dtype=torch.float64)).tolist()
             true = [mpmath.re(exact(mpmath.mpf(p))) for p in points]
-            worst = max(abs((g - t) / t) for g, t in zip(got, true, strict=True))
+            worst = max(abs((g - t) / t) for g, t in zip(actual, true, strict=True))
             right.append(worst <= units * 2.0**-53)
             lines.append(f"{name}: relative error at most {units} units of 2^-53 is {right[-1]}")
     span = f"{len(points)} points, |x| from {min(map(abs, points)):g} to {max(points):g}"

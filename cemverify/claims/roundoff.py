@@ -133,8 +133,8 @@ def _roundoff_of_logits(S: int, sevenths: int, halvings: int = 0, *, cancels: bo
     difference = (Fraction(float(first)) - Fraction(float(second))) / 2  # y up to the rounding of the two
     with mpmath.workdps(DIGITS):
         exact = mpmath.tanh(mpmath.mpf(float(y)))
-        got = mpmath.tanh(mpmath.mpf(difference.numerator) / difference.denominator)
-        return abs(got - exact) / mpmath.sqrt(exact**2 + (not cancels)) * 2**24
+        actual = mpmath.tanh(mpmath.mpf(difference.numerator) / difference.denominator)
+        return abs(actual - exact) / mpmath.sqrt(exact**2 + (not cancels)) * 2**24
 
 
 def _stays_within(case: _Logits, *, law: str, factor: Fraction | int) -> Working:
@@ -155,11 +155,11 @@ def _gate_is_accurate(case: tuple[int, int, int], *, factor: Fraction | int) -> 
     a, b, sign = case
     W, h = (1 + Fraction(1, 2**a), sign * (1 + Fraction(1, 2**b))), (1 + Fraction(1, 2**a), Fraction(1))
     first, second = (np.float32(float(w)) * np.float32(float(v)) for w, v in zip(W, h, strict=True))
-    exact, got = dot(W, h), Fraction(float(first + second))
-    error = abs(got - exact) / abs(exact) * 2**24 if exact else Fraction(0)
+    exact, actual = dot(W, h), Fraction(float(first + second))
+    error = abs(actual - exact) / abs(exact) * 2**24 if exact else Fraction(0)
     return working(
         f"W = (1 + 2^-{a}, {'' if sign > 0 else '-'}(1 + 2^-{b})), h = (1 + 2^-{a}, 1): W h = {exact}, in float32 "
-        f"{got}",
+        f"{actual}",
         f"the update is V^T (W h) sigma(V x), so its relative error is {float(error):.4g} u at least; at most "
         f"{float(16 * factor):g} u: {error <= 16 * factor}",
         comes_out=error <= 16 * factor,

@@ -242,9 +242,9 @@ def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[Gro
         causes = [(cause, [brief(id_) for id_ in cause["properties"]]) for cause in diagnosis["causes"]]
         for cause, ids in causes:
             if members := [left.pop(id_) for id_ in ids if id_ in left]:
-                place, edit = cause.get("place"), cause.get("edit")
-                lines = [f"{sign} {line}" for sign, key in (("-", "before"), ("+", "after")) if edit is not None
-                         for line in edit[key].splitlines()]  # fmt: skip
+                place, edit = cause.get("place"), cause.get("edit") or {"before": "", "after": ""}
+                lines = [f"- {line}" for line in edit["before"].splitlines()]
+                lines += [f"+ {line}" for line in edit["after"].splitlines()]
                 where = brief(f"{place['file']}:{place['line']}", 200) if place is not None else ""
                 name, because = brief(cause["name"], 300), brief(cause["because"], 500)
                 yield Group(name, because, where, [brief(line, 200) for line in lines], members[0], members[1:])

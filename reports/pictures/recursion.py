@@ -75,7 +75,7 @@ def test_time(content: Content) -> list[Panel]:
         optimum = floor(rows) or 0.0
         curves = []
         for row in families(rows).get("CEM", []):
-            points = _seen(row, optimum)
+            points = _up_to_the_edge(row, optimum)
             curves.append(Curve(f"trained at T = {row['depth']}", list(points), list(points.values())))
         panels.append(_over_steps(prior, curves, optimum))
     return panels
@@ -94,7 +94,7 @@ def dial(content: Content) -> list[Panel]:
             if members := families(rows).get(family):
                 curves.append(Curve(name, _depths(members), [row["rmse"]["mean"] for row in members]))
         for row in drawn:
-            points = _seen(row, optimum)
+            points = _up_to_the_edge(row, optimum)
             curves.append(Curve(row["contender"]["family"], list(points), list(points.values())))
         panels.append(_over_steps(prior, curves, optimum))
     return panels
@@ -104,7 +104,7 @@ def _over_steps(prior: str, curves: Sequence[Curve], optimum: float) -> Panel:
     return Panel(short(prior), "T' at test time", "expected RMSE", curves, ("floor", optimum), _TEST_TICKS)
 
 
-def _seen(row: Row, optimum: float) -> dict[int, float]:
+def _up_to_the_edge(row: Row, optimum: float) -> dict[int, float]:
     """Errors at test time up to where a curve would only say that it has left the picture."""
     return {T: error for T, error in at_depths(row).items() if error <= 4 * optimum + 0.2}
 

@@ -158,8 +158,8 @@ def steps_follow_the_formula() -> None:
     x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
     for layer in every:
         expected = written_out(layer, x, h)
-        for got, wanted in zip(layer.trajectory(x, h).states, expected, strict=True):
-            close(got, wanted)
+        for state, target in zip(layer.trajectory(x, h).states, expected, strict=True):
+            close(state, target)
         close(layer(x, h), expected[-1])
 
 
@@ -274,12 +274,12 @@ def fast_paths_are_the_formula() -> None:
     x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
     for layer in (*everything(), *stopping()):
         expected = layer(x, h)
-        wanted = slopes(expected, layer)
+        expected_slopes = slopes(expected, layer)
         for path in ("tiles", "blocks"):
             with blocked.using(path, rows=2, tile=2):
                 output = layer(x, h)
             close(output, expected)
-            for a, b in zip(slopes(output, layer), wanted, strict=True):
+            for a, b in zip(slopes(output, layer), expected_slopes, strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
@@ -639,8 +639,8 @@ def test_without_biases_cooling_raises_the_energy_by_no_more_than_its_entropy_al
     memory = energy.remember(h)
     cold = replace(energy, temperature=energy.temperature / 3)
     rise = cold(x, memory) - energy(x, memory)  # (B, J)
-    seen = torch.arange(1, 5).double()
-    bound = (energy.temperature - cold.temperature) * energy.heads * seen.log()
+    visible = torch.arange(1, 5).double()
+    bound = (energy.temperature - cold.temperature) * energy.heads * visible.log()
     assert bool((rise >= -ROUNDING).all())
     assert bool((rise <= bound + ROUNDING * (1 + bound)).all())
 

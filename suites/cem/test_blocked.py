@@ -77,9 +77,9 @@ def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -
 
 
 def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) -> None:
-    wanted = answers(module, x, h, lambda descent, *rest: descent(*rest))
+    expected = answers(module, x, h, lambda descent, *rest: descent(*rest))
     actual = answers(module, x, h, lambda *all_: descend(*all_, rows=rows, tile=tile))
-    for a, b in zip(wanted, actual, strict=True):
+    for a, b in zip(expected, actual, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
 
 
@@ -95,10 +95,10 @@ def test_attention_by_blocks_is_the_formula(diagonal: DiagonalKind, position: Po
 def test_in_bfloat16_the_last_tokens_of_a_row_are_attended_like_the_row() -> None:
     module = layer("shared", "alibi").bfloat16()
     x, h = (tokens.detach().bfloat16() for tokens in (states(7, 4), states(9, 5)))
-    wanted = module.descent(module.energy, x, module.energy.remember(h)).float()
+    expected = module.descent(module.energy, x, module.energy.remember(h)).float()
     actual = descend(module.descent, module.energy, x, module.energy.remember(h), rows=3, tile=2).float()
     # the two differ by the order of their sums: a few roundings of the states
-    assert float((actual - wanted).abs().max()) <= 8 * torch.finfo(torch.bfloat16).eps * float(wanted.abs().max())
+    assert float((actual - expected).abs().max()) <= 8 * torch.finfo(torch.bfloat16).eps * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
@@ -108,11 +108,11 @@ def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
 ) -> None:
     monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
     module = layer(position=position, causal=causal, steps=3)
-    wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
+    expected = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
     cut: list[object] = []
     monkeypatch.setattr(TiledInteraction, "of", lambda *all_, **_: cut.append(all_))
     actual = answers(module, states(7, 4), states(7, 5), descend)
-    for a, b in zip(wanted, actual, strict=True):
+    for a, b in zip(expected, actual, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
     assert not cut, "nothing was cut into tiles"
 
@@ -143,9 +143,9 @@ def test_an_mlp_is_the_formula_by_blocks_and_without_its_hidden_numbers() -> Non
     config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"), init_std=0.4)
     module = stirred(CEMGatedMLP(config, torch.Generator().manual_seed(1)))
     assert_same(module, states(7, 4), states(7, 5), 3, 2)
-    wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
+    expected = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
     with blocked.using("tiles"):
-        for a, b in zip(wanted, answers(module, states(7, 4), states(7, 5), blocked.run), strict=True):
+        for a, b in zip(expected, answers(module, states(7, 4), states(7, 5), blocked.run), strict=True):
             torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
 
 
@@ -159,10 +159,10 @@ def second_derivatives(module: CEMLayer, path: blocked.Path, own: bool) -> Itera
     h = x if own else states(5, 5)
     with blocked.using(path, rows=3, tile=2):
         reached = module(x, h)
-    wanted = [x, *([] if own else [h]), *module.parameters()]
-    first = torch.autograd.grad(reached.square().sum(), wanted, create_graph=True)
+    sources = [x, *([] if own else [h]), *module.parameters()]
+    first = torch.autograd.grad(reached.square().sum(), sources, create_graph=True)
     yield from first
-    yield from torch.autograd.grad(torch.stack([d.square().sum() for d in first]).sum(), wanted)
+    yield from torch.autograd.grad(torch.stack([d.square().sum() for d in first]).sum(), sources)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["of itself", "of another"])
@@ -171,8 +171,8 @@ def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: boo
     config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"), init_std=0.2)
     mlp = stirred(CEMGatedMLP(config, torch.Generator().manual_seed(1)))
     for module in (mlp, layer("shared", "alibi", steps=3), layer("per-head", "self-cross", steps=3)):
-        wanted = list(second_derivatives(module, "formula", own))
-        for a, b in zip(wanted, second_derivatives(module, path, own), strict=True):
+        expected = list(second_derivatives(module, "formula", own))
+        for a, b in zip(expected, second_derivatives(module, path, own), strict=True):
             torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
 
 
@@ -181,10 +181,10 @@ def test_without_diagonal_and_bias_a_second_derivative_takes_torchs_unfused_atte
     module = layer(steps=3)
     with pytest.raises(RuntimeError, match="flash_attention_for_cpu_backward is not implemented"):
         list(second_derivatives(module, path, own=True))
-    wanted = list(second_derivatives(module, "tiles", own=True))
+    expected = list(second_derivatives(module, "tiles", own=True))
     with sdpa_kernel(SDPBackend.MATH):
         derivatives = list(second_derivatives(module, path, own=True))
-    for a, b in zip(wanted, derivatives, strict=True):
+    for a, b in zip(expected, derivatives, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
 
 
@@ -242,10 +242,10 @@ def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPat
 def test_tiles_alone_are_the_formula() -> None:
     for diagonal, position in product(("shared", "per-head"), ("alibi", "self-cross")):
         module = layer(diagonal, position)  # type: ignore[arg-type]
-        wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
+        expected = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
         with blocked.using("tiles", tile=3):
             actual = answers(module, states(7, 4), states(7, 5), blocked.run)
-            for a, b in zip(wanted, actual, strict=True):
+            for a, b in zip(expected, actual, strict=True):
                 torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
 
 

@@ -71,9 +71,9 @@ def a_check(
         "known": 0,
         "not_enforced": 0,
         "not_asked": len(unasked),
-        **{v.replace(" ", "_"): verdicts.count(v) for v in
-           ("holds", "violated", "inconclusive", "not offered", "suite error")},
-    }  # fmt: skip
+    }
+    for verdict in ("holds", "violated", "inconclusive", "not offered", "suite error"):
+        counts[verdict.replace(" ", "_")] = verdicts.count(verdict)
     headline = next((entry["id"] for entry in listed if entry["verdict"] == "violated"), None)
     configuration = {"properties": [], "examples": 60, "dtype": "float64"}
     payload = {"implementation": name, "counts": counts, "headline": headline, "properties": listed}

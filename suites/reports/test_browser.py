@@ -170,11 +170,11 @@ def test_tables_are_searched_and_sorted(browser: Any, page: Path) -> None:
         return [r.text for r in section.find_elements("css selector", "tbody tr") if r.is_displayed()]
 
     assert len(rows()) == 13
-    section.find_element("css selector", ".find input").send_keys("plain")
+    search = section.find_element("css selector", ".find input")
+    search.send_keys("plain")
     assert len(rows()) == 1
-    section.find_element("css selector", ".find input").clear()
-    browser.execute_script("arguments[0].dispatchEvent(new Event('input'))",
-                           section.find_element("css selector", ".find input"))  # fmt: skip
+    search.clear()
+    browser.execute_script("arguments[0].dispatchEvent(new Event('input'))", search)
     margin = next(h for h in section.find_elements("css selector", "th button") if h.text == "margin")
     margin.click()
     margin.click()

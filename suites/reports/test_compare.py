@@ -241,15 +241,6 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) ->
         assert reason in err
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "old.json", a_check())
-    text = (tmp_path / "old.json").read_text()
-    for share in (0.1, 0.5, 0.99):
-        (tmp_path / "new.json").write_text(text[: int(share * len(text))])
-        assert main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 2
-        assert "is it truncated?" in capsys.readouterr().err
-
-
 def test_findings_are_written_as_json(compare: Compare, tmp_path: Path) -> None:
     old = a_check("mine", [a_property("a/b/c")])
     assert compare(old, a_check("mine", [violated("a/b/c")]), "--json", str(tmp_path / "f.json"))[0] == 1

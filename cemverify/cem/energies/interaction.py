@@ -96,9 +96,9 @@ class Interaction:
         ahead = memory.ahead + tokens - stop
         if not self.causal:
             return replace(memory, ahead=ahead)
-        seen = memory.length - ahead
-        states = None if memory.states is None else memory.states[:, :seen]
-        return InteractionMemory(memory.keys[:, :, :seen], states)
+        earlier = memory.length - ahead
+        states = None if memory.states is None else memory.states[:, :earlier]
+        return InteractionMemory(memory.keys[:, :, :earlier], states)
 
     def gradient(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """grad_x eps in closed form, first-order operations only: x (B, J, D) -> (B, J, D)."""
