@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
+from importlib import import_module
 from inspect import signature
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -30,6 +31,15 @@ _COMPILING = 120.0  # seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# Every function that is marked as an experiment, by the name under which it travels: "module:name".
+EXPERIMENTS: dict[str, Callable[..., Any]] = {}
+
+
+def experiment_of(name: str) -> Callable[..., Any]:
+    """The experiment of that name, whose module is imported if need be."""
+    import_module(name.partition(":")[0])
+    return EXPERIMENTS[name]
 
 
 class Lost(BaseException):
@@ -143,6 +153,7 @@ def _performed(
                 check(result, expected(SimpleNamespace(**bindings)), finite=finite)
             return result
 
+        EXPERIMENTS[name] = performed
         return performed
 
     return decorator

@@ -6,7 +6,6 @@ It judges nothing. The golden answers, the comparisons and the verdicts are made
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import torch
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment_of
 from cemverify.conformance.asking.process_state import Originals, ProcessState
 from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.contract import Implementation, Subject, load
@@ -108,7 +108,7 @@ def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> di
     if request.kind is not Caller:
         asker = request.kind(asker)
     try:
-        return {"answer": _function(request.experiment)(asker, *request.arguments, **(request.named or {}))}
+        return {"answer": experiment_of(request.experiment)(asker, *request.arguments, **(request.named or {}))}
     except Fault as fault:
         return {"fault": fault.cause, "text": str(fault)}
     except KeyboardInterrupt:  # not the user's, who interrupts the command
@@ -127,14 +127,6 @@ def _packed(number: int, outcome: Mapping[str, Any]) -> bytes:
         return answer({"number": number, **outcome})
     except MemoryError:
         return answer({"number": number, **_SHORTAGE})
-
-
-def _function(name: str) -> Any:
-    module, _, path = name.partition(":")
-    target: Any = importlib.import_module(module)
-    for part in path.split("."):
-        target = getattr(target, part)
-    return target
 
 
 # --- the declaration ------------------------------------------------------------------------------------
