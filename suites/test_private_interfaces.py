@@ -108,9 +108,9 @@ def test_the_temporary_folder_of_sockets_is_the_one_that_is_set(monkeypatch: pyt
 
 def test_what_waits_for_the_end_of_a_process_can_be_run_before_it() -> None:
     parameters = inspect.signature(util._exit_function).parameters.values()  # type: ignore[attr-defined]
-    told = SEEN.format("suites/fuzzing/zygote.py")
-    assert all(parameter.default is not inspect.Parameter.empty for parameter in parameters), told
-    assert callable(util.Finalize), told
+    message = SEEN.format("suites/fuzzing/zygote.py")
+    assert all(parameter.default is not inspect.Parameter.empty for parameter in parameters), message
+    assert callable(util.Finalize), message
 
 
 def test_a_process_that_starts_afresh_begins_in_the_function_whose_name_is_looked_for() -> None:

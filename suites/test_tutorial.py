@@ -72,6 +72,6 @@ def test_the_script_that_follows_the_tutorial_types_what_the_page_says() -> None
     typed = [command for command, _, _ in COMMANDS]
     for command in dict.fromkeys(typed):
         assert f"    {command}\n" in PAGE or f"`{command}`" in PAGE, command
-    shown = re.findall(r"^    ((?:cemverify|pytest) .*)$", PAGE, flags=re.MULTILINE)
-    assert set(shown) <= set(typed)
+    commands = re.findall(r"^    ((?:cemverify|pytest) .*)$", PAGE, flags=re.MULTILINE)
+    assert set(commands) <= set(typed)
     assert layer(mended=True) != layer(mended=False)

@@ -69,10 +69,10 @@ performed = FunctionType(answering._performed.__code__, vars(answering))
 def _forge(change: Callable[[Any], Any]) -> None:
     """From now on this process sends something else than its answers; no function is another than before."""
 
-    def forged(subject, asked, recorder):  # type: ignore[no-untyped-def]
+    def forged(subject, question, recorder):  # type: ignore[no-untyped-def]
         from suites.conformance import forgers
 
-        outcome = forgers.performed(subject, asked, recorder)
+        outcome = forgers.performed(subject, question, recorder)
         return {key: forgers.forging[0](value) for key, value in outcome.items()}
 
     forging[:] = [change]

@@ -77,17 +77,17 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 def figures() -> dict[str, Figures]:
     """Every budget on file, computed anew: by case and dtype, its sum and largest component; null if unbounded."""
-    found: dict[str, Figures] = {}
+    budgets: dict[str, Figures] = {}
     for name, case in cases():
         for dtype_name, dtype in DTYPES.items():
             rounded = case.to(dtype).to(torch.float64)
-            found[f"output, {name}, {dtype_name}"] = _figures(output_budget(rounded, dtype))
+            budgets[f"output, {name}, {dtype_name}"] = _figures(output_budget(rounded, dtype))
             if case.layer != "block" and _has_an_energy_of_its_own(name):
-                found[f"energy, {name}, {dtype_name}"] = _figures(energy_budget(rounded, rounded.x, dtype))
+                budgets[f"energy, {name}, {dtype_name}"] = _figures(energy_budget(rounded, rounded.x, dtype))
     for terms in (1, 7):
         for dtype_name in ("float64", "float32"):
-            found[f"measured, {terms} terms, {dtype_name}"] = _measured(terms, DTYPES[dtype_name])
-    return found
+            budgets[f"measured, {terms} terms, {dtype_name}"] = _measured(terms, DTYPES[dtype_name])
+    return budgets
 
 
 def _has_an_energy_of_its_own(name: str) -> bool:

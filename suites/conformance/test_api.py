@@ -40,9 +40,9 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*VIOLATED gradient/mlp/tanh*", "*SKIPPED*not offered: *norm:scalar: declared*"])
 
 
-def mark_of(known: Path, property_: str) -> Check:
+def mark_of(path: Path, property_: str) -> Check:
     """The one check that the decorator makes of a property."""
-    mark: Any = parametrize_with_properties("reference", properties=[property_], examples=3, known=known)
+    mark: Any = parametrize_with_properties("reference", properties=[property_], examples=3, known=path)
     check: Check = mark.args[1][0].values[0]
     return check
 
@@ -75,7 +75,7 @@ def test_examples_are_a_whole_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("implementation", "message"),
     [
         (
             torch.nn.Linear(2, 2),
@@ -85,6 +85,6 @@ def test_examples_are_a_whole_number() -> None:
         (3, "an int, not an implementation"),
     ],
 )
-def test_what_is_not_an_implementation_is_told_which_call_makes_one(found: object, said: str) -> None:
-    with pytest.raises(LoadError, match=re.escape(said)):
-        check_implementation(found)
+def test_what_is_not_an_implementation_is_told_which_call_makes_one(implementation: object, message: str) -> None:
+    with pytest.raises(LoadError, match=re.escape(message)):
+        check_implementation(implementation)

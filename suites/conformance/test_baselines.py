@@ -36,8 +36,8 @@ def held(id_: str, margin: float = 0.1) -> Record:
     return Record(id_, "", "", Verdict.HOLDS, margin=margin)
 
 
-def violated(id_: str, known: str | None = None) -> Record:
-    return Record(id_, "", "", Verdict.VIOLATED, margin=7.0, cause="c", reason="r", known=known)
+def violated(id_: str, reason: str | None = None) -> Record:
+    return Record(id_, "", "", Verdict.VIOLATED, margin=7.0, cause="c", reason="r", known=reason)
 
 
 def stored(path: Path, records: Sequence[Record], properties: Sequence[str] = ()) -> Baseline:
@@ -88,7 +88,7 @@ def test_what_held_and_is_gone_is_a_regression_unless_fewer_were_asked(baseline:
 
 
 def test_a_known_violation_is_noted_and_no_regression(baseline: Baseline) -> None:
-    now = [violated("a/b", known="so"), held("c/d"), violated("e/f")]
+    now = [violated("a/b", reason="so"), held("c/d"), violated("e/f")]
     assert changes(compare(baseline, now, (), VERSION)) == [("a/b", Change.LOST, False)]
 
 

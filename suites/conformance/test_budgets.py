@@ -29,17 +29,19 @@ from suites.conformance import signed_budgets
 SIGN = "if that was meant, sign them anew: python -m suites.conformance.signed_budgets"
 
 
-def alike(found: signed_budgets.Figures, signed: signed_budgets.Figures) -> bool:
+def alike(figures: signed_budgets.Figures, signed: signed_budgets.Figures) -> bool:
     return all(
         signed[name] is None if value is None else value == pytest.approx(signed[name], rel=1e-9, abs=0)
-        for name, value in found.items()
+        for name, value in figures.items()
     )
 
 
 def test_budgets_are_as_they_were_signed() -> None:
-    signed, found = signed_budgets.on_file(), signed_budgets.figures()
-    assert found.keys() == signed.keys(), SIGN
-    changed = {name: (signed[name], figures) for name, figures in found.items() if not alike(figures, signed[name])}
+    signed, computed = signed_budgets.on_file(), signed_budgets.figures()
+    assert computed.keys() == signed.keys(), SIGN
+    changed = {
+        name: (signed[name], figures) for name, figures in computed.items() if not alike(figures, signed[name])
+    }
     assert changed == {}, SIGN
 
 
@@ -156,15 +158,15 @@ def test_granting_every_hidden_unit_a_rounding_at_most_doubles_the_smallest_faul
 
 
 def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_more() -> None:
-    u, found = unit_roundoff(torch.bfloat16), []
+    u, shares = unit_roundoff(torch.bfloat16), []
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         x, terms = (torch.randn(n, 64, generator=generator).bfloat16() for n in (1, 30))
         moved = one_after_the_other(x, list(terms))
         exact = x.double() + terms.double().sum(0)
         _, bound = precision._of_added_terms(x.double()[None], terms.double()[None, None], u)
-        found.append(float((moved.double() - exact).norm() / bound))
-    assert 0.5 < max(found) <= 1
+        shares.append(float((moved.double() - exact).norm() / bound))
+    assert 0.5 < max(shares) <= 1
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 16, 129, 4097, 10**6])
@@ -234,12 +236,12 @@ def test_a_margin_is_the_residual_over_its_budget_and_none_where_both_sides_agre
 def test_products_are_the_derivatives_of_the_golden_answer(name: str) -> None:
     case, generator, step = FIXED[name], torch.Generator().manual_seed(0), 1e-5
     cotangent, along = (torch.randn(case.x.shape, generator=generator, dtype=torch.float64) for _ in range(2))
-    found = products(case, cotangent)
-    assert found.keys() == {"x", "h", *case.weights}
+    derivatives = products(case, cotangent)
+    assert derivatives.keys() == {"x", "h", *case.weights}
     ends = {
         "x": [replace(case, x=case.x + sign * step * along) for sign in (1, -1)],
         "h": [replace(case, h=case.h + sign * step * along) for sign in (1, -1)],
     }
     for array, (above, below) in ends.items():
         slope = float((cotangent * (golden(above) - golden(below))).sum()) / (2 * step)
-        assert slope == pytest.approx(float((found[array] * along).sum()), rel=1e-6)
+        assert slope == pytest.approx(float((derivatives[array] * along).sum()), rel=1e-6)

@@ -70,14 +70,14 @@ def _tied_energy(x: Tensor) -> Tensor:
     return -torch.log(torch.cosh(x @ values.T)).sum(-1)
 
 
-def _of(found: Results) -> tuple[str, str]:
-    diagnosis = found.diagnosis
+def _of(results: Results) -> tuple[str, str]:
+    diagnosis = results.diagnosis
     assert diagnosis is not None
     return diagnosis.causes[0].name, diagnosis.causes[0].because
 
 
 @pytest.mark.parametrize(
-    ("layer", "asked", "name", "because"),
+    ("layer", "id_", "name", "because"),
     [
         (_layer(lambda x, m: m - x + bias), "gradient/layer/energy", "an additive bias", "(0.5, -0.25, 0)"),
         (_layer(lambda x, m: x - m), "gradient/layer/energy", "a constant factor", "climbed"),
@@ -112,10 +112,10 @@ def _of(found: Results) -> tuple[str, str]:
     ],
     ids=["bias", "sign", "uphill", "not a gradient", "epsilon", "mask of zeros", "mask unused", "untied"],
 )
-def test_an_energy_layers_mistake_is_named(layer: EnergyLayer, asked: str, name: str, because: str) -> None:
-    found = check_implementation(layer, properties=[asked], examples=12)
-    assert _of(found)[0] == name
-    assert because in _of(found)[1]
+def test_an_energy_layers_mistake_is_named(layer: EnergyLayer, id_: str, name: str, because: str) -> None:
+    results = check_implementation(layer, properties=[id_], examples=12)
+    assert _of(results)[0] == name
+    assert because in _of(results)[1]
 
 
 def test_a_mask_that_is_right_holds() -> None:
@@ -124,11 +124,11 @@ def test_a_mask_that_is_right_holds() -> None:
     )
 
 
-def _chain(kept: Callable[[Tensor], Tensor]) -> EnergyLayer:
+def _chain(presence: Callable[[Tensor], Tensor]) -> EnergyLayer:
     """Neighbours in a chain attract each other, two tokens apart by a quarter; masked ones have no part in it."""
 
     def energy(x: Tensor, m: Tensor, mask: Tensor) -> Tensor:
-        there = kept(mask)
+        there = presence(mask)
         pairs = [(1.0, 1), (0.25, 2)]
         pull = [c * there[:, n:] * there[:, :-n] * (x[:, n:] - x[:, :-n]).square().sum(-1) for c, n in pairs]
         return 0.5 * sum(each.sum(-1) for each in pull) + 0.5 * (there * (x - m).square().sum(-1)).sum(-1)
@@ -146,20 +146,20 @@ def _chain(kept: Callable[[Tensor], Tensor]) -> EnergyLayer:
 
 
 def test_where_tokens_have_places_a_masked_one_keeps_its_own() -> None:
-    asked = ["structure/layer/mask"]
+    properties = ["structure/layer/mask"]
     right, leaking = _chain(lambda mask: mask.double()), _chain(lambda mask: 0.01 + 0.99 * mask.double())
-    assert [record.verdict for record in check_implementation(right, properties=asked)] == ["holds"]
-    assert [record.verdict for record in check_implementation(leaking, properties=asked)] == ["violated"]
+    assert [record.verdict for record in check_implementation(right, properties=properties)] == ["holds"]
+    assert [record.verdict for record in check_implementation(leaking, properties=properties)] == ["violated"]
 
 
 def test_dropout_is_told_to_be_turned_off() -> None:
     dropout = torch.nn.Dropout(0.5)
     layer = _layer(lambda x, m: dropout(m - x))
-    found = check_implementation(
+    results = check_implementation(
         layer, properties=["gradient/layer/energy", "structure/layer/determinism"], examples=12
     )
-    assert _of(found)[0] == "one call has two answers"
-    assert "call eval()" in _of(found)[1]
+    assert _of(results)[0] == "one call has two answers"
+    assert "call eval()" in _of(results)[1]
 
 
 def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
@@ -173,16 +173,18 @@ def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
 
 def test_the_threshold_of_torchs_softplus_is_named() -> None:
     layer = implementation(attention=_softplus_of_torch)
-    asked = ["extremes/attention/preconditioner-every-magnitude"]
-    found = check_implementation(layer, properties=asked, examples=60)
-    assert _of(found) == ("preconditioner", _of(found)[1])
-    assert "threshold of torch's F.softplus" in _of(found)[1]
+    properties = ["extremes/attention/preconditioner-every-magnitude"]
+    results = check_implementation(layer, properties=properties, examples=60)
+    assert _of(results) == ("preconditioner", _of(results)[1])
+    assert "threshold of torch's F.softplus" in _of(results)[1]
 
 
 def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
     layer = _layer(lambda x, m: 2 * (m.view(-1).view(m.shape) - x))
-    found = check_implementation(layer, properties=["gradient/layer/energy", "structure/layer/windows"], examples=30)
-    by_id = {record.id: record for record in found}
+    results = check_implementation(
+        layer, properties=["gradient/layer/energy", "structure/layer/windows"], examples=30
+    )
+    by_id = {record.id: record for record in results}
     assert by_id["gradient/layer/energy"].part == "a constant factor"
     record = by_id["structure/layer/windows"]
     if record.cause == "raised":
@@ -218,11 +220,11 @@ class _Normed(torch.nn.Module):
 def test_a_buffer_that_moves_with_each_call_is_told_and_named() -> None:
     normed = _Normed().eval()
     layer = energy_layer(update=normed.update, energy=normed.energy, state=("J", 3), memory=None)
-    found = check_implementation(layer, properties=["gradient/layer/energy", "structure/layer/inputs-unchanged"])
-    assert _of(found)[0] == "one call has two answers"
-    assert "no buffer may move with a call" in _of(found)[1]
+    results = check_implementation(layer, properties=["gradient/layer/energy", "structure/layer/inputs-unchanged"])
+    assert _of(results)[0] == "one call has two answers"
+    assert "no buffer may move with a call" in _of(results)[1]
     assert "it changed its module's u" in str(
-        {record.id: record for record in found}["structure/layer/inputs-unchanged"].reason
+        {record.id: record for record in results}["structure/layer/inputs-unchanged"].reason
     )
 
 
@@ -238,5 +240,5 @@ def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
             self.table = torch.arange(x.shape[1])
             return m - x
 
-    found = check_implementation(_layer(Cached()), properties=["structure/layer/inputs-unchanged"], examples=12)
-    assert [record.verdict for record in found] == ["holds"]
+    results = check_implementation(_layer(Cached()), properties=["structure/layer/inputs-unchanged"], examples=12)
+    assert [record.verdict for record in results] == ["holds"]

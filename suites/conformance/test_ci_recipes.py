@@ -32,8 +32,8 @@ def attention(x, h, weights, config):
 
 mine = implementation(attention=attention, arrays="numpy", not_offered=("norm", "validation"))
 """
-ASKED = "contract/attention/shape-and-dtype gradient/attention/plain"
-KNOWN = """
+PROPERTIES = "contract/attention/shape-and-dtype gradient/attention/plain"
+ACCEPTED = """
 [[violation]]
 implementation = "mypkg.cem:mine"
 property = "gradient/attention/plain"
@@ -54,7 +54,7 @@ def workplace(tmp_path: Path) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "cem.py").write_text(TINY)
-    (tmp_path / "work" / "known.toml").write_text(KNOWN)
+    (tmp_path / "work" / "known.toml").write_text(ACCEPTED)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text(PYTHON)
     (tmp_path / "bin" / "python").chmod(0o755)
@@ -85,11 +85,11 @@ def bash(script: str, workplace: Path, **environment: str) -> subprocess.Complet
     )
 
 
-def inputs(**given: str) -> dict[str, str]:
+def inputs(**values: str) -> dict[str, str]:
     """The environment of the step that checks: the action's defaults, and what is given."""
-    filled = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | given
+    filled = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | values
     names = {key: re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", text) for key, text in STEPS["Check"]["env"].items()}
-    return {key: filled[found[1]] for key, found in names.items() if found}
+    return {key: filled[match[1]] for key, match in names.items() if match}
 
 
 # --- the action -----------------------------------------------------------------------------------
@@ -112,25 +112,25 @@ def test_no_input_is_pasted_into_a_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("install", "asked"),
+    ("install", "installed"),
     [("", ["install|/the/action|"]), (". 'a b>=1'", ["install|/the/action|", "install|.|a b>=1|"])],
 )
-def test_the_action_installs_itself_and_what_is_asked(workplace: Path, install: str, asked: list[str]) -> None:
+def test_the_action_installs_itself_and_what_is_asked(workplace: Path, install: str, installed: list[str]) -> None:
     done = bash(STEPS["Install"]["run"], workplace, INSTALL=install)
     assert done.returncode == 0, done.stderr
-    assert (workplace / "pip").read_text().splitlines() == asked
+    assert (workplace / "pip").read_text().splitlines() == installed
 
 
 @pytest.mark.slow
 def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace: Path) -> None:
-    given = inputs(
+    environment = inputs(
         implementation="mypkg.cem:mine",
-        properties=ASKED.replace(" ", "\n"),
+        properties=PROPERTIES.replace(" ", "\n"),
         examples="6",
         known="known.toml",
         **{"extra-args": "--workers 1 --timeout '30'"},
     )
-    done = bash(STEPS["Check"]["run"], workplace, **given)
+    done = bash(STEPS["Check"]["run"], workplace, **environment)
     assert done.returncode == 0, done.stderr
     put_out = dict(line.split("=", 1) for line in (workplace / "output").read_text().splitlines())
     assert {key: put_out[key] for key in ("violated", "known", "regressions")} == {
@@ -143,8 +143,8 @@ def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace:
     assert "## Known violations" in (workplace / "summary").read_text()
     assert Path(put_out["result"]).with_suffix(".xml").is_file()
 
-    given |= {"KNOWN": "", "BASELINE": put_out["result"], "ON_REGRESSION": "fail"}
-    done = bash(STEPS["Check"]["run"], workplace, **given)
+    environment |= {"KNOWN": "", "BASELINE": put_out["result"], "ON_REGRESSION": "fail"}
+    done = bash(STEPS["Check"]["run"], workplace, **environment)
     assert done.returncode == 1, "without the list the violation is new"
     assert "nothing got worse" in done.stdout
 
@@ -163,12 +163,12 @@ def test_the_action_fails_without_a_result_where_nothing_could_be_judged(workpla
 def recipe(heading: str) -> str:
     """The code block below a heading of the guide."""
     section = GUIDE.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
-    found = re.search(r"```\w+\n(.*?)```", section, re.DOTALL)
-    assert found, heading
-    return found[1]
+    block = re.search(r"```\w+\n(.*?)```", section, re.DOTALL)
+    assert block, heading
+    return block[1]
 
 
-FEW = f"--properties {ASKED} --examples 6 --workers 1"
+FEW = f"--properties {PROPERTIES} --examples 6 --workers 1"
 
 
 def test_the_github_recipe_gives_the_action_inputs_that_it_has() -> None:
@@ -201,7 +201,7 @@ def test_the_tox_recipe_runs(workplace: Path) -> None:
 @pytest.mark.slow
 def test_the_pytest_recipe_runs(workplace: Path) -> None:
     here = workplace / "work"
-    narrowed = recipe("pytest").replace("examples=60", f"examples=6, properties={ASKED.split()}")
+    narrowed = recipe("pytest").replace("examples=60", f"examples=6, properties={PROPERTIES.split()}")
     (here / "test_cem.py").write_text(narrowed)
     done = bash("python -m pytest -q -rx -p no:cacheprovider --rootdir . test_cem.py", workplace)
     assert "1 passed, 1 xfailed" in done.stdout, done.stdout

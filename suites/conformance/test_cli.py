@@ -73,8 +73,8 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
 def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["--properties", "gradient/attention/plain", "structure/attention", "--examples", "5", "--workers", "1"]
-    assert main(["check", "untied:mine", *asked, "--first", "--json", "r.json", "--junit", "r.xml"]) == 1
+    options = ["--properties", "gradient/attention/plain", "structure/attention", "--examples", "5", "--workers", "1"]
+    assert main(["check", "untied:mine", *options, "--first", "--json", "r.json", "--junit", "r.xml"]) == 1
     content = envelope.read(workplace / "r.json")
     assert [p["id"] for p in content["properties"] if p["verdict"] != "not offered"] == ["gradient/attention/plain"]
     left = content["counts"]["not_asked"]
@@ -103,10 +103,10 @@ def test_a_check_within_a_moment_begins_little_and_tells_what_that_is_worth(
 
 @pytest.mark.slow
 def test_first_goes_on_after_a_known_violation(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = [*FEW, "--known", "known.toml"]
-    assert main(["check", "untied:mine", *asked, "--update-known", "--reason", "later"]) == 0
+    options = [*FEW, "--known", "known.toml"]
+    assert main(["check", "untied:mine", *options, "--update-known", "--reason", "later"]) == 0
     capsys.readouterr()
-    assert main(["check", "untied:mine", *asked, "--first"]) == 0
+    assert main(["check", "untied:mine", *options, "--first"]) == 0
     assert "2 run: 1 hold, 1 violated (1 known)" in capsys.readouterr().out
 
 

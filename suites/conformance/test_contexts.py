@@ -38,30 +38,30 @@ from cemverify.power.mutants import mutants
 from cemverify.power.mutants.base import around
 from cemverify.processes.time_limits import CoreBudget
 
-ASKED = Offer(frozenset())
+OFFER = Offer(frozenset())
 PROPERTY = by_id("contexts/attention/any-options")
 
 
 def questions(count: int, id_: str = PROPERTY.id) -> Sequence[InContext]:
     table = by_id(id_).questions
     assert isinstance(table, Table)
-    return [table.scattered(ASKED, seed) for seed in range(count)]
+    return [table.scattered(OFFER, seed) for seed in range(count)]
 
 
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
 def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -> None:
     property_ = by_id(f"contexts/{layer}/any-options")
-    asked = round(Effort().examples / 3 * property_.scattered)
+    count = round(Effort().examples / 3 * property_.scattered)
     assert isinstance(property_.questions, Table)
-    offered = factors(property_.questions.space, ASKED)
-    found = questions(asked, property_.id)
+    offered = factors(property_.questions.space, OFFER)
+    drawn = questions(count, property_.id)
     for one, other in combinations(("mode", "before", "arrays"), 2):
-        met = {(getattr(q.context, one), getattr(q.context, other)) for q in found}
+        met = {(getattr(q.context, one), getattr(q.context, other)) for q in drawn}
         assert met == set(product(offered[one], offered[other]))
-    assert {(q.context.mode, max(q.sizes["T"], 1)) for q in found} == set(product(offered["mode"], offered["steps"]))
-    between = {(q.context.mode, q.context.between) for q in found}
+    assert {(q.context.mode, max(q.sizes["T"], 1)) for q in drawn} == set(product(offered["mode"], offered["steps"]))
+    between = {(q.context.mode, q.context.between) for q in drawn}
     assert between == {*product(RECORDED, BETWEEN), *product(set(offered["mode"]) - set(RECORDED), BETWEEN[:1])}
-    one_array = {(q.context.mode, q.case.x is q.case.h) for q in found}
+    one_array = {(q.context.mode, q.case.x is q.case.h) for q in drawn}
     # x that is h records no gradient of its own
     assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
 
@@ -69,18 +69,18 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
 def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
     table = PROPERTY.questions
     assert isinstance(table, Table)
-    found = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
-    assert len({str(question.case.config) for question in found}) == 1
+    drawn = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
+    assert len({str(question.case.config) for question in drawn}) == 1
     offered = factors(table.space, Offer(kind=JAX))
-    assert {(q.context.mode, q.context.before) for q in found} == set(product(offered["mode"], offered["before"]))
+    assert {(q.context.mode, q.context.before) for q in drawn} == set(product(offered["mode"], offered["before"]))
     assert "in inference mode" not in offered["mode"]  # which is torch's
 
 
 def test_a_run_of_few_questions_takes_them_from_all_over_the_table() -> None:
-    found = [question.context for question in questions(20, "contexts/decode/any-options")]
-    assert len({context.mode for context in found}) >= 7
-    assert {context.before for context in found} == set(BEFORE)
-    assert {context.arrays for context in found} == set(ARRAYS) - {"read-only"}  # which NumPy alone has
+    contexts = [question.context for question in questions(20, "contexts/decode/any-options")]
+    assert len({context.mode for context in contexts}) >= 7
+    assert {context.before for context in contexts} == set(BEFORE)
+    assert {context.arrays for context in contexts} == set(ARRAYS) - {"read-only"}  # which NumPy alone has
 
 
 def test_every_value_of_the_table_does_what_it_says() -> None:

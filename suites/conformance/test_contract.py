@@ -55,8 +55,8 @@ def test_an_implementation_without_functions_is_refused() -> None:
 
 
 def test_an_object_with_the_functions_as_attributes_is_an_implementation() -> None:
-    found = as_subject(SimpleNamespace(mlp=reference.mlp, not_offered=("norm",)))
-    assert set(found.not_offered) >= {"attention", "norm:scalar"}
+    subject = as_subject(SimpleNamespace(mlp=reference.mlp, not_offered=("norm",)))
+    assert set(subject.not_offered) >= {"attention", "norm:scalar"}
 
 
 def test_an_object_that_is_of_neither_kind_is_refused_in_a_sentence() -> None:
@@ -83,16 +83,16 @@ def test_jax_functions_are_judged_too() -> None:
         V, W = weights["V"], weights["W"]
         return x + config.step_size * (jax.nn.silu(x @ V.T) * (h @ W.T)) @ V
 
-    found = implementation(mlp=mlp, arrays="jax", not_offered=LEAN)
-    asked = ["gradient/mlp/silu", "structure/mlp", "precision/mlp/float32", "precision/mlp/bfloat16"]
-    records = check_implementation(found, properties=asked, examples=6)
+    subject = implementation(mlp=mlp, arrays="jax", not_offered=LEAN)
+    properties = ["gradient/mlp/silu", "structure/mlp", "precision/mlp/float32", "precision/mlp/bfloat16"]
+    records = check_implementation(subject, properties=properties, examples=6)
     assert not jax.config.jax_enable_x64
     assert Verdict.VIOLATED not in verdicts(records)
 
 
 def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:
-    others = tuple(f"activation:{name}" for name in ACTIVATIONS if name != "silu")
-    absent = (*LEAN, "start", "step-size", *others)
+    activations = tuple(f"activation:{name}" for name in ACTIVATIONS if name != "silu")
+    absent = (*LEAN, "start", "step-size", *activations)
     return implementation_from_modules(mlp=GatedMLP, names=names, not_offered=absent)
 
 
@@ -186,8 +186,8 @@ def test_a_layer_that_reads_only_h_is_asked_to_refuse_bad_h() -> None:
     def reads_h(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
         return reference.attention(h, h, w, c)
 
-    found = implementation(attention=reads_h, not_offered=("start",))
-    records = check_implementation(found, properties=["rejection/attention"], examples=8)
+    subject = implementation(attention=reads_h, not_offered=("start",))
+    records = check_implementation(subject, properties=["rejection/attention"], examples=8)
     assert verdicts(records) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 

@@ -124,9 +124,9 @@ def test_a_script_fails_while_the_fault_is_there_and_only_then(
 
 def test_a_script_that_cannot_load_the_implementation_says_so_with_exit_code_2(tmp_path: Path) -> None:
     _, saved = leave(tmp_path, "mlpascent")
-    code, said = script(saved, "nowhere:nothing")
+    code, output = script(saved, "nowhere:nothing")
     assert code == 2
-    assert "cannot be loaded" in said
+    assert "cannot be loaded" in output
 
 
 ALONE = """\
@@ -154,8 +154,8 @@ def test_a_script_needs_numpy_and_the_implementation_alone(tmp_path: Path) -> No
     (tmp_path / "alone.py").write_text(ALONE)
     for fault, code in (("", 0), (" + 1", 1)):
         (tmp_path / "own.py").write_text(OWN.format(fault=fault))
-        asked = [sys.executable, "alone.py", str(path), "own"]
-        done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True)
+        command = [sys.executable, "alone.py", str(path), "own"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == code, done.stdout + done.stderr
         assert content["property"]["claim"] in done.stdout
 
@@ -163,21 +163,21 @@ def test_a_script_needs_numpy_and_the_implementation_alone(tmp_path: Path) -> No
 def test_a_script_is_a_command_of_its_own_that_asks_whom_one_likes(tmp_path: Path) -> None:
     _, saved = leave(tmp_path, "mlpascent")
     for names, code in (((), 1), (("examples.loops_numpy:mine",), 0)):
-        done, said = script(saved, *names)
-        assert done == code, said
+        done, output = script(saved, *names)
+        assert done == code, output
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
 def test_a_script_without_its_data_says_so_with_exit_code_2(tmp_path: Path, suffix: str) -> None:
     _, saved = leave(tmp_path, "mlpascent")
     saved.with_suffix(suffix).write_text("{}")
-    code, said = script(saved)
-    assert (code, said.count("\n")) == (2, 1)
-    assert "is damaged" in said
+    code, output = script(saved)
+    assert (code, output.count("\n")) == (2, 1)
+    assert "is damaged" in output
     saved.with_suffix(suffix).unlink()
-    code, said = script(saved)
-    assert (code, said.count("\n")) == (2, 1)
-    assert f"{suffix}: No such file" in said
+    code, output = script(saved)
+    assert (code, output.count("\n")) == (2, 1)
+    assert f"{suffix}: No such file" in output
 
 
 def test_replay_judges_the_saved_case_again(
@@ -194,7 +194,7 @@ def test_replay_judges_the_saved_case_again(
     sys.modules.pop("faulty", None)
 
 
-OTHERS: dict[str, Callable[[Case], Any]] = {
+EDITED: dict[str, Callable[[Case], Any]] = {
     "nothing": lambda case: None,
     "a state of another width": lambda case: replace(case, x=case.x[..., :-1]),
     "a memory of another length": lambda case: replace(case, h=torch.cat((case.h, case.h), 1)),
@@ -203,13 +203,13 @@ OTHERS: dict[str, Callable[[Case], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", EDITED)
 def test_a_saved_case_that_was_edited_blames_neither_the_implementation_nor_the_suite(name: str) -> None:
     case = scattered_case(Space("attention"), 3)
     wrong = implementation(attention=lambda x, h, w, c: x)
     (property_,) = select(["gradient/attention/plain"])
     assert judge_again(wrong, property_, case, torch.float64, "cpu").verdict == Verdict.VIOLATED
-    record = judge_again(wrong, property_, OTHERS[name](case), torch.float64, "cpu")
+    record = judge_again(wrong, property_, EDITED[name](case), torch.float64, "cpu")
     assert record.verdict == Verdict.INCONCLUSIVE, record
     assert "no question of this property" in str(record.reason)
 
@@ -271,12 +271,12 @@ def test_numbers_shrink_to_fewer_digits_as_long_as_that_fails() -> None:
     case = dense_case(MLPConfig(1, 1), 1, 1, 0)
     space = Space("mlp")
 
-    def fails(asked: Case) -> bool:
-        return float(asked.weights["V"]) > 0.6 and float(asked.x) > 0.04
+    def fails(smaller_case: Case) -> bool:
+        return float(smaller_case.weights["V"]) > 0.6 and float(smaller_case.x) > 0.04
 
     case = Case(case.config, torch.full((1, 1, 1), 0.04567), case.h, {**case.weights, "V": torch.tensor([[0.7312]])})
-    while (found := next((c for c in smaller(case, space) if fails(c)), None)) is not None:
-        case = found
+    while (failing := next((c for c in smaller(case, space) if fails(c)), None)) is not None:
+        case = failing
     assert float(case.weights["V"]) == 1.0
     assert float(case.x) == 1.0 or np.isclose(float(case.x), 0.05)
     assert float(case.h) == float(case.weights["W"]) == 0.0
@@ -303,15 +303,15 @@ def test_the_weights_of_a_relation_are_found_by_moving_many_answers_at_once() ->
     answers = [torch.arange(300.0, dtype=torch.float64).reshape(10, 30), torch.ones(200, dtype=torch.float64)]
     right = [torch.zeros_like(answer) for answer in answers]
     right[0][3, 7], right[0][3, 8], right[1][199] = 2.0, -1.0, 0.5
-    asked = 0
+    calls = 0
 
-    def residual(given: Sequence[Tensor]) -> float:
-        nonlocal asked
-        asked += 1
-        return 4.0 + sum(float((w * a).sum()) for w, a in zip(right, given, strict=True))
+    def residual(moved: Sequence[Tensor]) -> float:
+        nonlocal calls
+        calls += 1
+        return 4.0 + sum(float((w * a).sum()) for w, a in zip(right, moved, strict=True))
 
-    found = _weights(answers, residual, residual(answers))
-    assert found is not None
-    assert all(torch.allclose(w, v, atol=1e-9) for w, v in zip(found, right, strict=True))
-    assert asked < 60  # of 500
+    weights = _weights(answers, residual, residual(answers))
+    assert weights is not None
+    assert all(torch.allclose(w, v, atol=1e-9) for w, v in zip(weights, right, strict=True))
+    assert calls < 60  # of 500
     assert _weights(answers, lambda _: None, 4.0) is None

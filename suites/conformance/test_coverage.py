@@ -25,13 +25,13 @@ from cemverify.conformance.questions.coverage import covering, meetings
 def test_every_two_values_meet_in_a_covering_array_of_few_rows() -> None:
     for levels in ((3, 4, 4, 7, 4), (4, 9, 4, 4), (2,), (1, 1), (5, 5)):
         rows = covering(levels)
-        due = {
+        expected = {
             (i, a, j, b)
             for i, j in combinations(range(len(levels)), 2)
             for a in range(levels[i])
             for b in range(levels[j])
         }
-        assert set().union(*(meetings(row) for row in rows)) == due
+        assert set().union(*(meetings(row) for row in rows)) == expected
         assert all({row[k] for row in rows} == set(range(values)) for k, values in enumerate(levels))
         largest = sorted(levels)[-2:]
         assert len(rows) <= 1.5 * largest[0] * largest[-1]
@@ -47,9 +47,9 @@ def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
 
 def asked_of_jax(property_: Property, count: int) -> list[Case]:
     """Cases as they are asked of an implementation that is compiled for each of them."""
-    asked: list[Any] = [property_.questions.scattered(Offer(kind=JAX), seed) for seed in range(count)]
-    asked = [question.case if isinstance(question, InContext) else question for question in asked]
-    return [case for case in asked if isinstance(case, Case)]
+    questions: list[Any] = [property_.questions.scattered(Offer(kind=JAX), seed) for seed in range(count)]
+    questions = [question.case if isinstance(question, InContext) else question for question in questions]
+    return [case for case in questions if isinstance(case, Case)]
 
 
 OF_CASES = [p for p in catalogue() if p.kind == "CEM implementation" and isinstance(p.questions, Over)]
@@ -60,17 +60,17 @@ def test_an_implementation_that_compiles_each_case_is_asked_many_of_few_shapes_a
     property_: Property,
 ) -> None:
     every = property_.id in [f"gradient/{layer}/any-options" for layer in ("attention", "mlp", "block")]
-    found = asked_of_jax(property_, 60)
-    compiled = {(str(case.config), *(tuple(a.shape) for a in (case.x, *case.weights.values()))) for case in found}
+    cases = asked_of_jax(property_, 60)
+    compiled = {(str(case.config), *(tuple(a.shape) for a in (case.x, *case.weights.values()))) for case in cases}
     assert 2 <= len(compiled) <= (60 if every else 8)
-    assert len({case.h.numpy().tobytes() for case in found}) > 50  # their numbers are their own
+    assert len({case.h.numpy().tobytes() for case in cases}) > 50  # their numbers are their own
 
 
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
 def test_all_pairs_of_options_are_asked_of_an_implementation_that_compiles_too(layer: Layer) -> None:
     (property_,) = select([f"gradient/{layer}/any-options"])
-    found = asked_of_jax(property_, 80)
-    met = {pair for case in found for pair in combinations(sorted(_options(case).items()), 2)}
+    cases = asked_of_jax(property_, 80)
+    met = {pair for case in cases for pair in combinations(sorted(_options(case).items()), 2)}
     assert met >= {((a, u), (b, v)) for a, u, b, v in _pairs(property_)}
 
 
@@ -89,14 +89,14 @@ def _options(case: Case) -> dict[str, Any]:
     if case.layer == "block":
         return _options(case.part("attention")) | {"activation": case.part("mlp").mlp.activation}
     config = case.layer_config
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "norm": config.norm,
         "steps": config.steps,
         "preconditioner": _kind(config.preconditioner),
     }
     if case.layer == "mlp":
-        return found | {"activation": case.mlp.activation}
-    return found | {"diagonal": case.attention.diagonal, "position": case.attention.position}
+        return options | {"activation": case.mlp.activation}
+    return options | {"diagonal": case.attention.diagonal, "position": case.attention.position}
 
 
 def _kind(config: Any) -> str:

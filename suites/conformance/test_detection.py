@@ -14,7 +14,7 @@ from cemverify.power.mutants import Mutant, mutants
 BY_NAME = {m.id: m for m in mutants()}
 OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
 # what is not the pair that the mutant itself names, of which every mutant is tried by the tests of power
-FOUND = [(BY_NAME[m], row.id) for row in detected().values() for m in row.kills if BY_NAME[m].property != row.id]
+PAIRS = [(BY_NAME[m], row.id) for row in detected().values() for m in row.kills if BY_NAME[m].property != row.id]
 
 
 def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> None:
@@ -26,14 +26,14 @@ def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> Non
     assert killed == BY_NAME.keys(), again
 
 
-@pytest.mark.parametrize(("mutant", "property_id"), FOUND[::40], ids=lambda of: getattr(of, "id", of))
+@pytest.mark.parametrize(("mutant", "property_id"), PAIRS[::40], ids=lambda of: getattr(of, "id", of))
 def test_a_property_kills_the_mutants_that_the_table_says(mutant: Mutant, property_id: str) -> None:
-    found = judge_property(mutant.subject(), by_id(property_id), Effort(shrink=False))
-    assert found.verdict == Verdict.VIOLATED
+    record = judge_property(mutant.subject(), by_id(property_id), Effort(shrink=False))
+    assert record.verdict == Verdict.VIOLATED
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("mutant", "property_id"), FOUND, ids=lambda of: getattr(of, "id", of))
+@pytest.mark.parametrize(("mutant", "property_id"), PAIRS, ids=lambda of: getattr(of, "id", of))
 def test_every_pair_of_the_table_is_so(mutant: Mutant, property_id: str) -> None:
     test_a_property_kills_the_mutants_that_the_table_says(mutant, property_id)
 

@@ -149,8 +149,8 @@ def test_an_edit_that_mends_is_shown() -> None:
     edit = SuggestedEdit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x + W_Q")
     diagnosis = diagnose(replace(run(MASK), edit=edit))
     assert diagnosis is not None
-    shown = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x + W_Q")
-    assert "\n    ".join(shown) in report(diagnosis)
+    lines = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x + W_Q")
+    assert "\n    ".join(lines) in report(diagnosis)
 
 
 def test_where_a_call_ended_its_process_no_edit_is_looked_for() -> None:
@@ -168,7 +168,12 @@ def test_annotations_escape_what_github_reads_as_its_own() -> None:
 # --- README's mistake, as every report tells it ---
 
 HEADLINE = "gradient/attention/plain"
-ASKED = ("contract/attention/one-array", "descent/attention/along-steps", "structure/attention/causality", HEADLINE)
+PROPERTIES = (
+    "contract/attention/one-array",
+    "descent/attention/along-steps",
+    "structure/attention/causality",
+    HEADLINE,
+)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +184,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
-        yield check_implementation(load("readmes_layer:mine"), properties=ASKED, examples=6)
+        yield check_implementation(load("readmes_layer:mine"), properties=PROPERTIES, examples=6)
     sys.modules.pop("readmes_layer")
 
 
@@ -199,13 +204,13 @@ def test_it_is_told_on_one_screen_of_80_columns(results: Results) -> None:
 
 
 def test_the_picture_in_the_readme_shows_it(results: Results) -> None:
-    shown = re.sub(r"\s+", " ", terminal_picture.text_of(terminal_picture.PICTURE.read_text(encoding="utf-8")))
+    picture = re.sub(r"\s+", " ", terminal_picture.text_of(terminal_picture.PICTURE.read_text(encoding="utf-8")))
     for line in terminal.report(results.finished, width=102).splitlines():
         if line.strip().startswith(("W_K", "config", "h [", "expected")):
-            assert re.sub(r"\s+", " ", line.strip()) in shown
-    assert f"$ {terminal_picture.COMMAND} " in shown
-    assert "by one cause: output projection" in shown
-    assert "again: cemverify check mylayer:mine --properties gradient/attention/plain" in shown
+            assert re.sub(r"\s+", " ", line.strip()) in picture
+    assert f"$ {terminal_picture.COMMAND} " in picture
+    assert "by one cause: output projection" in picture
+    assert "again: cemverify check mylayer:mine --properties gradient/attention/plain" in picture
 
 
 def test_result_file_markdown_and_junit_begin_with_it(results: Results) -> None:
@@ -256,7 +261,7 @@ def test_pytest_reports_it_first_and_its_line_begins_with_the_cause(
     monkeypatch.setenv("COLUMNS", "200")
     test = "@parametrize_with_properties(mine, properties={!r}, examples=6)\ndef test_attention(check): check()\n"
     imported = "from cemverify import parametrize_with_properties\n"
-    pytester.makepyfile(f"{README_MISTAKEN}\n{imported}\n{test.format(ASKED)}")
+    pytester.makepyfile(f"{README_MISTAKEN}\n{imported}\n{test.format(PROPERTIES)}")
     printed = pytester.runpytest("-p", "no:cacheprovider").stdout.str()
     (first, *_) = re.findall(r"^FAILED \S+\[(\S+)\] - (.*)", printed, re.MULTILINE)
     assert first[0] == HEADLINE
@@ -280,8 +285,8 @@ def test_an_answer_that_differs_from_call_to_call_comes_before_all_that_follows_
 
     def first(update: Callable[[Tensor, Tensor], Tensor]) -> str:
         layer = energy_layer(update=update, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
-        asked = ("gradient/layer/energy", "structure/layer/determinism")
-        return violations([judged(layer, id_, examples=12) for id_ in asked])[0].id
+        ids = ("gradient/layer/energy", "structure/layer/determinism")
+        return violations([judged(layer, id_, examples=12) for id_ in ids])[0].id
 
     assert first(lambda x, m: dropout(m - x)) == "structure/layer/determinism"
     assert first(refuse) == "gradient/layer/energy"

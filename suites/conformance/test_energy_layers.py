@@ -35,12 +35,12 @@ EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" 
 
 def quadratic(**changes: Any) -> EnergyLayer:
     """x' = m, one step down |x - m|^2 / 2, with other declarations."""
-    said: dict[str, Any] = {
+    declared: dict[str, Any] = {
         "update": lambda x, m: m - x,
         "energy": lambda x, m: ((x - m) ** 2).sum(-1) / 2,
         "dim": 2,
     }
-    return energy_layer(**{**said, **changes})
+    return energy_layer(**{**declared, **changes})
 
 
 # To compile a layer takes as long as all its other properties: by default one of torch and one of JAX are, and in a
@@ -57,10 +57,10 @@ def test_a_layer_written_from_its_paper_holds_with_all_that_its_declaration_impl
         pytest.importorskip("jax", reason="the extra `jax` is not installed")
     thorough = bool(pytestconfig.getoption("--thorough"))
     layer = load(f"examples.energy_layers.{example}:mine")
-    asked = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
+    properties = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
     if thorough or example in COMPILED:
-        asked.append("modes/layer/compiled")
-    records = check_implementation(layer, properties=asked, examples=18 if thorough else 6)
+        properties.append("modes/layer/compiled")
+    records = check_implementation(layer, properties=properties, examples=18 if thorough else 6)
     wrong = [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
     assert not wrong
     assert sum(r.verdict == Verdict.HOLDS for r in records) > 10
@@ -94,7 +94,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("declared", "sentence"),
     [
         ({"dim": None}, "dim=D"),
         ({"dim": None, "state": ("J", 2)}, "memory"),
@@ -124,11 +124,11 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"domain": "box", "state_map": torch.tanh}, "a domain goes with no state map"),
     ],
     # what is declared, by name: functions in it have another address in each process
-    ids=lambda said: said if isinstance(said, str) else " ".join(said),
+    ids=lambda declared: declared if isinstance(declared, str) else " ".join(declared),
 )
-def test_an_impossible_declaration_is_refused_in_a_sentence(said: dict[str, Any], sentence: str) -> None:
+def test_an_impossible_declaration_is_refused_in_a_sentence(declared: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        quadratic(**said)
+        quadratic(**declared)
 
 
 # --- right layers that are easily refused, each beside a faulty twin ----------------------------------------
@@ -139,8 +139,8 @@ LONGEST = 90  # row for which there is memory
 def turned(P: list[list[float]], **changes: Any) -> EnergyLayer:
     """Down |x - m|^2 / 2, turned by P."""
     by = torch.tensor(P, dtype=torch.float64)
-    said: dict[str, Any] = {"update": lambda x, m: (m - x) @ by.to(x).T, "preconditioner": by, "dim": len(P)}
-    return quadratic(**{**said, **changes})
+    declared: dict[str, Any] = {"update": lambda x, m: (m - x) @ by.to(x).T, "preconditioner": by, "dim": len(P)}
+    return quadratic(**{**declared, **changes})
 
 
 def sheared(x: Tensor, m: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ def retrieval(wrong: bool = False) -> EnergyLayer:
     return energy_layer(update=update, energy=energy, state=("J", 2), memory=("M", 2))
 
 
-def kept(x: Tensor, m: Tensor, buffers: dict[Any, Tensor] = {}) -> Tensor:  # noqa: B006
+def from_buffer(x: Tensor, m: Tensor, buffers: dict[Any, Tensor] = {}) -> Tensor:  # noqa: B006
     with torch.no_grad():
         return buffers.setdefault((x.shape, x.dtype), torch.empty_like(x)).copy_(m)
 
@@ -244,8 +244,8 @@ def in_a_box(steps: int) -> EnergyLayer:
         entropy = (1 + x) * torch.log1p(x) + (1 - x) * torch.log1p(-x)
         return (entropy / 2 - x @ PAYOFF.to(x) * x / 8 - torch.tanh(m) * x).sum(-1)
 
-    said: dict[str, Any] = {"step": "equilibrium", "tolerance": 1e-9, "returns": "next state", "domain": "box"}
-    return energy_layer(update=solve, energy=energy, dim=3, **said)
+    declared: dict[str, Any] = {"step": "equilibrium", "tolerance": 1e-9, "returns": "next state", "domain": "box"}
+    return energy_layer(update=solve, energy=energy, dim=3, **declared)
 
 
 def away_from_zero(x: Tensor) -> Tensor:
@@ -294,8 +294,10 @@ def mean_field(order: tuple[str, ...], hidden_bias: float = 0.2) -> EnergyLayer:
         return values
 
     shapes: dict[str, tuple[int, ...]] = {"visible": (3,), "hidden": (2,)}
-    said: dict[str, Any] = {"energy_per": "sequence", "returns": "next state", "domain": "box"}
-    return energy_layer(update=update, energy=energy, state=shapes, memory=None, step="block", order=order, **said)
+    declared: dict[str, Any] = {"energy_per": "sequence", "returns": "next state", "domain": "box"}
+    return energy_layer(
+        update=update, energy=energy, state=shapes, memory=None, step="block", order=order, **declared
+    )
 
 
 PULLS = torch.tensor([[0.0, 1.0, -2.0], [1.0, 0.0, 0.75], [-2.0, 0.75, 0.0]], dtype=torch.float64)
@@ -355,13 +357,13 @@ def solved_until(converged: Callable[[Tensor], Tensor]) -> EnergyLayer:
                 break
         return x
 
-    said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-6}
-    return energy_layer(update=solve, energy=energy, dim=2, **said, not_offered=["vmap", "compile"])
+    declared: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-6}
+    return energy_layer(update=solve, energy=energy, dim=2, **declared, not_offered=["vmap", "compile"])
 
 
 def equilibrium(off: float) -> EnergyLayer:
-    said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-3}
-    return quadratic(update=lambda x, m: m + off + 0 * x, **said)
+    declared: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-3}
+    return quadratic(update=lambda x, m: m + off + 0 * x, **declared)
 
 
 def masked_out(x: Tensor, m: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -414,8 +416,8 @@ def proximal(used: tuple[float, ...]) -> EnergyLayer:
             now = soft(now - eta * P.to(x) * (now - m), eta)
         return now - x
 
-    said: dict[str, Any] = {"step": "proximal", "proximal": soft, "penalty": lambda x: 0.5 * x.abs().sum(-1)}
-    return quadratic(update=update, preconditioner=P, steps=2, step_size=SIZES, **said)
+    declared: dict[str, Any] = {"step": "proximal", "proximal": soft, "penalty": lambda x: 0.5 * x.abs().sum(-1)}
+    return quadratic(update=update, preconditioner=P, steps=2, step_size=SIZES, **declared)
 
 
 def learned(order: int) -> EnergyLayer:
@@ -501,7 +503,7 @@ TWINS: dict[str, Twin] = {
     "a skew P": Twin(SLOPE, lambda: turned(FLAT), lambda: turned(SKEW), "the update descends nothing"),
     "an answer that is an argument": Twin(
         "structure/layer/edited-arrays", lambda: quadratic(update=lambda x, m: m, returns="next state"),
-        lambda: quadratic(update=kept, returns="next state"), "an output after further calls"),
+        lambda: quadratic(update=from_buffer, returns="next state"), "an output after further calls"),
     "more memory than there is": Twin(LONG, retrieval, lambda: retrieval(wrong=True), "update = "),
     "noise instead of the next state": Twin(SLOPE, lambda: drawn_to(1.0), lambda: drawn_to(-1.0),
                                             "the slope of the energy"),
@@ -577,8 +579,8 @@ def test_an_unusual_layer_holds_with_all_that_its_declaration_implies(name: str)
     right = UNUSUAL[name].right
     assert right is not None
     layer = right()
-    asked = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
-    records = check_implementation(layer, properties=asked, examples=12)
+    properties = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
+    records = check_implementation(layer, properties=properties, examples=12)
     assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
 
 
@@ -677,8 +679,8 @@ def test_energies_of_tokens_that_are_apart_have_the_same_differences_all_at_once
 
 def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> None:
     form = Form({"x": ("J", 4)}, {"memory": ("M", 4)})
-    asked = [stretched(form, seed) for seed in range(24)]
-    sizes = [(q.batch, q.x["x"].shape[1], q.memory["memory"].shape[1]) for q in asked]
+    questions = [stretched(form, seed) for seed in range(24)]
+    sizes = [(q.batch, q.x["x"].shape[1], q.memory["memory"].shape[1]) for q in questions]
     alone = [axes for axes in sizes if sum(size > 32 for size in axes) == 1]
     assert {axes.index(max(axes)) for axes in alone} == {0, 1, 2}
     together = [axes for axes in sizes if axes not in alone]

@@ -66,7 +66,7 @@ def test_modes_and_defaults_that_a_call_changes_are_restored() -> None:
 
 
 def test_what_the_drawing_of_questions_raises_is_the_suites_error() -> None:
-    def broken(source: str, asked: object) -> Any:
+    def broken(source: str, offer: object) -> Any:
         raise RuntimeError("no questions")
 
     record = judge_property(reference.reference, replace(PLAIN, questions=By(broken)), Effort())
@@ -138,23 +138,23 @@ def test_an_unusable_device_is_refused_before_any_question() -> None:
 
 
 def test_a_dtype_that_is_not_offered_is_not_asked() -> None:
-    found = implementation(mlp=reference.mlp, not_offered=("dtype:bfloat16",))
-    record = judge_or_absence(found, "gradient/mlp/silu", torch.bfloat16)
+    subject = implementation(mlp=reference.mlp, not_offered=("dtype:bfloat16",))
+    record = judge_or_absence(subject, "gradient/mlp/silu", torch.bfloat16)
     assert record is not None
     assert record.verdict == Verdict.NOT_OFFERED
 
 
 def test_options_of_which_none_is_offered_leave_a_property_unasked() -> None:
-    found = implementation(mlp=reference.mlp, not_offered=("activation",))
-    record = judge_or_absence(found, "gradient/mlp/any-options", torch.float64)
+    subject = implementation(mlp=reference.mlp, not_offered=("activation",))
+    record = judge_or_absence(subject, "gradient/mlp/any-options", torch.float64)
     assert record is not None
     assert record.reason == "activation: none is offered"
 
 
-def judge_or_absence(found: Any, id_: str, dtype: torch.dtype) -> Record | None:
+def judge_or_absence(subject: Any, id_: str, dtype: torch.dtype) -> Record | None:
     """The record of a property that is not asked, if it is not."""
     (property_,) = select([id_])
-    return not_offered(property_, found.not_offered, dtype)
+    return not_offered(property_, subject.not_offered, dtype)
 
 
 def test_a_spent_time_budget_is_inconclusive() -> None:
@@ -191,12 +191,12 @@ def test_a_declared_absence_is_counted_with_its_reason() -> None:
 
 def test_a_check_can_end_at_the_first_violation() -> None:
     wrong = implementation(attention=lambda x, h, w, c: 2 * reference.attention(x, h, w, c))
-    asked = ["gradient/mlp/silu", "gradient/attention/plain", "gradient/attention/norm-scalar"]
-    found = check_implementation(wrong, properties=asked, examples=5, first=True)
-    offered = [record for record in found if record.verdict != Verdict.NOT_OFFERED]
+    properties = ["gradient/mlp/silu", "gradient/attention/plain", "gradient/attention/norm-scalar"]
+    results = check_implementation(wrong, properties=properties, examples=5, first=True)
+    offered = [record for record in results if record.verdict != Verdict.NOT_OFFERED]
     assert [record.id for record in offered] == ["gradient/attention/plain"]
-    assert found.finished.unasked == ["gradient/attention/norm-scalar"]
-    assert "1 not asked" in str(found)
+    assert results.finished.unasked == ["gradient/attention/norm-scalar"]
+    assert "1 not asked" in str(results)
 
 
 def test_what_is_not_declared_absent_is_tested() -> None:

@@ -20,10 +20,10 @@ from cemverify.results import envelope
 
 
 def test_every_property_has_a_formula_and_a_reason_in_a_sentence() -> None:
-    for said in index.recorded():
-        assert said.formula
-        assert said.why[0].isupper() or said.why.startswith(("exp ", "x and h "))
-        assert said.why.endswith("."), said.id
+    for row in index.recorded():
+        assert row.formula
+        assert row.why[0].isupper() or row.why.startswith(("exp ", "x and h "))
+        assert row.why.endswith("."), row.id
 
 
 def test_the_list_says_what_the_properties_declare() -> None:
@@ -74,7 +74,7 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
 ) -> None:
     id_ = "gradient/mlp/silu"
     assert main(["list", id_, "--json", str(tmp_path / "list.json")]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         by_id(id_).explanation.formula,
         "controls",
@@ -82,10 +82,10 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
         f"VIOLATED {id_}",
         "smallest case found",
     ):
-        assert part in said
+        assert part in output
     (mutant, *_) = property_page.killers(by_id(id_))
-    assert f"{mutant.id}: " in said
-    assert f"found just now in the mutant {mutant.id}" in said
+    assert f"{mutant.id}: " in output
+    assert f"found just now in the mutant {mutant.id}" in output
     (written,) = envelope.read(tmp_path / "list.json")["properties"]
     assert written["introduced"] == introduced()[id_]
     assert mutant.id in written["kills"]
@@ -94,18 +94,18 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
 
 def test_a_prefix_or_several_ids_are_listed_instead(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "tying/block"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("property ")
-    assert f"1 property, catalogue {current()}." in said
+    output = capsys.readouterr().out
+    assert output.startswith("property ")
+    assert f"1 property, catalogue {current()}." in output
 
 
 @pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
 def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = index.listed()[::7]
     list_command._list(chosen, width)
-    said = capsys.readouterr().out
-    assert max(map(len, said.splitlines())) <= width
-    flat = "".join(said.split())
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= width
+    flat = "".join(output.split())
     assert width < 120 or all(p.id in flat for p in chosen)  # the longest ids take 49 columns, and wrap before
 
 

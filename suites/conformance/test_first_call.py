@@ -24,10 +24,10 @@ ONCE = {
 
 @pytest.mark.parametrize("name", ONCE)
 def test_a_mistake_of_an_adapter_is_said_once(name: str) -> None:
-    said = first_calls(Caller(getattr(adapters, name)), FUNCTIONS)
-    assert said is not None
+    message = first_calls(Caller(getattr(adapters, name)), FUNCTIONS)
+    assert message is not None
     for part in ONCE[name]:
-        assert part in said
+        assert part in message
 
 
 @pytest.mark.parametrize("subject", [reference, adapters.not_finite, adapters.no_options])
@@ -40,14 +40,16 @@ def test_only_functions_that_are_asked_are_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("misspelt", "KeyError: 'W_V'"), ("dies", "it ended the interpreter (signal 11)"), ("hangs", "did not return")],
 )
-def test_check_says_it_in_one_sentence_and_returns_2(name: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    asked = ["--properties", "gradient/attention", "--timeout", "2"]
-    code = main(["check", f"suites.conformance.first_calls:{name}", *asked])
+def test_check_says_it_in_one_sentence_and_returns_2(
+    name: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--properties", "gradient/attention", "--timeout", "2"]
+    code = main(["check", f"suites.conformance.first_calls:{name}", *options])
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert "violated" not in err.lower()
     assert len(err.strip().splitlines()) == 1

@@ -49,16 +49,16 @@ def batched(properties: tuple[Property, ...]) -> list[tuple[Property, ...]]:
 @pytest.mark.parametrize("kind", ["cem", "layer"])
 def test_what_a_process_forges_is_a_violation_and_never_holds_and_what_it_does_not_holds(kind: str, way: str) -> None:
     properties = OF_CEM if kind == "cem" else OF_LAYERS
-    found = [records(f"{FORGERS}:{kind}_{way}", properties=some) for some in batched(properties)]
-    for record in (record for some in found for record in some.values()):
+    batches = [records(f"{FORGERS}:{kind}_{way}", properties=some) for some in batched(properties)]
+    for record in (record for some in batches for record in some.values()):
         wrong = (Verdict.VIOLATED, *([Verdict.INCONCLUSIVE] if record.id in MAY_BE_OUTSIDE else []))
         assert record.verdict in wrong if way != "as_they_are" else record.verdict == Verdict.HOLDS, record
 
 
 def test_gradients_of_size_zero_pass_no_property_of_training() -> None:
-    found = records(f"{FORGERS}:cem_swaps_code", properties=select(["training"]))
-    assert {record.verdict for record in found.values()} == {Verdict.VIOLATED}
-    assert {record.cause for record in found.values()} == {"wrong shape"}
+    by_id = records(f"{FORGERS}:cem_swaps_code", properties=select(["training"]))
+    assert {record.verdict for record in by_id.values()} == {Verdict.VIOLATED}
+    assert {record.cause for record in by_id.values()} == {"wrong shape"}
 
 
 ONE = torch.ones(1, dtype=torch.float64)
@@ -81,7 +81,7 @@ def test_nothing_cannot_be_compared_nor_can_shapes_that_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "due", "fault"),
+    ("value", "expected", "fault"),
     [
         (torch.zeros(0), torch.Size((2,)), WrongShape),
         (torch.zeros(()), Rows(1), WrongShape),
@@ -94,10 +94,10 @@ def test_nothing_cannot_be_compared_nor_can_shapes_that_differ() -> None:
     ],
 )
 def test_an_answer_has_the_names_shapes_and_finite_numbers_that_are_due(
-    value: object, due: object, fault: type[Fault]
+    value: object, expected: object, fault: type[Fault]
 ) -> None:
     with pytest.raises(fault):
-        check(value, due)
+        check(value, expected)
 
 
 def test_an_experiment_that_returns_arrays_says_which_shapes_are_due() -> None:

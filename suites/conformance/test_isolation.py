@@ -105,8 +105,8 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(
     name: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
-    asked = ["--properties", "gradient/attention/plain", "--timeout", "2"]
-    assert main(["check", f"{HOSTILE}:{name}", *asked, "--save-counterexamples", str(tmp_path)]) == 1
+    options = ["--properties", "gradient/attention/plain", "--timeout", "2"]
+    assert main(["check", f"{HOSTILE}:{name}", *options, "--save-counterexamples", str(tmp_path)]) == 1
     assert "case tested at that moment, of gradient/attention/plain" in capsys.readouterr().out
     saved = tmp_path / "gradient-attention-plain.json"
     assert json.loads(saved.read_text())["property"]["cause"] == cause
@@ -177,10 +177,10 @@ def test_the_command_line_says_which_property_was_hit_and_by_what(
     few = ["--properties", *(p.id for p in ONE_OF_EACH), "--examples", "4", "--memory", "700", "--timeout", "5"]
     # each of the smaller cases that are looked for would fill the memory again: a crash ends the search
     assert main(["check", f"{HOSTILE}:aborts_later", *few]) == 1
-    said = capsys.readouterr().out
-    assert "1 of 2 violated: it ended the interpreter (signal 6)" in said
-    assert "of gradient/attention/plain: " in said
-    assert "1 hold, 1 violated" in said
+    output = capsys.readouterr().out
+    assert "1 of 2 violated: it ended the interpreter (signal 6)" in output
+    assert "of gradient/attention/plain: " in output
+    assert "1 hold, 1 violated" in output
 
 
 @pytest.mark.skipif(not limits_memory(), reason="memory can be limited on Linux only")

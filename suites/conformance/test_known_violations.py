@@ -176,7 +176,7 @@ def test_what_an_update_writes_makes_the_same_run_pass(reason: str) -> None:
 
 
 NOTED = entry(PLAIN).replace('"because"', '"because" # see the notes')
-KEPT = f"""\
+LISTED = f"""\
 # Ours.
 
 # about alibi
@@ -190,18 +190,18 @@ KEPT = f"""\
 
 
 def test_an_update_without_news_changes_nothing() -> None:
-    assert accept(KEPT, record(ALIBI), record(PLAIN)) == KEPT
+    assert accept(LISTED, record(ALIBI), record(PLAIN)) == LISTED
 
 
 def test_an_entry_whose_property_holds_again_goes_with_its_comment_and_the_rest_stays() -> None:
-    text = accept(KEPT, record(ALIBI), record(PLAIN, Verdict.HOLDS))
+    text = accept(LISTED, record(ALIBI), record(PLAIN, Verdict.HOLDS))
     assert "right above plain" not in text
     assert "see the notes" not in text
-    assert text == KEPT.replace(f"# right above plain\n{NOTED}\n\n", "")
+    assert text == LISTED.replace(f"# right above plain\n{NOTED}\n\n", "")
 
 
 def test_an_expired_entry_is_renewed_in_its_place() -> None:
-    text = accept(KEPT, record(ALIBI), record(PLAIN), today=date(2027, 3, 1))
+    text = accept(LISTED, record(ALIBI), record(PLAIN), today=date(2027, 3, 1))
     assert [(e.property, e.reason, e.expires) for e in parse_known(text, "f")][:2] == [
         (ALIBI, "accepted", date(2027, 4, 1)),
         (PLAIN, "accepted", date(2027, 4, 1)),
@@ -217,9 +217,9 @@ def test_another_cause_replaces_the_one_that_was_accepted() -> None:
 
 def test_deleting_several_entries_leaves_their_neighbours_whole() -> None:
     records = [record(ALIBI, Verdict.HOLDS), record(PLAIN, Verdict.HOLDS), record(MLP)]
-    assert [e.implementation for e in parse_known(accept(KEPT, *records), "f")] == ["theirs:theirs", MINE]
+    assert [e.implementation for e in parse_known(accept(LISTED, *records), "f")] == ["theirs:theirs", MINE]
     expired = [record(ALIBI), record(PLAIN, Verdict.HOLDS)]
-    text = accept(KEPT, *expired, today=date(2027, 3, 1))
+    text = accept(LISTED, *expired, today=date(2027, 3, 1))
     assert [(e.property, e.reason) for e in parse_known(text, "f")] == [(ALIBI, "accepted"), (MLP, "because")]
 
 
@@ -243,7 +243,7 @@ def test_where_nothing_is_left_stands_what_the_file_is_for() -> None:
 
 
 def test_what_was_not_judged_stays_listed() -> None:
-    assert accept(KEPT, record(PLAIN, Verdict.INCONCLUSIVE)) == KEPT
+    assert accept(LISTED, record(PLAIN, Verdict.INCONCLUSIVE)) == LISTED
 
 
 def test_a_file_is_made_where_there_is_none_and_a_bad_one_is_left_alone(tmp_path: Path) -> None:

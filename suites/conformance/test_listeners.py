@@ -34,9 +34,9 @@ SCHEMA = json.loads((resources.files("cemverify.results") / "result.schema.json"
 
 
 def judge(name: str) -> RunFinished:
-    layer, asked = LAYERS[name]
+    layer, ids = LAYERS[name]
     with progress(io.StringIO()) as listener:
-        events = list(engine.run(layer, f"suites.conformance.wrong_layers:{name}", select(asked), EFFORT))
+        events = list(engine.run(layer, f"suites.conformance.wrong_layers:{name}", select(ids), EFFORT))
         for event in events:
             listener(event)
     return finished(events)
@@ -55,7 +55,7 @@ def names_of_arrays(name: str) -> set[str]:
 def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_given(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, (asked,) = LAYERS[name]
+    layer, (id_,) = LAYERS[name]
     run = judge(name)
     (record,) = run.records
     assert record.verdict == Verdict.VIOLATED, record.reason
@@ -72,7 +72,7 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
     assert record.id in render(page)
     monkeypatch.setattr("cemverify.api.judge_property", lambda *_: record)
     with pytest.raises(pytest.fail.Exception):
-        Check(layer, by_id(asked), EFFORT)()
+        Check(layer, by_id(id_), EFFORT)()
     (path,) = save_all(run, tmp_path, MAKER)
     saved = load_counterexample(path)
     again = engine.judge_again(layer, by_id(saved.property), saved.question, saved.dtype, saved.device)

@@ -190,11 +190,11 @@ def _from_a_finite_maximum(x: Any, h: Any, weights: Any, config: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("asked", ["gradient/attention/any-options", "recursion/attention/equals-descent"])
-def test_large_logits_are_to_blame_and_no_option_that_makes_them_large(asked: str) -> None:
+@pytest.mark.parametrize("id_", ["gradient/attention/any-options", "recursion/attention/equals-descent"])
+def test_large_logits_are_to_blame_and_no_option_that_makes_them_large(id_: str) -> None:
     bare = ("diagonal", "position", "preconditioner", "norm", "validation")
     mine = implementation(attention=_from_a_finite_maximum, not_offered=bare)
-    (record,) = check_implementation(mine, properties=[asked])
+    (record,) = check_implementation(mine, properties=[id_])
     assert record.part == "size of the logits"
 
 

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("text", "name"),
     [
         ("plain/layers.py:mine", "plain.layers:mine"),
         ("./plain/../plain/layers.py:mine", "plain.layers:mine"),
@@ -58,15 +58,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
-    given: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(folder / "src"))
-    assert settled(given) == name
+    assert settled(text) == name
     assert settled(str(folder / "plain" / "layers.py:mine")) == "plain.layers:mine"
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("text", "sentence"),
     [
         ("nowhere:mine", "no module 'nowhere' (to load 'nowhere:mine'); is it on the Python path?"),
         ("pakage:mine", "no module 'pakage' (to load 'pakage:mine'); did you mean 'package'?"),
@@ -91,10 +91,10 @@ def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_what_is_not_there_is_refused_without_importing_anything(given: str, sentence: str) -> None:
+def test_what_is_not_there_is_refused_without_importing_anything(text: str, sentence: str) -> None:
     before = set(sys.modules)
     with pytest.raises(LoadError, match=re.escape(sentence)):
-        settled(given)
+        settled(text)
     assert {"plain", "package", "src"}.isdisjoint(set(sys.modules) - before)
 
 

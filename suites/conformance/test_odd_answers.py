@@ -143,11 +143,11 @@ class _Equal:
 class _NoArray:
     """Its array protocol gives something else each time, and never an array."""
 
-    def __init__(self, given: Any) -> None:
-        self.given = given
+    def __init__(self, array: Any) -> None:
+        self.array = array
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        return self.given
+        return self.array
 
 
 class _Stubborn:

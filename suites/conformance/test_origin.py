@@ -79,8 +79,8 @@ def test_the_digest_follows_the_files_and_what_they_import_from_beside_them(
 
 def test_a_run_in_worker_processes_says_what_a_run_here_says() -> None:
     subject: Subject = load("suites.conformance.wrong_layers:single")
-    asked = select(["gradient/layer/energy"])
-    *_, finished = run("suites.conformance.wrong_layers:single", asked, Effort(examples=2))
+    properties = select(["gradient/layer/energy"])
+    *_, finished = run("suites.conformance.wrong_layers:single", properties, Effort(examples=2))
     assert isinstance(finished, RunFinished)
     assert finished.origin.places == origin_of(subject).places
     assert finished.origin.places["update"].file == "suites/conformance/wrong_layers.py"

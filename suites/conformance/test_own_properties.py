@@ -67,18 +67,18 @@ def test_a_right_layer_holds_and_a_wrong_one_has_a_small_counterexample() -> Non
     assert held.verdict == Verdict.HOLDS
     assert held.controls == {"mutant: looks at magnitudes": "failed"}
     assert held.telling > 6
-    found = judged(WRONG)
-    assert (found.verdict, found.cause) == (Verdict.VIOLATED, "It is odd")
-    assert found.saved is not None
-    assert found.counterexample is not None
-    smallest = found.counterexample["case"]["memory"][0]
+    record = judged(WRONG)
+    assert (record.verdict, record.cause) == (Verdict.VIOLATED, "It is odd")
+    assert record.saved is not None
+    assert record.counterexample is not None
+    smallest = record.counterexample["case"]["memory"][0]
     assert sum(abs(number) for token in smallest for number in token) == 1, "only one of its numbers is not zero"
 
 
 def test_what_is_wrong_with_the_layer_is_named() -> None:
     twice = layer_of(lambda x, memory: 2 * update(x, memory))
-    found = judged(twice, lambda layer, q: (layer.update(q), layer.right(q), layer.roundoff(q)))
-    assert (found.part, "2 times what it must be" in str(found.because)) == ("a constant factor", True)
+    record = judged(twice, lambda layer, q: (layer.update(q), layer.right(q), layer.roundoff(q)))
+    assert (record.part, "2 times what it must be" in str(record.because)) == ("a constant factor", True)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_bound_is_a_property_too() -> None:
         return least, layer.energy(question), layer.roundoff_of_energy(question)
 
     def upside_down(layer: Any, question: Any) -> Any:
-        least, value, room = bound(layer, question)
-        return value, least, room
+        least, value, tolerance = bound(layer, question)
+        return value, least, tolerance
 
     assert judged(RIGHT, bound, at_most=True, needs=("energy",)).verdict == Verdict.HOLDS
     assert judged(RIGHT, upside_down, at_most=True, needs=("energy",)).verdict == Verdict.VIOLATED
@@ -154,7 +154,7 @@ def test_what_is_right_is_right_for_every_layer_of_an_implementation(of: Any) ->
     def follows(layer: Any, case: Any) -> Any:
         return layer.update(case), layer.right(case), layer.roundoff(case)
 
-    functions: dict[str, Any] = {of: lambda *given: reference.functions[of](*given) / 2}
+    functions: dict[str, Any] = {of: lambda *arguments: reference.functions[of](*arguments) / 2}
     half = implementation(**functions)
     record = judged(reference, follows, of=of, mutants={"half": half}, least={"J": 2})
     assert record.verdict == Verdict.HOLDS, record.reason
@@ -187,8 +187,8 @@ def test_a_stated_property_is_still_a_function() -> None:
     stated = layer_property(claim="It is odd.", source="our notes")(is_odd)
     from cemverify.conformance.questions.black_boxes import Question
 
-    got, due, _ = stated(Odd(), Question({"x": torch.ones(1, 1)}, {"memory": torch.ones(1, 1)}))
-    assert torch.equal(got["x"], due["x"])
+    got, expected, _ = stated(Odd(), Question({"x": torch.ones(1, 1)}, {"memory": torch.ones(1, 1)}))
+    assert torch.equal(got["x"], expected["x"])
 
 
 @pytest.mark.parametrize(
@@ -272,10 +272,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_command_asks_and_replays_a_property_from_a_file(folder: Path) -> None:
-    asked = ["--properties-from", "notes/odd.py", "--properties", "own", "--workers", "1", "--examples", "12"]
-    assert main(["check", "oddlayers:mine", *asked]) == 0
+    options = ["--properties-from", "notes/odd.py", "--properties", "own", "--workers", "1", "--examples", "12"]
+    assert main(["check", "oddlayers:mine", *options]) == 0
     outputs = ["--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--save-counterexamples", "found"]
-    assert main(["check", "oddlayers:lopsided", *asked, *outputs]) == 1
+    assert main(["check", "oddlayers:lopsided", *options, *outputs]) == 1
     (entry,) = json.loads((folder / "r.json").read_text())["properties"]
     assert (entry["id"], entry["stated_in"], entry["verdict"]) == ("own/is-odd", "notes.odd", "violated")
     assert "own/is-odd" in (folder / "r.md").read_text()
@@ -286,7 +286,7 @@ def test_a_command_asks_and_replays_a_property_from_a_file(folder: Path) -> None
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("files", "sentence"),
     [
         (["missing.py"], "there is no file 'missing.py'"),
         (["nowhere"], "no module 'nowhere'"),
@@ -296,12 +296,12 @@ def test_a_command_asks_and_replays_a_property_from_a_file(folder: Path) -> None
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
-    given: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    files: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", "oddlayers:mine", "--properties-from", *given]) == 2
+    assert main(["check", "oddlayers:mine", "--properties-from", *files]) == 2
     assert sentence in capsys.readouterr().err
     with pytest.raises(LoadError):
-        own_properties(given)
+        own_properties(files)
 
 
 @pytest.mark.usefixtures("folder")

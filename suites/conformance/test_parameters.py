@@ -13,26 +13,26 @@ import pytest
 from cemverify.cli import main
 
 LAYER = "suites.conformance.unseeded:drawn"
-ASKED = ("--examples", "6", "--properties", "gradient/layer/energy")
+OPTIONS = ("--examples", "6", "--properties", "gradient/layer/energy")
 MORE = ("descent/layer/slope", "structure/layer/causality")
 
 
 @pytest.mark.parametrize("layer", [LAYER, "suites.conformance.unseeded:undeclared"])
 def test_parameters_that_differ_between_processes_are_said(layer: str, capfd: pytest.CaptureFixture[str]) -> None:
-    code = main(["check", layer, *ASKED, *MORE, "--workers", "2"])
+    code = main(["check", layer, *OPTIONS, *MORE, "--workers", "2"])
     assert code == 2
     assert "other parameters in each process" in capfd.readouterr().err
 
 
 def test_a_layer_that_is_the_same_in_every_process_is_checked_by_several() -> None:
-    assert main(["check", "suites.conformance.unseeded:seeded", *ASKED, *MORE, "--workers", "2"]) == 0
+    assert main(["check", "suites.conformance.unseeded:seeded", *OPTIONS, *MORE, "--workers", "2"]) == 0
 
 
 def test_a_case_is_replayed_with_the_parameters_that_it_was_found_with(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     saving = ("--workers", "1", "--save-counterexamples", str(tmp_path))
-    assert main(["check", LAYER, *ASKED, *saving]) == 1
+    assert main(["check", LAYER, *OPTIONS, *saving]) == 1
     saved = tmp_path / "gradient-layer-energy.json"
     reason = json.loads(saved.read_text())["property"]["reason"]
     capfd.readouterr()

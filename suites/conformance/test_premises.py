@@ -43,16 +43,16 @@ pulled: EnergyLayer = energy_layer(
     memory=("J", 3),
     lagrangian=lambda x: (x**2).sum(-1) / 2,
 )
-ASKED = {"CEM implementation": Offer(), "energy layer": Offer(layer=pulled)}
+OFFERS = {"CEM implementation": Offer(), "energy layer": Offer(layer=pulled)}
 SUBJECTS: dict[str, Subject] = {"CEM implementation": reference, "energy layer": pulled}
 
 
 def barest(property_: Property, seed: int) -> Any:
     """Where a walk of smaller forms ends; None where the property draws no scattered questions."""
-    asked, choose = ASKED[property_.kind], random.Random(seed)  # noqa: S311
-    question = property_.questions.scattered(asked, seed)
+    offer, choose = OFFERS[property_.kind], random.Random(seed)  # noqa: S311
+    question = property_.questions.scattered(offer, seed)
     for _ in range(STEPS if question is not None else 0):
-        forms = list(islice(property_.questions.smaller(asked, question), TRIED))
+        forms = list(islice(property_.questions.smaller(offer, question), TRIED))
         if not forms:
             break
         question = choose.choice(forms)
@@ -146,13 +146,13 @@ def _within(space: Space, case: Case) -> bool:
 def test_what_the_claim_says_is_true_of_the_barest_case(id_: str) -> None:
     judged = 0
     for seed in range(6):
-        asked = asked_of(by_id(id_), barest(by_id(id_), seed))
-        judged += asked is not None
-        assert asked is None or PREMISES[id_](asked)
-        drawn = by_id(id_).questions.scattered(ASKED[by_id(id_).kind], seed)
-        asked = asked_of(by_id(id_), drawn)
-        assert asked is None or PREMISES[id_](asked)
-        judged += asked is not None
+        case = asked_of(by_id(id_), barest(by_id(id_), seed))
+        judged += case is not None
+        assert case is None or PREMISES[id_](case)
+        drawn = by_id(id_).questions.scattered(OFFERS[by_id(id_).kind], seed)
+        case = asked_of(by_id(id_), drawn)
+        assert case is None or PREMISES[id_](case)
+        judged += case is not None
     assert judged, "some case is judged"
 
 

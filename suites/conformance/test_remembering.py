@@ -31,11 +31,11 @@ def case() -> Case:
 
 
 def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
-    asked: list[Case] = []
+    computed: list[Case] = []
 
     @remembered
     def answer(case: Case, scale: float) -> Tensor:
-        asked.append(case)
+        computed.append(case)
         return scale * case.x
 
     with remembering():
@@ -48,9 +48,9 @@ def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
         answer(replace(case, h=case.x), 2.0)
         answer(replace(case, h=case.x.clone()), 2.0)  # other products: x and h are two arrays
         answer(replace(case, weights={**case.weights, "W_K": case.weights["W_Q"]}), 2.0)
-        assert len(asked) == 8
+        assert len(computed) == 8
     answer(case, 2.0)
-    assert len(asked) == 9
+    assert len(computed) == 9
 
 
 def test_products_of_arrays_that_lie_otherwise_in_memory_are_computed_anew(case: Case) -> None:
@@ -80,20 +80,20 @@ def test_within_a_block_another_remembers_the_same(case: Case) -> None:
 def test_the_golden_products_of_a_case_are_computed_once(
     check: Check, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Case] = []
+    calls: list[Case] = []
 
-    def counted(case: Case, *others: Any) -> dict[str, Tensor]:
-        asked.append(case)
-        return products(case, *others)
+    def counted(case: Case, *arguments: Any) -> dict[str, Tensor]:
+        calls.append(case)
+        return products(case, *arguments)
 
     monkeypatch.setattr(golden_answers, "products", counted)
     caller = Caller(reference.reference)
     with remembering():
         first = check(caller, case)
-        computed = len(asked)
+        computed = len(calls)
         assert check(caller, case).comparisons[1].expected is first.comparisons[1].expected
     assert computed > 0
-    assert len(asked) == computed
+    assert len(calls) == computed
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_what_autograd_or_a_dispatch_mode_watches_is_computed(case: Case) -> Non
         exact = golden(case)
         with Perturbed(torch.Generator().manual_seed(0)):
             assert not torch.equal(golden(case), exact)
-        found = products(case, cotangent)
-    assert all(torch.equal(found[name], product) for name, product in expected.items())
+        remembered_products = products(case, cotangent)
+    assert all(torch.equal(remembered_products[name], product) for name, product in expected.items())

@@ -87,10 +87,10 @@ def test_rows_that_users_have_are_asked() -> None:
 def test_every_size_that_a_property_lists_is_asked_once() -> None:
     (property_,) = select(["sizes/mlp/hidden-units"])
     record = judge_property(reference, property_, Effort(shrink=False))
-    asked = {property_.questions.scattered(Offer(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
+    sizes = {property_.questions.scattered(Offer(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
     assert record.verdict == Verdict.HOLDS
     assert record.asked_up_to == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
-    assert {1023, 1024, 1025, 2304, 2305} <= asked
+    assert {1023, 1024, 1025, 2304, 2305} <= sizes
 
 
 def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:

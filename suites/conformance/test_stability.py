@@ -93,19 +93,19 @@ def finished(later: None) -> RunFinished:
 
 
 def test_what_is_not_enforced_is_reported_all_the_same(finished: RunFinished) -> None:
-    said = terminal.report(finished)
-    assert re.search(rf"{NEW} +violated, not enforced", said)
-    assert f"NOT ENFORCED {NEW}" in said
-    assert "came with catalogue 2027.02, and this run is pinned to 2026.11" in said
-    assert "1 violated, 0 inconclusive, 0 suite errors (1 of these not enforced)" in said
+    text = terminal.report(finished)
+    assert re.search(rf"{NEW} +violated, not enforced", text)
+    assert f"NOT ENFORCED {NEW}" in text
+    assert "came with catalogue 2027.02, and this run is pinned to 2026.11" in text
+    assert "1 violated, 0 inconclusive, 0 suite errors (1 of these not enforced)" in text
     assert violations(finished.records) == []
 
 
 def test_junit_skips_it_with_the_reason_and_says_what_was_enforced(finished: RunFinished) -> None:
     suite = ElementTree.fromstring(files.as_junit(finished, "2026.11"))[0]  # noqa: S314
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["2", "0", "0", "1"]
-    said = {p.get("name"): p.get("value") for p in suite.iter("property")}
-    assert said == {"catalogue": "2027.02", "catalogue enforced": "2026.11"}
+    facts = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    assert facts == {"catalogue": "2027.02", "catalogue enforced": "2026.11"}
     (skipped,) = suite.iter("skipped")
     assert skipped.get("type") == "not enforced"
     assert "came with catalogue 2027.02" in str(skipped.get("message"))
@@ -172,9 +172,9 @@ def test_a_pin_that_is_not_known_is_refused_before_the_work(capsys: pytest.Captu
 @pytest.mark.usefixtures("later")
 def test_what_is_newer_than_a_pin_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "gradient", "--newer-than", "2026.11"]) == 0
-    said = capsys.readouterr().out
-    assert NEW in said
-    assert "1 property, catalogue 2027.02" in said
+    output = capsys.readouterr().out
+    assert NEW in output
+    assert "1 property, catalogue 2027.02" in output
     assert main(["list", "--newer-than", "2027.02"]) == 2
     assert "none of these properties is newer than catalogue 2027.02" in capsys.readouterr().err
 

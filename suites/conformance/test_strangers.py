@@ -94,8 +94,8 @@ def causal(scores: Callable[[Tensor, Tensor], Tensor]) -> Subject:
     def update(x: Tensor, m: Tensor) -> Tensor:
         with torch.enable_grad():
             g = x if x.requires_grad else x.detach().requires_grad_()
-            kept = x.requires_grad or m.requires_grad
-            return -torch.autograd.grad(energy(g, m).sum(), g, create_graph=kept)[0]
+            differentiable = x.requires_grad or m.requires_grad
+            return -torch.autograd.grad(energy(g, m).sum(), g, create_graph=differentiable)[0]
 
     return energy_layer(update=update, energy=energy, dim=4)
 
@@ -106,7 +106,7 @@ def capped(scores: Tensor) -> Tensor:
 
 WRONG: dict[str, tuple[Callable[[], Subject], str, str]] = {
     "its backward pass reads its incoming gradient by pointer": (
-        lambda: cem(lambda *given: by_pointer(usual(*given))), "training/attention/plain", "*gradient*"),
+        lambda: cem(lambda *arguments: by_pointer(usual(*arguments))), "training/attention/plain", "*gradient*"),
     "so does that of an energy layer": (
         lambda: energy_layer(update=lambda x, m: by_pointer(m - x), dim=3, causal=False,
                              energy=lambda g, m: (g - m).square().sum(-1) / 2),

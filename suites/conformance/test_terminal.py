@@ -79,9 +79,9 @@ FINISHED = RunFinished(
 UNDECIDED_ONLY = RunFinished(FINISHED.implementation, [r for r in FINISHED.records if r is not VIOLATED], 12.5)
 
 
-def rows(said: str) -> list[list[str]]:
+def rows(text: str) -> list[list[str]]:
     """The cells of the table at the top of a report."""
-    lines = said.partition("\n\n")[0].splitlines()
+    lines = text.partition("\n\n")[0].splitlines()
     return [re.split(r" {2,}", line.strip()) for line in lines[2:]]
 
 
@@ -139,8 +139,8 @@ def test_a_few_properties_are_not_folded() -> None:
 @pytest.mark.parametrize("verbose", [False, True], ids=["folded", "verbose"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_line_is_wider_than_the_terminal(width: int, verbose: bool) -> None:
-    said = terminal.report(FINISHED, verbose=verbose, width=width)
-    assert max(map(len, said.splitlines())) <= width
+    text = terminal.report(FINISHED, verbose=verbose, width=width)
+    assert max(map(len, text.splitlines())) <= width
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -152,8 +152,8 @@ def test_nothing_that_is_said_is_lost_on_a_narrow_terminal(width: int) -> None:
         narrow, wide = (terminal.findings(FINISHED, verbose=verbose, width=w) for w in (width, None))
         assert words(narrow) == words(wide)
     table = words(terminal.report(UNDECIDED_ONLY, width=width).partition("\n\n")[0])
-    for shown in ("property", "verdict", "margin", "all9hold", "0.8"):
-        assert shown in table
+    for word in ("property", "verdict", "margin", "all9hold", "0.8"):
+        assert word in table
 
 
 def test_the_least_important_columns_go_first() -> None:
@@ -203,16 +203,16 @@ def test_what_there_is_none_of_does_not_stand_out(width: int, monkeypatch: pytes
 
 @pytest.mark.parametrize("width", [40, 200])
 def test_colours_change_nothing_but_colours(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = terminal.report(FINISHED, verbose=True, width=width)
+    text = terminal.report(FINISHED, verbose=True, width=width)
     monkeypatch.setattr("sys.stdout", out := Tty())
-    show_coloured(said)
-    assert ANSI.sub("", out.getvalue()) == f"{said}\n"
+    show_coloured(text)
+    assert ANSI.sub("", out.getvalue()) == f"{text}\n"
     assert re.search(rf"\x1b\[1;31mVIOLATED {VIOLATED.id[:20]}", out.getvalue())
     assert "\x1b[32m" in out.getvalue()
     assert "\x1b[33minconclusive" in out.getvalue()
     monkeypatch.setattr("sys.stdout", pipe := io.StringIO())
-    show_coloured(said)
-    assert pipe.getvalue() == f"{said}\n"
+    show_coloured(text)
+    assert pipe.getvalue() == f"{text}\n"
 
 
 # --- progress -------------------------------------------------------------------------------------
@@ -240,11 +240,11 @@ def test_on_a_terminal_lines_are_rewritten_and_only_what_is_not_green_stays(verb
         listener(PropertyStarted("a/b/c"))
         listener(PropertyFinished(holding("a/b/c")))
         listener(PropertyFinished(VIOLATED))
-    said = terminal_.getvalue()
-    assert "\x1b[2K" in said, "lines are erased"
-    assert said.rfind("\x1b[?25h") > said.rfind("\x1b[?25l"), "the cursor is shown again"
-    kept = [line for line in ANSI.sub("", said).splitlines() if re.match(r"(holds|violated) {2,}", line)]
-    assert [line.split()[:2] for line in kept] == [["holds", "a/b/c"]] * verbose + [["violated", VIOLATED.id]]
+    text = terminal_.getvalue()
+    assert "\x1b[2K" in text, "lines are erased"
+    assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l"), "the cursor is shown again"
+    lines = [line for line in ANSI.sub("", text).splitlines() if re.match(r"(holds|violated) {2,}", line)]
+    assert [line.split()[:2] for line in lines] == [["holds", "a/b/c"]] * verbose + [["violated", VIOLATED.id]]
 
 
 def test_a_terminal_is_left_as_it_was_when_a_run_is_interrupted() -> None:

@@ -94,8 +94,8 @@ def one_detached_of_many() -> EnergyLayer:
 
 def large(W_of: Callable[[Tensor, Tensor], Tensor]) -> EnergyLayer:
     W = torch.randn(64, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float32) / 8
-    said: dict[str, Any] = {"dim": 64, "step": "free", "conservative": False, "causal": False}
-    return energy_layer(update=lambda x, m: torch.tanh(x @ W_of(W, x)) + m, parameters={"W": W}, **said)
+    declared: dict[str, Any] = {"dim": 64, "step": "free", "conservative": False, "causal": False}
+    return energy_layer(update=lambda x, m: torch.tanh(x @ W_of(W, x)) + m, parameters={"W": W}, **declared)
 
 
 def tempered(dtype: torch.dtype) -> EnergyLayer:
@@ -226,7 +226,7 @@ def test_a_layer_may_offer_no_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("parameter", "sentence"),
     [
         (torch.arange(3), r"whole numbers or complex ones \(torch\.int64\)"),
         (torch.ones(2, requires_grad=True).exp(), "computed from others"),
@@ -235,9 +235,9 @@ def test_a_layer_may_offer_no_gradients() -> None:
         (torch.ones(2, device="meta"), "on the meta device"),
     ],
 )
-def test_what_cannot_be_set_or_trained_is_no_parameter(given: Tensor, sentence: str) -> None:
+def test_what_cannot_be_set_or_trained_is_no_parameter(parameter: Tensor, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        free(lambda x, m: m - x, parameters={"odd": given})
+        free(lambda x, m: m - x, parameters={"odd": parameter})
 
 
 def test_parameters_are_as_they_were_after_a_check() -> None:

@@ -50,8 +50,8 @@ def judged(model: nn.Module | TrainedModel, layer: str) -> TrainedFindings:
     return judge_trained(prepare(whole, layer, random_tokens(whole.model, 2, 12, seed=0), "cpu"), "it")
 
 
-def verdicts(found: TrainedFindings) -> dict[str, Verdict]:
-    return {record.id.partition("/")[2]: record.verdict for record in found.finished.records}
+def verdicts(findings: TrainedFindings) -> dict[str, Verdict]:
+    return {record.id.partition("/")[2]: record.verdict for record in findings.finished.records}
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def weights(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("layer", ["blocks.0.attention", "blocks.0.mlp"])
 @pytest.mark.parametrize("norm", ["none", "scalar", "channel", "folded"])
 def test_layers_of_cem_are_what_they_are_declared_to_be(norm: str, layer: str) -> None:
-    found = judged(language_model(norm), layer)
-    assert {*verdicts(found).values()} <= {Verdict.HOLDS, Verdict.NOT_OFFERED}, found.finished.records
-    assert verdicts(found)["update"] == verdicts(found)["symmetry"] == Verdict.HOLDS
-    assert (verdicts(found)["slope"] == Verdict.HOLDS) == (norm != "channel")
-    assert len(found.steps) == 2
+    findings = judged(language_model(norm), layer)
+    assert {*verdicts(findings).values()} <= {Verdict.HOLDS, Verdict.NOT_OFFERED}, findings.finished.records
+    assert verdicts(findings)["update"] == verdicts(findings)["symmetry"] == Verdict.HOLDS
+    assert (verdicts(findings)["slope"] == Verdict.HOLDS) == (norm != "channel")
+    assert len(findings.steps) == 2
 
 
 def test_a_preconditioner_that_training_made_indefinite_is_found_with_its_eigenvalue() -> None:
@@ -80,21 +80,21 @@ def test_a_preconditioner_that_training_made_indefinite_is_found_with_its_eigenv
     with torch.no_grad():
         P.U.fill_(1.0)
         P.V.fill_(-1.0)
-    found = judged(model, "blocks.0.attention")
+    findings = judged(model, "blocks.0.attention")
     exact = float(P().smallest_eigenvalue().detach())
-    assert found.smallest_eigenvalue == pytest.approx(exact, rel=1e-5)
-    assert verdicts(found)["preconditioner"] == Verdict.VIOLATED
-    assert verdicts(found)["slope"] == Verdict.VIOLATED
-    assert found.steps[0].slope is not None
-    assert found.steps[0].slope.rises > 0
+    assert findings.smallest_eigenvalue == pytest.approx(exact, rel=1e-5)
+    assert verdicts(findings)["preconditioner"] == Verdict.VIOLATED
+    assert verdicts(findings)["slope"] == Verdict.VIOLATED
+    assert findings.steps[0].slope is not None
+    assert findings.steps[0].slope.rises > 0
 
 
 def test_one_preconditioner_per_head_is_measured_and_not_judged() -> None:
-    found = judged(language_model("none", PreconditionerConfig("diagonal", per_head=True)), "blocks.0.attention")
-    assert verdicts(found)["slope"] == verdicts(found)["symmetry"] == Verdict.NOT_OFFERED
-    assert found.steps[0].slope is not None
-    assert found.steps[0].asymmetry is not None
-    assert found.steps[0].asymmetry > 1e-3
+    findings = judged(language_model("none", PreconditionerConfig("diagonal", per_head=True)), "blocks.0.attention")
+    assert verdicts(findings)["slope"] == verdicts(findings)["symmetry"] == Verdict.NOT_OFFERED
+    assert findings.steps[0].slope is not None
+    assert findings.steps[0].asymmetry is not None
+    assert findings.steps[0].asymmetry > 1e-3
 
 
 def test_a_declared_layer_that_is_not_its_gradient_is_violated_and_its_asymmetry_is_that_of_its_matrix() -> None:
@@ -118,10 +118,10 @@ def test_a_declared_layer_that_is_not_its_gradient_is_violated_and_its_asymmetry
     torch.manual_seed(0)
     model = Untied()
     W = model.layer.weight.detach().double()
-    found = judged(TrainedModel(model, declare), "layer")
-    assert verdicts(found)["update"] == verdicts(found)["symmetry"] == Verdict.VIOLATED
+    findings = judged(TrainedModel(model, declare), "layer")
+    assert verdicts(findings)["update"] == verdicts(findings)["symmetry"] == Verdict.VIOLATED
     asymmetry = float(torch.linalg.matrix_norm(W - W.mT) / torch.linalg.matrix_norm(W))
-    assert found.steps[0].asymmetry == pytest.approx(asymmetry, rel=0.3)
+    assert findings.steps[0].asymmetry == pytest.approx(asymmetry, rel=0.3)
 
 
 def test_several_steps_in_one_call_have_no_asymmetry_of_their_own() -> None:
@@ -143,10 +143,10 @@ def test_several_steps_in_one_call_have_no_asymmetry_of_their_own() -> None:
             return x - start
 
     model = nn.Sequential(nn.Embedding(9, 3), Twice())
-    found = judged(TrainedModel(model, declare), "1")
-    assert verdicts(found)["update"] == Verdict.HOLDS
-    assert verdicts(found)["symmetry"] == Verdict.NOT_OFFERED
-    assert [step.asymmetry for step in found.steps] == [None, None]
+    findings = judged(TrainedModel(model, declare), "1")
+    assert verdicts(findings)["update"] == Verdict.HOLDS
+    assert verdicts(findings)["symmetry"] == Verdict.NOT_OFFERED
+    assert [step.asymmetry for step in findings.steps] == [None, None]
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -177,7 +177,7 @@ def test_a_trained_layer_is_checked_from_the_command_line(
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("words", "sentence"),
     [
         ("--layer memory", "--layer needs --checkpoint FILE"),
         ("--checkpoint {weights}", "--checkpoint needs --layer NAME"),
@@ -189,9 +189,9 @@ def test_a_trained_layer_is_checked_from_the_command_line(
     ],
 )
 def test_what_does_not_fit_is_refused(
-    said: str, sentence: str, weights: Path, capsys: pytest.CaptureFixture[str]
+    words: str, sentence: str, weights: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sentence in refused(["cemverify", "check", HOPFIELD, *said.format(weights=weights).split()], capsys)
+    assert sentence in refused(["cemverify", "check", HOPFIELD, *words.format(weights=weights).split()], capsys)
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ class _Reader(torch.nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         h = self.embedding(ids)
-        found: torch.Tensor = self.layer(hidden_states=h, mask=None, memory=2 * h)
-        return found
+        findings: torch.Tensor = self.layer(hidden_states=h, mask=None, memory=2 * h)
+        return findings
 
 
 class _Called(torch.nn.Module):
@@ -265,9 +265,9 @@ def test_inputs_get_keywords_by_name_and_their_answer_is_not_called_the_layers()
 
     model, tokens = _Reader(), TokenRows(torch.zeros(1, 2, dtype=torch.int64), "zeros")
     form = energy_layer(update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3)
-    found = catch(
+    findings = catch(
         model, model.layer, "layer", form, lambda *, memory, hidden_states, **_: (hidden_states, memory), tokens
     )
-    torch.testing.assert_close(found.memory["memory"], 2 * found.x["x"])
+    torch.testing.assert_close(findings.memory["memory"], 2 * findings.x["x"])
     with pytest.raises(UsageError, match=r"inputs returned for 'layer' .*NoneType"):
         catch(model, model.layer, "layer", form, lambda **named: (named["memory"], None), tokens)

@@ -41,16 +41,16 @@ class Twin:
         """Asserts all that the row says."""
         if self.arrays == "jax":
             pytest.importorskip("jax", reason="the extra `jax` is not installed")
-        first, *others = self.properties.split()
+        first, *further = self.properties.split()
         if self.right is not None:
-            for id_ in (first, *others):
+            for id_ in (first, *further):
                 record = judged(self.right(), id_, examples=self.examples, seed=self.seed)
                 assert record.verdict == Verdict.HOLDS, (id_, record.reason)
         if self.wrong is None:
             return
         # a part is found on the smallest case
         shrink = bool(self.part or self.because or self.reason)
-        for id_ in (first, *(others if self.everywhere else ())):
+        for id_ in (first, *(further if self.everywhere else ())):
             record = judged(self.wrong(), id_, examples=self.examples, seed=self.seed, shrink=shrink)
             assert record.verdict == Verdict.VIOLATED, id_
             assert re.match(self.cause, str(record.cause)), record.cause

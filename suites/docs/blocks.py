@@ -31,15 +31,15 @@ class Block:
 @cache
 def blocks(page: Path) -> tuple[Block, ...]:
     """All code blocks of a page, in order."""
-    found, note = [], ""
+    code_blocks, note = [], ""
     for token in _BLOCKS_ALONE.parse(page.read_text(encoding="utf-8")):
         if token.type in ("fence", "code_block"):
             assert token.map is not None
             language, _, rest = token.info.partition(" ")
             title = re.search(r'title="([^"]+)"', rest)
-            found.append(Block(token.map[0] + 1, language, title[1] if title else "", token.content, note))
+            code_blocks.append(Block(token.map[0] + 1, language, title[1] if title else "", token.content, note))
         comment = (
             re.fullmatch(r"<!--(.*)-->\s*", token.content, flags=re.DOTALL) if token.type == "html_block" else None
         )
         note = comment[1].strip() if comment else ""
-    return tuple(found)
+    return tuple(code_blocks)

@@ -29,10 +29,10 @@ def test_the_ten_findings_are_those_of_the_ledger_in_its_words() -> None:
 def test_a_picture_is_what_its_maker_draws(draw: Callable[[], Picture]) -> None:
     """Up to the last digits, which another processor may round otherwise."""
     drawn = draw()
-    kept = (FOLDER / f"{drawn.name}.svg").read_text()
+    stored = (FOLDER / f"{drawn.name}.svg").read_text()
     assert (FOLDER / f"{drawn.name}.csv").read_text() == drawn.csv
-    assert NUMBER.sub("", kept) == NUMBER.sub("", drawn.svg), "draw it again: python -m docs.making.pictures"
-    numbers = ([float(number) for number in NUMBER.findall(svg)] for svg in (kept, drawn.svg))
+    assert NUMBER.sub("", stored) == NUMBER.sub("", drawn.svg), "draw it again: python -m docs.making.pictures"
+    numbers = ([float(number) for number in NUMBER.findall(svg)] for svg in (stored, drawn.svg))
     assert all(abs(a - b) < 0.01 for a, b in zip(*numbers, strict=True))
 
 

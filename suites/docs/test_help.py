@@ -27,9 +27,9 @@ def test_no_line_of_a_help_is_wider_than_the_terminal(
 @pytest.mark.parametrize("page", ["README.md", "docs/ci.md", "docs/stability.md", "cemverify check --help"])
 def test_what_is_said_of_a_green_exit_code_speaks_of_what_was_asked_alone(page: str) -> None:
     text = EVERY["cemverify check"].format_help() if page.endswith("--help") else (ROOT / page).read_text()
-    said = re.search(r"0 (?:if )?all (?:enforced )?properties(.{20})|0 if every property", " ".join(text.split()))
-    assert said is not None
-    assert said[1] == " that were asked hol"
+    match = re.search(r"0 (?:if )?all (?:enforced )?properties(.{20})|0 if every property", " ".join(text.split()))
+    assert match is not None
+    assert match[1] == " that were asked hol"
 
 
 def test_paragraphs_are_wrapped_between_words_and_examples_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

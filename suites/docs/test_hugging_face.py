@@ -38,8 +38,8 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def verdict(built: TrainedModel) -> Verdict:
     """Of the first property of the page's layer."""
-    found = judge_trained(prepare(built, LAYER, random_tokens(built.model, 2, 16, 0), "cpu"), "llama:build")
-    (record,) = (record for record in found.finished.records if record.id == "trained/update")
+    findings = judge_trained(prepare(built, LAYER, random_tokens(built.model, 2, 16, 0), "cpu"), "llama:build")
+    (record,) = (record for record in findings.finished.records if record.id == "trained/update")
     return record.verdict
 
 

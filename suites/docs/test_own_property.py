@@ -43,9 +43,9 @@ def test_the_property_holds_until_the_layer_sees_too_much(folder: Path, capsys: 
     layer.write_text(layer.read_text().replace("triu(1)", "triu(2)"))
     os.utime(layer, (1e9, 1e9))  # or a server that writes bytecode would take it for what it was
     assert main([*CHECK, "-v", "--save-counterexamples", "found"]) == 1
-    said = capsys.readouterr().out
-    assert PAGE["violation"] in said
-    assert said.endswith("--properties own/first-token-reads-itself --properties-from myproperties\n")
+    output = capsys.readouterr().out
+    assert PAGE["violation"] in output
+    assert output.endswith("--properties own/first-token-reads-itself --properties-from myproperties\n")
     assert main(["replay", "found/own-first-token-reads-itself.json"]) == 1
     layer.write_text(layer.read_text().replace("triu(2)", "triu(1)"))
     os.utime(layer, (2e9, 2e9))

@@ -45,8 +45,8 @@ def name(page: Path) -> str:
 
 
 def fenced(*languages: str) -> list[Any]:
-    found = [(page, block) for page in PAGES for block in blocks(page) if block.language in languages]
-    return [pytest.param(block, id=f"{name(page)}:{block.line}") for page, block in found]
+    pairs = [(page, block) for page in PAGES for block in blocks(page) if block.language in languages]
+    return [pytest.param(block, id=f"{name(page)}:{block.line}") for page, block in pairs]
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -59,9 +59,9 @@ def commands() -> Iterator[tuple[str, str]]:
             for line in whole.splitlines():
                 # after a prompt, where a recipe has its command, or behind what starts it
                 starts = r"\$ |- run: |- |commands = |(?:uvx|pipx run) .*(?=cemverify )|eval \"\$\("
-                found = re.match(rf"\s*(?:{starts})?(.*)", line.replace("torchrun --nproc-per-node 8", "python"))
-                if found and any(found[1].startswith(f"{program} ") for program in OURS):
-                    command = found[1].partition(')"')[0] if "eval" in line else found[1]
+                match = re.match(rf"\s*(?:{starts})?(.*)", line.replace("torchrun --nproc-per-node 8", "python"))
+                if match and any(match[1].startswith(f"{program} ") for program in OURS):
+                    command = match[1].partition(')"')[0] if "eval" in line else match[1]
                     yield f"{name(page)}:{block.line}", command
 
 
@@ -79,10 +79,10 @@ def words_of(command: str) -> list[str]:
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Any]:
     """The parsers of all commands, by the words that begin a command line."""
-    found: dict[str, Any] = {}
+    by_words: dict[str, Any] = {}
     for program in PROGRAMS:
-        found |= parsers(program)
-    return found
+        by_words |= parsers(program)
+    return by_words
 
 
 def test_every_command_on_every_page_is_one_that_its_parser_reads(programs: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def test_what_other_programs_are_told_exists(page: Path) -> None:
     environments = re.findall(r"^\[testenv:(\w+)\]", (ROOT / "tox.ini").read_text(), flags=re.MULTILINE)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"tox run -e (\w+)", text)) <= set(environments)
-    assert {extra for found in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in found.split(",")} <= set(extras)
+    assert {extra for group in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in group.split(",")} <= set(extras)
     for path in re.findall(r"pytest (suites/[\w/.]+)", text):
         assert (ROOT / path).exists(), path
 

@@ -33,9 +33,9 @@ def test_every_page_is_in_the_contents() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_command_has_a_parser_with_arguments_and_words(program: str) -> None:
-    found = parsers(program)
-    assert len(found) > 1
-    for words, parser in found.items():
+    by_words = parsers(program)
+    assert len(by_words) > 1
+    for words, parser in by_words.items():
         assert parser.description, words
         assert words == program or words == "cemverify demo" or len(parser._actions) > 1, words
 
@@ -44,9 +44,9 @@ def test_the_schema_page_has_every_kind_with_its_keys() -> None:
     pytest.importorskip("sphinx")
     from docs.making.schema import kinds
 
-    found = kinds()
-    assert {"check", "claims", "power", "counterexample", "readings", "list"} <= set(found)
-    keys = {row.key: row for row in found["check"]}
+    by_kind = kinds()
+    assert {"check", "claims", "power", "counterexample", "readings", "list"} <= set(by_kind)
+    keys = {row.key: row for row in by_kind["check"]}
     assert keys["properties[].verdict"].required
     assert '"violated"' in keys["properties[].verdict"].value
 

@@ -51,9 +51,9 @@ def main() -> int:
             done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
             seconds = time.monotonic() - started
             total += seconds
-            said = "" if done.returncode == code else f", not {code}: {done.stdout}{done.stderr}"
-            wrong += bool(said)
-            print(f"{seconds:6.1f} s  exit code {done.returncode}{said}  {command}", flush=True)
+            complaint = "" if done.returncode == code else f", not {code}: {done.stdout}{done.stderr}"
+            wrong += bool(complaint)
+            print(f"{seconds:6.1f} s  exit code {done.returncode}{complaint}  {command}", flush=True)
     print(f"{total:6.1f} s  together, at a load of {os.getloadavg()[0]:.1f}")
     return 1 if wrong else 0
 

@@ -37,8 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_ids_complete_one_level_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = ("gradient/mlp/silu", "gradient/mlp/tanh", "gradient/block/any", "tying/block/pre-norm")
-    known = [replace(index.listed()[0], id=id_) for id_ in ids]
-    monkeypatch.setattr(completers, "listed", lambda: known)
+    listed = [replace(index.listed()[0], id=id_) for id_ in ids]
+    monkeypatch.setattr(completers, "listed", lambda: listed)
     assert property_ids("") == ["gradient/", "tying/"]
     assert property_ids("grad") == ["gradient/mlp/", "gradient/block/"]
     assert property_ids("gradient/m") == ["gradient/mlp/silu", "gradient/mlp/tanh"]
@@ -78,7 +78,7 @@ def test_an_implementation_completes_to_what_its_module_defines_without_running_
     ],
 )
 def test_a_line_completes_without_torch(line: str, words: set[str], folder: Path) -> None:
-    asked = {
+    variables = {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_IFS": "\n",
         "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "out"),
@@ -90,7 +90,9 @@ def test_a_line_completes_without_torch(line: str, words: set[str], folder: Path
         "os._exit = lambda code: (print('torch' in sys.modules, flush=True), leave(code))\n"
         "from cemverify.cli import main\nmain([])"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True, text=True
+    )
     assert done.stdout == "False\n", done.stderr
     assert set((folder / "out").read_text().split("\n")) == words
 
@@ -106,12 +108,14 @@ _FISH = 'cemverify completion fish | source; complete -C "cemverify check mylaye
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(("shell", "script", "said"), [("bash", _BASH, "mine"), ("fish", _FISH, "mylayer:mine")])
-def test_a_shell_completes_with_what_is_printed_for_it(shell: str, script: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("shell", "script", "completions"), [("bash", _BASH, "mine"), ("fish", _FISH, "mylayer:mine")]
+)
+def test_a_shell_completes_with_what_is_printed_for_it(shell: str, script: str, completions: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     done = subprocess.run([shell, "-c", script], capture_output=True, text=True)
-    assert done.stdout.strip() == said, done.stderr
+    assert done.stdout.strip() == completions, done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -59,7 +59,7 @@ from synthetic.training.training import adamw
 SECONDS = 30  # within which every reader is done, on a busy machine too
 PROPERTIES = ("gradient/mlp/silu", "gradient/attention/plain")
 
-KNOWN = "\n".join(
+KNOWN_VIOLATIONS = "\n".join(
     f"""[[violation]]
 implementation = "cemverify:reference"  # a comment
 property = "{name}"
@@ -106,8 +106,8 @@ def _a_check(folder: Path) -> Path:
     return folder / "check.json"
 
 
-def _known(folder: Path) -> Path:
-    (folder / "known.toml").write_text(KNOWN)
+def _known_violations(folder: Path) -> Path:
+    (folder / "known.toml").write_text(KNOWN_VIOLATIONS)
     return folder / "known.toml"
 
 
@@ -219,7 +219,7 @@ READERS = {
         _a_check, lambda path: call(["cemverify", "check", "cemverify:reference", "--baseline", str(path)])
     ),
     "known violations": Reader(
-        _known, lambda path: call(["cemverify", "check", "cemverify:reference", "--known", str(path)])
+        _known_violations, lambda path: call(["cemverify", "check", "cemverify:reference", "--known", str(path)])
     ),
     "counterexample": Reader(_counterexample, lambda path: call(["cemverify", "replay", str(path)])),
     "arrays of a counterexample": Reader(
@@ -287,7 +287,7 @@ def exit_code(read: object) -> int:
     return read if isinstance(read, int) else 0
 
 
-def told(reader: Reader, path: Path) -> str:
+def complaint(reader: Reader, path: Path) -> str:
     """What is said of a file that cannot be read, as one sentence; nothing if it can."""
 
     def too_long(*_: int | FrameType | None) -> None:
@@ -301,19 +301,19 @@ def told(reader: Reader, path: Path) -> str:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    said = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+    sentences = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
     assert code in (0, 1, 2), code
-    assert len(said) == (code == 2), errors.getvalue()
+    assert len(sentences) == (code == 2), errors.getvalue()
     for sign in ("Traceback", "something unforeseen", "memory ran out"):
         assert sign not in errors.getvalue(), errors.getvalue()
-    return said[0] if said else ""
+    return sentences[0] if sentences else ""
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_sound_file_is_read(name: str, sound: dict[str, tuple[Path, bytes]]) -> None:
     path, content = sound[name]
     path.write_bytes(content)
-    assert told(READERS[name], path) == ""
+    assert complaint(READERS[name], path) == ""
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -326,7 +326,7 @@ def test_a_file_with_damaged_bytes_is_refused_in_a_sentence(
     @given(damaged_bytes(content))
     def ask(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        told(READERS[name], path)
+        complaint(READERS[name], path)
 
     ask()
 
@@ -341,7 +341,7 @@ def test_a_file_that_says_nonsense_is_refused_in_a_sentence(
     @given(damaged_json(json.loads(content)))
     def ask(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        told(READERS[name], path)
+        complaint(READERS[name], path)
 
     ask()
 
@@ -361,7 +361,7 @@ def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(
             with contextlib.suppress(ValueError):  # NaN and surrogates have none
                 forged["digest"] = digest(forged)
         path.write_bytes(json.dumps(forged).encode("utf-8", "surrogatepass"))
-        told(READERS["cell"], path)
+        complaint(READERS["cell"], path)
 
     ask()
 
@@ -380,16 +380,16 @@ def test_a_checkpoint_whose_facts_are_nonsense_is_refused_in_a_sentence(
         {name: tensor.bool() for name, tensor in tensors.items()},
     ):
         path.write_bytes(save(other, {"cemverify": json.dumps(facts)}))
-        assert "has shape" in told(READERS["checkpoint"], path)
+        assert "has shape" in complaint(READERS["checkpoint"], path)
     fewer = dict(list(tensors.items())[1:])
     path.write_bytes(save(fewer, {"cemverify": json.dumps(facts)}))
-    assert "is missing" in told(READERS["checkpoint"], path)
+    assert "is missing" in complaint(READERS["checkpoint"], path)
 
     @settings(max_examples=examples)
     @given(damaged_json(facts))
     def ask(damaged: bytes) -> None:
         path.write_bytes(save(tensors, {"cemverify": damaged.decode("utf-8", "replace")}))
-        told(READERS["checkpoint"], path)
+        complaint(READERS["checkpoint"], path)
 
     ask()
 
@@ -403,4 +403,4 @@ def test_any_bytes_in_place_of_the_arrays_are_refused(sound: dict[str, tuple[Pat
     )
     for damaged in (junk, np.lib.format.magic(1, 0) + junk, content[:4] + junk):
         path.write_bytes(damaged)
-        assert told(READERS["arrays of a counterexample"], path)
+        assert complaint(READERS["arrays of a counterexample"], path)

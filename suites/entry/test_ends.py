@@ -70,10 +70,10 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
     before = {each: signal.getsignal(each) for each in CODES}
     code, word = CODES[number]
     assert call(line.split()) == code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[-1].startswith(f"error: {word}")
-    assert "Traceback" not in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith(f"error: {word}")
+    assert "Traceback" not in captured.err
     assert {each: signal.getsignal(each) for each in CODES} == before
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
 
@@ -101,8 +101,8 @@ def _collecting(monkeypatch: pytest.MonkeyPatch, folder: Path, collect: Callable
 
 
 def _one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    told = capsys.readouterr()
-    assert [line[:7] for line in told.err.splitlines()] == ["error: "], told.err
+    captured = capsys.readouterr()
+    assert [line[:7] for line in captured.err.splitlines()] == ["error: "], captured.err
 
 
 @pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
@@ -153,11 +153,11 @@ def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sen
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    kept = getattr(guard, place)
+    original = getattr(guard, place)
 
     def signalled(*arguments: Any) -> Any:
         signal.raise_signal(number)
-        return kept(*arguments)
+        return original(*arguments)
 
     def refuses(*_: Any, **__: Any) -> NoReturn:
         raise UsageError("this is refused")
@@ -324,10 +324,10 @@ def test_every_command_refuses_an_unknown_option_alike(line: str, capsys: pytest
     before = capsys.readouterr()
     assert before.err == ""
     code = call([*line.split(), "--nonsense"])
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     assert code == 2
-    assert told.out == ""
-    usage, sentence = told.err.splitlines()
+    assert captured.out == ""
+    usage, sentence = captured.err.splitlines()
     program = line if line.startswith("cemverify") else f"python -m {line}"
     assert usage.startswith(f"usage: {program}")
     assert sentence.startswith("error: ")
@@ -385,11 +385,11 @@ def test_without_resume_every_task_of_a_study_is_computed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put: list[str] = []
-    kept = CellStore.put
+    original = CellStore.put
 
     def counted(self: CellStore, cell: Any, *rest: Any) -> Any:
         put.append(cell.key)
-        return kept(self, cell, *rest)
+        return original(self, cell, *rest)
 
     monkeypatch.setattr(CellStore, "put", counted)
     study = ["synthetic", "recursion", "--preset", "smoke", "--models", "cem", "--steps", "1", "--seeds", "1"]

@@ -92,15 +92,15 @@ def expected(abuse: Abuse, code: int) -> tuple[int, str]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_command_does_its_work_or_says_why_not(store: Path) -> None:
-    asked = list(rows(store))
+    table = list(rows(store))
     wrong = []
     for (abuse, usual, file), (_, outcome) in zip(
-        asked, outcomes([abuse for abuse, *_ in asked], store), strict=True
+        table, outcomes([abuse for abuse, *_ in table], store), strict=True
     ):
         code, words = expected(abuse, usual)
         complete = file is None or abuse.folder == "deleted" or is_whole(file)
-        told = abuse.streams[1] != "open" or words in outcome.stderr
-        if outcome.code != code or not complete or not told or complaints(abuse, outcome):
+        explained = abuse.streams[1] != "open" or words in outcome.stderr
+        if outcome.code != code or not complete or not explained or complaints(abuse, outcome):
             wrong.append(f"{abuse}: {outcome}, {complaints(abuse, outcome)}, {'whole' if complete else 'no file'}")
     assert wrong == []
 
@@ -117,8 +117,8 @@ from suites.kit.commands import call
 print(json.dumps([call(line.split()) for line in sys.argv[2:]]))
 """
 ODD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"}
-ASKED = "gradient/attention/plain descent/attention/along-steps contract/attention/one-array"
-CHECK = f"cemverify check untied:mine --examples 6 --workers 1 --properties {ASKED}"
+PROPERTIES = "gradient/attention/plain descent/attention/along-steps contract/attention/one-array"
+CHECK = f"cemverify check untied:mine --examples 6 --workers 1 --properties {PROPERTIES}"
 
 
 @pytest.mark.parametrize("flag", ["stripped", pytest.param("-OO", marks=pytest.mark.thorough)])

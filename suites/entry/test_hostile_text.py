@@ -22,9 +22,9 @@ TEXT = st.text(st.characters() | st.sampled_from("<>|\\\n\r%&$#_{}[]()`=@\x1b\u2
 def test_no_text_leaves_its_place_in_any_format(title: str, origin: str, column: str, cell: str) -> None:
     tables = [Table(f"t{title}", [f"c{column}", "d"], [[f"x{cell}", 1]])]
     for render in RENDERERS.values():
-        shown = render(tables, [f"o{origin}"])
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\ud800-\udfff]", shown)
-        shown.encode()
+        rendered = render(tables, [f"o{origin}"])
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\ud800-\udfff]", rendered)
+        rendered.encode()
     assert not re.search(r"(?<!\\)(\\\\)*<[A-Za-z/!?]", markdown(tables, ["o"]))
     assert len(markdown(tables, ["o"]).splitlines()) == 7
     first, second, third = latex(tables, [f"o{origin}"]).splitlines()[:3]
@@ -47,10 +47,10 @@ def test_a_damaged_cell_is_told_from_a_sound_one(tmp_path_factory: object, data:
     damaged = sound[:at] + junk + data.draw(st.sampled_from([b"", sound[at + 1 :]]))
     path.write_bytes(damaged)
     try:
-        found = store.get(cell.key)
+        content = store.get(cell.key)
     except CorruptCell:
         return
-    assert found is not None
+    assert content is not None
     assert json.loads(damaged) == json.loads(sound)
 
 
@@ -79,6 +79,6 @@ def test_no_name_reaches_stderr_but_through_what_makes_it_harmless() -> None:
         "cemverify/conformance/counterexamples/standalone.py",
     }
     printing = re.compile(r"print\([^\n]*\{[^\n]*file=sys\.stderr")
-    found = [path.relative_to(root) for room in ("cemverify", "synthetic", "reports", "benchmarks")
-             for path in (root / room).rglob("*.py") if printing.search(path.read_text())]  # fmt: skip
-    assert [str(path) for path in found if str(path) not in spared] == [], "use cemverify.console.streams.note"
+    printers = [path.relative_to(root) for package in ("cemverify", "synthetic", "reports", "benchmarks")
+             for path in (root / package).rglob("*.py") if printing.search(path.read_text())]  # fmt: skip
+    assert [str(path) for path in printers if str(path) not in spared] == [], "use cemverify.console.streams.note"

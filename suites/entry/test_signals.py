@@ -61,19 +61,19 @@ def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing
         process = _running(command, folder, environment, after)
     sent = time.monotonic()
     process.send_signal(signal.Signals[name])
-    limit, told = TimeLimit(ENDING, lambda: [process.pid]), None
-    while told is None and not limit.passed():
+    limit, errors = TimeLimit(ENDING, lambda: [process.pid]), None
+    while errors is None and not limit.passed():
         with suppress(subprocess.TimeoutExpired):
-            _, told = process.communicate(timeout=1)
-    if told is None:
+            _, errors = process.communicate(timeout=1)
+    if errors is None:
         os.killpg(process.pid, signal.SIGKILL)
-        _, told = process.communicate()
-        pytest.fail(f"it went on for {ENDING:.0f} s after {name}; it had said: {told[-500:]}")
-    assert process.returncode == CODES[name], (time.monotonic() - sent, told[-2000:])
-    said = [text for text in told.splitlines() if text.startswith("error: ")]
-    assert len(said) == 1, told
-    assert "Traceback" not in told, told
-    assert "Exception ignored" not in told, told
+        _, errors = process.communicate()
+        pytest.fail(f"it went on for {ENDING:.0f} s after {name}; it had said: {errors[-500:]}")
+    assert process.returncode == CODES[name], (time.monotonic() - sent, errors[-2000:])
+    sentences = [text for text in errors.splitlines() if text.startswith("error: ")]
+    assert len(sentences) == 1, errors
+    assert "Traceback" not in errors, errors
+    assert "Exception ignored" not in errors, errors
     assert not list(temporary.iterdir())
     assert left(process.pid) == []
 

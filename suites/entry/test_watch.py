@@ -140,26 +140,26 @@ def test_a_file_that_is_new_in_a_package_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends a signal")
 def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_path: Path) -> None:
-    layer, told = tmp_path / "mylayer.py", tmp_path / "told"
+    layer, log = tmp_path / "mylayer.py", tmp_path / "told"
     layer.write_text(TIED)
     command = [sys.executable, "-m", "cemverify", "check", "mylayer:mine", "--watch", "--examples", "5", "--workers"]
     command += ["1", "--properties", "gradient/attention/plain", "structure/attention/causality"]
-    with told.open("w") as out:
+    with log.open("w") as out:
         watcher = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
     try:
-        _until(told, 1)
-        assert "2 run: 2 hold" in told.read_text()
+        _until(log, 1)
+        assert "2 run: 2 hold" in log.read_text()
         layer.write_text(TIED.replace("    return x", "    return x)"))
-        _until(told, 2)
-        assert "SyntaxError" in told.read_text()
+        _until(log, 2)
+        assert "SyntaxError" in log.read_text()
         aside = tmp_path / "mylayer.py~"
         aside.write_text(UNTIED)
         aside.rename(layer)
-        _until(told, 3)
-        assert "1 of 2 violated" in told.read_text()
+        _until(log, 3)
+        assert "1 of 2 violated" in log.read_text()
         layer.write_text(TIED)
-        _until(told, 4)
-        after = told.read_text().rpartition("checking again")[2]
+        _until(log, 4)
+        after = log.read_text().rpartition("checking again")[2]
         assert "first the 2 that failed or reach what changed" in after
         assert after.index("gradient/attention/plain") < after.index("structure/attention/causality")
         assert "2 run: 2 hold" in after
@@ -170,8 +170,8 @@ def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_
         watcher.wait()
 
 
-def _until(told: Path, times: int) -> None:
+def _until(log: Path, times: int) -> None:
     end = time.monotonic() + LONGEST
-    while told.read_text().count(WAITING) < times:
-        assert time.monotonic() < end, told.read_text()
+    while log.read_text().count(WAITING) < times:
+        assert time.monotonic() < end, log.read_text()
         time.sleep(0.1)

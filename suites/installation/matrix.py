@@ -82,29 +82,31 @@ def interpreter(version: str) -> str | None:
     of_pyenv = Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
     for candidate in [*([on_path] if on_path else []), *map(str, of_pyenv)]:
         # a shim of pyenv is there without its Python
-        said = subprocess.run([candidate, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
-        if said.returncode == 0 and said.stdout.startswith(f"{version}."):
+        version_text = subprocess.run(
+            [candidate, "-c", "import sys; print(sys.version)"], capture_output=True, text=True
+        )
+        if version_text.returncode == 0 and version_text.stdout.startswith(f"{version}."):
             return candidate
-    found = uv("python", "find", "--no-python-downloads", version)
-    return found.stdout.strip() if found.returncode == 0 else None
+    of_uv = uv("python", "find", "--no-python-downloads", version)
+    return of_uv.stdout.strip() if of_uv.returncode == 0 else None
 
 
-def uv(*words: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:
+def uv(*words: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """What a call of uv printed."""
-    return subprocess.run([_UV, *words], input=given, capture_output=True, text=True)
+    return subprocess.run([_UV, *words], input=stdin, capture_output=True, text=True)
 
 
 def wanted(row: Row, links: Sequence[str | Path]) -> tuple[str, str]:
     """The version of torch that a row gets, and why it is not installed here; nothing is downloaded."""
     torch = "torch" if row.torch == "newest" else f"torch=={row.torch}"
     resolve = ("pip", "compile", "--quiet", "--only-binary", "torch", "--python-version", row.python, *links, "-")
-    resolved = uv(*resolve, given=torch)
+    resolved = uv(*resolve, stdin=torch)
     if resolved.returncode != 0:
         return row.torch, f"no wheel of torch {row.torch} for Python {row.python}"
-    found = re.search(r"^torch==(\S+)", resolved.stdout, re.MULTILINE)
-    assert found is not None
+    pinned = re.search(r"^torch==(\S+)", resolved.stdout, re.MULTILINE)
+    assert pinned is not None
     cuda = len(_CUDA.findall(resolved.stdout))
-    return found[1], f"the index has no CPU build for it; {cuda} CUDA packages would be installed" if cuda else ""
+    return pinned[1], f"the index has no CPU build for it; {cuda} CUDA packages would be installed" if cuda else ""
 
 
 def tried(row: Row, wheel: Path, *, with_cuda: bool) -> Row:
@@ -141,8 +143,8 @@ def of_debian(root: Path, wheel: Path) -> Row:
         python = there / "environment" / "bin" / "python"
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{there / wheel.name}"]
         done = subprocess.run([*inside, python, *install], capture_output=True, text=True)
-        told = "import platform, torch; print(platform.python_version(), torch.__version__)"
-        versions = subprocess.run([*inside, python, "-c", told], capture_output=True, text=True, check=True)
+        code = "import platform, torch; print(platform.python_version(), torch.__version__)"
+        versions = subprocess.run([*inside, python, "-c", code], capture_output=True, text=True, check=True)
         version, torch = versions.stdout.split()
         row = Row(version, torch)
         if done.returncode:
@@ -179,9 +181,9 @@ def as_markdown(rows: Sequence[Row], made: str) -> str:
     """The table, for the documentation."""
     lines = [made, "", "| Python | torch | outcome | |", "|---|---|---|---|"]
     for row in rows:
-        what = f"{row.standing}, {row.trials} commands" if row.trials else row.standing
+        outcome = f"{row.standing}, {row.trials} commands" if row.trials else row.standing
         torch = f"{row.torch}, the oldest of all" if row.oldest else row.torch
-        lines.append(f"| {row.python} | {torch} | {what} | {row.reason} |")
+        lines.append(f"| {row.python} | {torch} | {outcome} | {row.reason} |")
     return "\n".join(lines) + "\n"
 
 
@@ -202,8 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("uv is not installed: it says what would be downloaded, before it is; pip install uv", file=sys.stderr)
         return 2
     wheel = build(options.output)
-    asked = [row for row in combinations() if options.only in (None, row.python)]
-    each = (tried(row, wheel, with_cuda=options.with_cuda) for row in asked)
+    chosen = [row for row in combinations() if options.only in (None, row.python)]
+    each = (tried(row, wheel, with_cuda=options.with_cuda) for row in chosen)
     rows = []
     for row in each if options.debian is None else [of_debian(options.debian, wheel)]:
         rows.append(row)

@@ -32,9 +32,9 @@ def edits(root: Path, version: str, day: date) -> Iterator[tuple[str, str]]:
     if int(version.partition(".")[0]) >= 1:
         changes["pyproject.toml"] = (rf"{EARLY}|{SETTLED}", SETTLED)
     for name, (place, becomes) in changes.items():
-        text, found = re.subn(place, becomes, (root / name).read_text(), flags=re.MULTILINE)
-        if found != 1:
-            raise ValueError(f"{name} has {found} places that match {place!r}, not one: mend it by hand")
+        text, count = re.subn(place, becomes, (root / name).read_text(), flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{name} has {count} places that match {place!r}, not one: mend it by hand")
         yield name, text
 
 

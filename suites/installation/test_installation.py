@@ -76,11 +76,11 @@ def test_this_python_is_found() -> None:
 
 
 def test_the_table_says_what_was_not_tried_and_why() -> None:
-    said = as_markdown(
+    text = as_markdown(
         [Row("3.11.7", "2.6.0", True, "passed", "", 12, 3.0), Row("3.14", "2.13.0", reason="none here")], "made"
     )
-    assert "| 3.11.7 | 2.6.0, the oldest of all | passed, 12 commands |  |" in said
-    assert "| 3.14 | 2.13.0 | not tried | none here |" in said
+    assert "| 3.11.7 | 2.6.0, the oldest of all | passed, 12 commands |  |" in text
+    assert "| 3.14 | 2.13.0 | not tried | none here |" in text
 
 
 def test_trials_without_torch_are_among_the_first_steps() -> None:

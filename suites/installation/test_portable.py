@@ -73,18 +73,18 @@ def test_a_check_is_judged_by_processes_that_are_started_one_by_one(
 ) -> None:
     chosen = ["gradient/attention/plain", "gradient/mlp/silu"]
     words = ["check", "reference", "--properties", *chosen, "--examples", "5", "--workers", "2"]
-    code, said = run(elsewhere, tmp_path, *words, "--json", "out/result.json", "--junit", "out/result.xml")
-    assert code == 0, said
-    assert "2 run: 2 hold" in said
+    code, output = run(elsewhere, tmp_path, *words, "--json", "out/result.json", "--junit", "out/result.xml")
+    assert code == 0, output
+    assert "2 run: 2 hold" in output
     assert json.loads((tmp_path / "out" / "result.json").read_text())["counts"]["holds"] == 2
 
 
 @pytest.mark.slow
 def test_a_call_that_hangs_is_ended(elsewhere: dict[str, str], tmp_path: Path) -> None:
     words = ("--properties", "gradient/mlp/silu", "--examples", "3", "--timeout", "3")
-    code, said = run(elsewhere, tmp_path, "check", "layer:mine", *words)
-    assert code == 2, said
-    assert "a call did not return within 3 seconds" in said
+    code, output = run(elsewhere, tmp_path, "check", "layer:mine", *words)
+    assert code == 2, output
+    assert "a call did not return within 3 seconds" in output
 
 
 @pytest.mark.slow
@@ -115,18 +115,18 @@ def soon(happened: Callable[[], bool], within: float = 120.0) -> bool:
 def test_a_list_with_the_line_ends_of_windows_is_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_bytes(b"# known\r\n\r\n")
     words = ("--properties", "gradient/mlp/silu", "--examples", "3", "--known", "known.toml")
-    code, said = run(elsewhere, tmp_path, "check", "layer:right", *words)
-    assert code == 0, said
+    code, output = run(elsewhere, tmp_path, "check", "layer:right", *words)
+    assert code == 0, output
 
 
 def test_what_cannot_be_enforced_is_refused(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    code, said = run(elsewhere, tmp_path, "check", "reference", "--memory", "1024")
+    code, output = run(elsewhere, tmp_path, "check", "reference", "--memory", "1024")
     assert code == 2
-    assert "memory can be limited on Linux only" in said
+    assert "memory can be limited on Linux only" in output
 
 
 @pytest.mark.slow
 def test_claims_are_judged_without_copies_of_the_process(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    code, said = run(elsewhere, tmp_path, "claims", "1-scale", "--workers", "2")
-    assert code == 0, said
-    assert "1-scale" in said
+    code, output = run(elsewhere, tmp_path, "claims", "1-scale", "--workers", "2")
+    assert code == 0, output
+    assert "1-scale" in output

@@ -90,7 +90,7 @@ def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _fault(trial: Trial, done: subprocess.CompletedProcess[str]) -> str:
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     if done.returncode != trial.code:
-        return f"exit code {done.returncode} in place of {trial.code}: {said.strip()[-400:]}"
-    return "" if trial.says in said else f"{trial.says!r} was not printed: {said.strip()[-400:]}"
+        return f"exit code {done.returncode} in place of {trial.code}: {output.strip()[-400:]}"
+    return "" if trial.says in output else f"{trial.says!r} was not printed: {output.strip()[-400:]}"

@@ -65,9 +65,9 @@ def build(into: Path) -> Path:
 
 def _checked_out(folder: Path) -> int:
     """Copies the files that git knows, as they are here, with plain rights and the commit's time; returns that."""
-    said = subprocess.run([_GIT, "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True)
+    log = subprocess.run([_GIT, "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True)
     listed = subprocess.run([_GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    epoch = int(said.stdout)
+    epoch = int(log.stdout)
     for name in listed.stdout.split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -100,10 +100,10 @@ def digests(folder: Path) -> dict[str, str]:
 def strangers(wheel: Path) -> list[str]:
     """What the wheel should not hold, and what it lacks."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    due = {*DATA, *(str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py"))}
+    expected = {*DATA, *(str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py"))}
     about = {name for name in names if ".dist-info/" in name}
-    foreign = [f"{name} does not belong there" for name in sorted(names - due - about)]
-    return [*foreign, *(f"{name} is missing" for name in sorted(due - names))]
+    foreign = [f"{name} does not belong there" for name in sorted(names - expected - about)]
+    return [*foreign, *(f"{name} is missing" for name in sorted(expected - names))]
 
 
 def install(wheel: Path, python: str, folder: Path, *arguments: str) -> Path:
@@ -136,10 +136,10 @@ def without_installing(wheel: Path) -> Iterator[tuple[str, list[str | Path]]]:
 
 def find_links() -> str | None:
     """A folder of wheels that pip is told of, for uv, which does not read the settings of pip."""
-    said = subprocess.run(
+    config = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True
     )
-    return said.stdout.strip() or None
+    return config.stdout.strip() or None
 
 
 def report(heading: str, outcomes: Iterator[Outcome]) -> bool:

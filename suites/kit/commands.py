@@ -33,11 +33,11 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a command that must be refused says: at most one usage line and one sentence, with exit code 2."""
     before = set(Path(tempfile.gettempdir()).glob("cemverify-traceback-*"))
     code = call(words)
-    told = capsys.readouterr()
-    lines = [line for line in told.err.splitlines() if not line.startswith("drawing ")]
-    assert code == 2, told
-    assert told.out == ""
-    assert [line.partition(":")[0] for line in lines] in (["error"], ["usage", "error"]), told.err
-    assert "Traceback" not in told.err
-    assert set(Path(tempfile.gettempdir()).glob("cemverify-traceback-*")) == before, told.err
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("drawing ")]
+    assert code == 2, captured
+    assert captured.out == ""
+    assert [line.partition(":")[0] for line in lines] in (["error"], ["usage", "error"]), captured.err
+    assert "Traceback" not in captured.err
+    assert set(Path(tempfile.gettempdir()).glob("cemverify-traceback-*")) == before, captured.err
     return lines[-1]

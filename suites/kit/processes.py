@@ -39,14 +39,14 @@ def _alive(session: int) -> list[int]:
         except ProcessLookupError:
             return []
         return [session]
-    found = []
+    alive = []
     for number in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
         try:
             if os.getsid(number) == session and not is_gone(number):
-                found.append(number)
+                alive.append(number)
         except OSError:
             continue
-    return found
+    return alive
 
 
 def replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:

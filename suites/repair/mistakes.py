@@ -60,14 +60,14 @@ def mistakes(base: str, number: int, seed: int) -> list[Mistake]:
     right = ast.dump(ast.parse(text))
     drawn = list(_exchanged(base, text))
     random.Random(f"{seed}/{base}").shuffle(drawn)  # noqa: S311
-    found: list[Mistake] = []
+    chosen: list[Mistake] = []
     for mistake in drawn:
-        if len(found) == number:
+        if len(chosen) == number:
             break
         with suppress(SyntaxError):
             if ast.dump(ast.parse(mistake.text)) != right:
-                found.append(mistake)
-    return found
+                chosen.append(mistake)
+    return chosen
 
 
 def _exchanged(base: str, text: str) -> Iterator[Mistake]:
@@ -86,7 +86,7 @@ def _exchanged(base: str, text: str) -> Iterator[Mistake]:
         if function is None or _is_docstring(token, function):
             continue
         line = lines[row - 1]
-        for other in _others(token, function, keys):
+        for other in _replacements(token, function, keys):
             changed = line[:column] + other + line[column + len(token.string) :]
             yield Mistake(base, row, token.string, other, "".join([*lines[: row - 1], changed, *lines[row:]]))
 
@@ -95,7 +95,7 @@ def _is_docstring(token: tokenize.TokenInfo, function: ast.FunctionDef) -> bool:
     return (token.type == tokenize.STRING and token.string.startswith(('"""', "'''"))) or function.name == "refuse"
 
 
-def _others(token: tokenize.TokenInfo, function: ast.FunctionDef, keys: Sequence[str]) -> Iterator[str]:
+def _replacements(token: tokenize.TokenInfo, function: ast.FunctionDef, keys: Sequence[str]) -> Iterator[str]:
     """What may stand in the token's place by mistake."""
     word = token.string
     if token.type == tokenize.NAME and not keyword.iskeyword(word):

@@ -34,8 +34,8 @@ of what passed.
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """The page on measured repairs, from the mistakes that were tried."""
     tables = [_table(rows)]
-    told = PREFACE.format(examples=EXAMPLES, families=", ".join(FAMILIES))
-    return "\n\n".join([told, *(grid(table, "markdown") for table in tables), _rest(rows)]) + "\n"
+    preface = PREFACE.format(examples=EXAMPLES, families=", ".join(FAMILIES))
+    return "\n\n".join([preface, *(grid(table, "markdown") for table in tables), _rest(rows)]) + "\n"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -89,11 +89,11 @@ def test_an_edit_changes_what_it_says_and_leaves_the_rest_of_the_text() -> None:
 
 
 def test_every_edit_is_python_and_no_two_are_the_same() -> None:
-    found = edits(RIGHT, WORDS)
-    for edit in found:
+    every_edit = edits(RIGHT, WORDS)
+    for edit in every_edit:
         ast.parse(edit.applied(RIGHT))
-    assert len({edit.changes for edit in found}) == len(found)
-    assert [KINDS.index(edit.kind) for edit in found] == sorted(KINDS.index(edit.kind) for edit in found)
+    assert len({edit.changes for edit in every_edit}) == len(every_edit)
+    assert [KINDS.index(edit.kind) for edit in every_edit] == sorted(KINDS.index(edit.kind) for edit in every_edit)
 
 
 def test_declarations_imports_and_docstrings_are_left_alone() -> None:
@@ -155,8 +155,8 @@ def test_a_layer_of_a_module_is_taken_for_another() -> None:
 )
 def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:
     text = "import numpy as np\nimport torch\n\nETA = 0.5\n\n\ndef f(k, W, A, G, B, K, J, R, later):\n    return {}\n"
-    found = {normal(edit.applied(text.format(wrong))) for edit in edits(text.format(wrong))}
-    assert normal(text.format(right)) in found
+    edited_programs = {normal(edit.applied(text.format(wrong))) for edit in edits(text.format(wrong))}
+    assert normal(text.format(right)) in edited_programs
 
 
 def test_pairs_that_are_stacked_are_halves_that_are_joined() -> None:
@@ -182,9 +182,9 @@ def test_only_statements_with_one_of_the_lines_are_edited() -> None:
 
 def test_line_ends_and_letters_of_any_alphabet_stay() -> None:
     text = "def f(x, h):\r\n    y = x + h  # η, größer\r\n    return y\r\n"
-    found = edits(text)
-    assert any("y = x - h" in edit.applied(text) for edit in found)
-    for edit in found:
+    every_edit = edits(text)
+    assert any("y = x - h" in edit.applied(text) for edit in every_edit)
+    for edit in every_edit:
         edited = edit.applied(text)
         assert edited.count("\r\n") == edited.count("\n")
         assert "größer" in edited or edit.kind == "line"
@@ -198,7 +198,7 @@ def test_what_is_no_python_is_an_error() -> None:
 @pytest.mark.parametrize("example", ["einsum_torch.py", "loops_numpy.py", "attention_module.py", "energies_jax.py"])
 def test_edits_of_a_whole_example_are_python(example: str) -> None:
     text = (EXAMPLES / example).read_text()
-    found = edits(text, WORDS)
-    assert len(found) > 300
-    for edit in found[::97]:
+    every_edit = edits(text, WORDS)
+    assert len(every_edit) > 300
+    for edit in every_edit[::97]:
         ast.parse(edit.applied(text))

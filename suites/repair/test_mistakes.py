@@ -13,10 +13,10 @@ from suites.repair.page import page
 @pytest.mark.parametrize("base", BASES)
 def test_each_mistake_is_another_program_of_one_token_less_and_one_more(base: str) -> None:
     text = (ROOT / base).read_text()
-    found = mistakes(base, 5, seed=0)
-    assert len({mistake.text for mistake in found}) == 5
-    assert found == mistakes(base, 5, seed=0)
-    for mistake in found:
+    drawn = mistakes(base, 5, seed=0)
+    assert len({mistake.text for mistake in drawn}) == 5
+    assert drawn == mistakes(base, 5, seed=0)
+    for mistake in drawn:
         assert ast.dump(ast.parse(mistake.text)) != ast.dump(ast.parse(text))
         changed = [(a, b) for a, b in zip(text.splitlines(), mistake.text.splitlines(), strict=True) if a != b]
         ((line, wrong),) = changed
@@ -33,7 +33,7 @@ def test_the_page_counts_what_was_mended_and_names_what_was_not() -> None:
         {**row, "mended": 0, "rank": None, "before": "+", "after": "-"},
         {**row, "said": "Nothing to mend: ...", "mended": 0, "rank": None},
     ]
-    told = page(rows)
-    (line,) = [line for line in told.splitlines() if line.startswith(f"| {base}")]
+    text = page(rows)
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {base}")]
     assert [cell.strip() for cell in line.strip("|").split("|")][2:8] == ["4", "3", "2", "1", "0", "2"]
-    assert f"* `{base}`, line 3: `+` became `-`" in told
+    assert f"* `{base}`, line 3: `+` became `-`" in text

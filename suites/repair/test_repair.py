@@ -57,7 +57,7 @@ def broken(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-def asked(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
+def mended(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
     return main(["repair", name, *properties, *words])
 
 
@@ -74,10 +74,10 @@ def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(folder: Path, capsys: py
     for name in ("layer.py", "adapter.py"):
         (folder / name).write_text(blocks[name])
     few = [*FEW, "gradient/attention/plain", "structure/attention/causality"]
-    assert asked("adapter:mine", "--json", "r.json", properties=few) == 0
-    told = capsys.readouterr().out
-    assert "with this edit all 2 properties hold" in told
-    assert blocks["repair"] in told
+    assert mended("adapter:mine", "--json", "r.json", properties=few) == 0
+    output = capsys.readouterr().out
+    assert "with this edit all 2 properties hold" in output
+    assert blocks["repair"] in output
     assert (folder / "layer.py").read_text() == blocks["layer.py"]
     content = json.loads((folder / "r.json").read_text())
     jsonschema.validate(
@@ -94,13 +94,13 @@ def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is
 ) -> None:
     wrong = broken(PULL, ("y - x)", "x - y)"))
     (folder / "mine.py").write_text(wrong)
-    assert asked("mine:mine", "--write") == 2
-    told = capsys.readouterr()
-    assert "+    return 0.25 * (y - x)" in told.out
-    assert "Only you know which of them you meant." in told.out
-    assert "choose one, --write 1" in told.err
+    assert mended("mine:mine", "--write") == 2
+    captured = capsys.readouterr()
+    assert "+    return 0.25 * (y - x)" in captured.out
+    assert "Only you know which of them you meant." in captured.out
+    assert "choose one, --write 1" in captured.err
     assert (folder / "mine.py").read_text() == wrong
-    assert asked("mine:mine", "--write", "1") == 0
+    assert mended("mine:mine", "--write", "1") == 0
     assert (folder / "mine.py").read_text() != wrong
 
 
@@ -109,10 +109,10 @@ def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "plus.py").write_text(broken(PULL, ("y - x)", "y + x)")))
-    assert asked("plus:mine", "--json", "plus.json") == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "Another edit does the same: `x` becomes `-(x)` in plus.py:10." in told
-    assert "+ return 0.25 * (y - x)" in told
+    assert mended("plus:mine", "--json", "plus.json") == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Another edit does the same: `x` becomes `-(x)` in plus.py:10." in output
+    assert "+ return 0.25 * (y - x)" in output
     (repair,) = json.loads((folder / "plus.json").read_text())["repairs"]
     assert [edit["after"] for edits in repair["alike"] for edit in edits] == ["-(x)"]
 
@@ -120,45 +120,45 @@ def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
 @pytest.mark.slow
 def test_two_mistakes_are_mended_by_two_edits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "twice.py").write_text(broken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
-    assert asked("twice:mine") == 0
-    told = capsys.readouterr().out
-    assert "pairs of edits make all of them hold" in told
-    assert "-    return 0.5 * (y + x)" in told
+    assert mended("twice:mine") == 0
+    output = capsys.readouterr().out
+    assert "pairs of edits make all of them hold" in output
+    assert "-    return 0.5 * (y + x)" in output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("taken", "code", "said"),
+    ("taken", "code", "words"),
     [(0.0, 0, "+    return 0.25 * (y - x)"), (1.0, 2, "time ran out before the implementation was loaded")],
 )
 def test_the_time_of_a_search_is_what_its_processes_take_for_themselves(
     taken: float,
     code: int,
-    said: str,
+    words: str,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: taken)
     (folder / "late.py").write_text(broken(PULL, ("y - x)", "x - y)")))
-    assert asked("late:mine", "--search", "0.01") == code
-    told = capsys.readouterr().out
-    assert said in told
-    assert ", when the time ran out" not in " ".join(told.split())
+    assert mended("late:mine", "--search", "0.01") == code
+    output = capsys.readouterr().out
+    assert words in output
+    assert ", when the time ran out" not in " ".join(output.split())
 
 
 @pytest.mark.slow
 def test_where_no_edit_helps_that_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "none.py").write_text(broken(PULL, ("0.25 * (y - x)", "(x * 3.7).sin() + (y * x).cos()")))
-    assert asked("none:mine", "--write", "--search", "5") == 2  # as nothing can be written
-    told = capsys.readouterr()
-    assert "No edit makes all of them hold" in told.out
-    assert "nothing was written: no edit makes all properties hold" in told.err
+    assert mended("none:mine", "--write", "--search", "5") == 2  # as nothing can be written
+    captured = capsys.readouterr()
+    assert "No edit makes all of them hold" in captured.out
+    assert "nothing was written: no edit makes all properties hold" in captured.err
 
 
 def test_what_holds_needs_no_edit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "right.py").write_text(PULL)
-    assert asked("right:mine") == 0
+    assert mended("right:mine") == 0
     assert "Nothing to mend: none of 2 properties is violated." in capsys.readouterr().out
 
 
@@ -168,14 +168,14 @@ def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
 ) -> None:
     trap = "    while x.ndim > 9:\n        pass\n    if x.ndim > 9:\n        __import__('os')._exit(1)\n    return"
     (folder / "trap.py").write_text(broken(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
-    assert asked("trap:mine") == 0
+    assert mended("trap:mine") == 0
     assert "+    return 0.25 * (y - x)" in capsys.readouterr().out
 
 
 def test_source_that_is_not_at_hand_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = broken(PULL, ("y - x)", "x - y)"))
     (folder / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
-    assert asked("made:mine") == 2
+    assert mended("made:mine") == 2
     assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
 
 
@@ -186,9 +186,9 @@ def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
     made = 'made = {}\nexec("def update(x, y):\\n    return 0.25 * (y + x)\\n", made)\n\n\nmine = '
     text = broken(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
     (folder / "partly.py").write_text(text)
-    assert asked("partly:mine") == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "Not edited: update was generated while the program ran" in told
+    assert mended("partly:mine") == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Not edited: update was generated while the program ran" in output
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_f
 ) -> None:
     (folder / "mine.py").write_text(broken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
     (folder / "stated.py").write_text(STATED)
-    assert asked("mine:mine", "--properties-from", "stated.py", properties=[*FEW, "own"]) == 0
-    told = capsys.readouterr().out
-    assert "+    return 0.25 * (y - x)" in told
-    assert "stated.py" not in told
+    assert mended("mine:mine", "--properties-from", "stated.py", properties=[*FEW, "own"]) == 0
+    output = capsys.readouterr().out
+    assert "+    return 0.25 * (y - x)" in output
+    assert "stated.py" not in output

@@ -31,28 +31,28 @@ def tried(mistake: Mistake, workers: int) -> Row:
     row = {"base": mistake.base, "line": mistake.line, "before": mistake.before, "after": mistake.after}
     # beside what the file imports of its own package
     files = {f"{NAME}.py": mistake.text, f"{Path(mistake.base).parent}/place": ""}
-    return {**row, **apart(_asked, files, mistake, workers)}
+    return {**row, **apart(_repaired, files, mistake, workers)}
 
 
-def _asked(mistake: Mistake, workers: int) -> Row:
+def _repaired(mistake: Mistake, workers: int) -> Row:
     """As the command does (see `cemverify.commands.repair`)."""
-    name, asked = f"{NAME}:mine", Effort(examples=EXAMPLES, seconds=240.0, reads_code=True)
+    name, effort = f"{NAME}:mine", Effort(examples=EXAMPLES, seconds=240.0, reads_code=True)
     properties = in_order(select([f"{family}/*" for family in FAMILIES]))
-    *_, finished = isolation.run(name, properties, asked, workers, ending=enough())
+    *_, finished = isolation.run(name, properties, effort, workers, ending=enough())
     assert isinstance(finished, RunFinished)
     outcome = RepairOutcome()
     if any(record.verdict == Verdict.VIOLATED for record in finished.records):
-        outcome = search(name, properties, finished.records, asked, seconds=SEARCH, workers=workers)
-    said = as_json(outcome, name)
+        outcome = search(name, properties, finished.records, effort, seconds=SEARCH, workers=workers)
+    content = as_json(outcome, name)
     whole = [repair for repair in outcome.repairs if repair.mends]
     original = normal((ROOT / mistake.base).read_text())
     texts = [_patched(mistake.text, repair.diff) for repair in whole]
     return {
         "violated": [record.id for record in finished.records if record.verdict == Verdict.VIOLATED],
         "said": in_words(outcome, finished, name).splitlines()[0],
-        "refusal": said["refusal"],
-        "tried": said["tried"],
-        "cut_short": said["cut_short"],
+        "refusal": content["refusal"],
+        "tried": content["tried"],
+        "cut_short": content["cut_short"],
         "mended": len(whole),
         "edits": [len(repair.edits) for repair in whole],
         "diffs": [repair.diff for repair in whole],

@@ -173,10 +173,10 @@ def test_a_damaged_file_is_named_and_computed_again(
     path.write_bytes(damage(path.read_bytes()))
     capsys.readouterr()
     run_cells(cells, here(tmp_path))
-    told = capsys.readouterr().err
-    assert "repaired store" in told
-    assert path.name in told
-    assert "computing 1" in told
+    errors = capsys.readouterr().err
+    assert "repaired store" in errors
+    assert path.name in errors
+    assert "computing 1" in errors
     assert contents(tmp_path) == before
 
 
@@ -288,10 +288,10 @@ def test_computing_all_cells_again_tells_which_are_not_what_they_were(
     CellStore(tmp_path).put(cells[1], {"end": 0.0})
     capsys.readouterr()
     run_cells(cells, here(tmp_path, resume=False))
-    told = capsys.readouterr().err
-    assert "computing 2" in told
-    assert f"cell {cells[1].key[:12]} (walk 1) is not what it was" in told
-    assert cells[0].key[:12] not in told
+    errors = capsys.readouterr().err
+    assert "computing 2" in errors
+    assert f"cell {cells[1].key[:12]} (walk 1) is not what it was" in errors
+    assert cells[0].key[:12] not in errors
 
 
 # --- shards --------------------------------------------------------------------------------------
@@ -302,11 +302,11 @@ def test_shards_share_a_store_and_one_without_a_shard_finds_all_done(
 ) -> None:
     cells, last = walks(30), ""
     for number in (1, 2, 3):
-        with pytest.raises(ShardFinished) as told:
+        with pytest.raises(ShardFinished) as raised:
             run_cells(cells, here(tmp_path, shard=parse_shard(f"{number}/3")))
         if number == 1:
-            assert "still missing" in str(told.value)
-        last = str(told.value)
+            assert "still missing" in str(raised.value)
+        last = str(raised.value)
     assert "all 30 cells there" in last
     capsys.readouterr()
     run_cells(cells, here(tmp_path))
@@ -321,8 +321,8 @@ def test_a_shard_counts_what_is_in_the_store_and_what_it_computes_itself(
     capsys.readouterr()
     with pytest.raises(ShardFinished):
         run_cells(cells, here(tmp_path, shard=shard))
-    due = sum(cell.key in shard for cell in cells[6:])
-    assert f"6 of 30 cells in {tmp_path}; computing {due} (shard 1 of 3)" in capsys.readouterr().err
+    expected = sum(cell.key in shard for cell in cells[6:])
+    assert f"6 of 30 cells in {tmp_path}; computing {expected} (shard 1 of 3)" in capsys.readouterr().err
 
 
 def test_every_cell_belongs_to_just_one_shard_and_shards_are_about_equal() -> None:
@@ -360,8 +360,8 @@ def test_options_that_make_no_sense_are_one_sentence(words: Sequence[str], sente
 
 
 def test_the_options_of_a_run_are_what_was_asked_for() -> None:
-    given = options("--store", "s", "--workers", "3", "--shard", "2/3", "--retry-failed", "--no-resume")
-    assert given == RunOptions(Path("s"), 3, None, parse_shard("2/3"), retry_failed=True, resume=False)
+    parsed = options("--store", "s", "--workers", "3", "--shard", "2/3", "--retry-failed", "--no-resume")
+    assert parsed == RunOptions(Path("s"), 3, None, parse_shard("2/3"), retry_failed=True, resume=False)
 
 
 def test_a_cell_that_was_read_is_not_computed_where_it_says() -> None:
@@ -392,10 +392,10 @@ def progress(stream: io.StringIO, seconds: Sequence[float], total: int = 3) -> P
 
 def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long() -> None:
     stream = io.StringIO()
-    told = progress(stream, [0, 10, 20, 30])
+    bar = progress(stream, [0, 10, 20, 30])
     for name in ("a", "b", "c"):
-        told.finished(name, 1.0, "ValueError: no" if name == "b" else None)
-    told.close()
+        bar.finished(name, 1.0, "ValueError: no" if name == "b" else None)
+    bar.close()
     assert stream.getvalue().splitlines() == [
         "[1/3] a; about 20 s left",
         "failed: b: ValueError: no",
@@ -407,19 +407,19 @@ def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long(
 def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    told = progress(stream, [0, 10, 20, 30])
+    bar = progress(stream, [0, 10, 20, 30])
     for name in ("a", "b", "c"):
-        told.finished(name, 1.0)
-    told.close()
+        bar.finished(name, 1.0)
+    bar.close()
     assert "\n" not in stream.getvalue()
     assert stream.getvalue().endswith("\r\033[K")
 
 
 def test_ten_thousand_cells_are_not_ten_thousand_lines() -> None:
     stream = io.StringIO()
-    told = Progress(10_000, 1e4, stream)
+    bar = Progress(10_000, 1e4, stream)
     for i in range(10_000):
-        told.finished(f"cell {i}", 1.0)
+        bar.finished(f"cell {i}", 1.0)
     assert 100 <= len(stream.getvalue().splitlines()) <= 201
 
 
@@ -446,8 +446,8 @@ def test_a_cell_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
 
 def test_the_store_and_its_workers_start_without_torch() -> None:
     code = "import sys, suites.runs.light, cemverify.runs.work; print('torch' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
-    assert told.stdout.strip() == "False"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"
 
 
 def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
@@ -531,11 +531,11 @@ def test_an_interrupt_ends_promptly_keeps_what_is_done_and_says_how_to_go_on(tmp
     study = start(tmp_path, 40, seconds=0.2)
     wait_for(tmp_path, 3, study)
     os.killpg(study.pid, signal.SIGINT)
-    _, told = study.communicate(timeout=20)
+    _, errors = study.communicate(timeout=20)
     assert study.returncode == 1
-    assert "told: interrupted; " in told
-    assert "the same command goes on from there" in told
-    assert "Traceback" not in told
+    assert "told: interrupted; " in errors
+    assert "the same command goes on from there" in errors
+    assert "Traceback" not in errors
     assert 3 <= len(contents(tmp_path)) < 40
     assert litter(tmp_path) == []
 

@@ -23,7 +23,7 @@ from cemverify.power.plan import PARTS
 from cemverify.processes.cores import cores
 from suites.apart import Row, apart
 
-ASKED = Path(__file__).with_name("alarms.jsonl")
+FILE = Path(__file__).with_name("alarms.jsonl")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,28 +34,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # of the others there is no code to read
     layers = [entry for entry in BANK if entry.name.startswith("examples.") and unavailable(entry) is None]
-    rows = [json.loads(line) for line in ASKED.read_text().splitlines()] if ASKED.exists() else []
+    rows = [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
     done = {(row["layer"], row["seed"]) for row in rows}
     for seed in range(options.seeds):
         for layer in layers:
             if (layer.name, seed) not in done:
                 part = slice(seed % PARTS, None, PARTS) if layer.costly else slice(None)
-                asked = apart(_asked, {}, layer.name, seed, part, options.workers)
-                row = {"layer": layer.name, "seed": seed, **asked}
+                outcome = apart(_judged, {}, layer.name, seed, part, options.workers)
+                row = {"layer": layer.name, "seed": seed, **outcome}
                 rows.append(row)
-                with ASKED.open("a") as file:
+                with FILE.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(json.dumps(row), file=sys.stderr, flush=True)
-    told = [row for row in rows if "error" not in row]
-    wrong = [row for row in told if row["violated"]]
-    print(f"{len(told)} runs of {len({row['layer'] for row in told})} right layers, {len(wrong)} called wrong;")
+    runs = [row for row in rows if "error" not in row]
+    wrong = [row for row in runs if row["violated"]]
+    print(f"{len(runs)} runs of {len({row['layer'] for row in runs})} right layers, {len(wrong)} called wrong;")
     print(
-        f"{sum(row['around'] > 0 for row in told)} of them looked around numbers. {len(rows) - len(told)} were lost."
+        f"{sum(row['around'] > 0 for row in runs)} of them looked around numbers. {len(rows) - len(runs)} were lost."
     )
     return 1 if wrong else 0
 
 
-def _asked(layer: str, seed: int, part: slice, workers: int) -> Row:
+def _judged(layer: str, seed: int, part: slice, workers: int) -> Row:
     properties = [property_ for property_ in catalogue() if property_.looks_around][part]
     *_, finished = isolation.run(layer, properties, Effort(seed=seed, seconds=600.0, reads_code=True), workers)
     assert isinstance(finished, RunFinished)

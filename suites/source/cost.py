@@ -46,13 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     rows = []
     for name, text in _layers():
-        found: dict[tuple[bool, bool], list[Row]] = {}
+        by_kind: dict[tuple[bool, bool], list[Row]] = {}
         for _ in range(options.rounds):
             for looks, reads in product((False, True), (False, True)):  # in turn
-                asked = apart(_checked, {f"{NAME}.py": text}, more if looks else same, options.examples, reads)
-                found.setdefault((looks, reads), []).append(asked)
-        print(f"{name}: {found}", file=sys.stderr, flush=True)
-        rows.append(_row(name, found))
+                outcome = apart(_checked, {f"{NAME}.py": text}, more if looks else same, options.examples, reads)
+                by_kind.setdefault((looks, reads), []).append(outcome)
+        print(f"{name}: {by_kind}", file=sys.stderr, flush=True)
+        rows.append(_row(name, by_kind))
     columns = (
         "layer",
         "CPU s unread",
@@ -67,12 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _row(name: str, found: Mapping[tuple[bool, bool], Sequence[Row]]) -> tuple[str, ...]:
+def _row(name: str, by_kind: Mapping[tuple[bool, bool], Sequence[Row]]) -> tuple[str, ...]:
     """One layer's costs.
 
     Recording costs every question the same, so its share is that of the properties that ask no more than without it.
     """
-    seconds, questions = ({key: _typical(rows, unit) for key, rows in found.items()} for unit in ("cpu", "questions"))
+    seconds, questions = (
+        {key: _typical(rows, unit) for key, rows in by_kind.items()} for unit in ("cpu", "questions")
+    )
     unread, read = seconds[False, False] + seconds[True, False], seconds[False, True] + seconds[True, True]
     share = seconds[False, True] / seconds[False, False] - 1
     fewer = questions[False, False] + questions[True, False]

@@ -81,13 +81,13 @@ def test_a_space_that_lacks_a_quantity_has_no_such_case() -> None:
 
 
 def test_numbers_take_turns_and_every_other_aim_is_of_a_branch_that_was_not_taken() -> None:
-    found = list(aims(NUMBERS, *quantities(SPACES["attention"])))
-    usual = in_order(found, 1, frozenset())
+    drawn = list(aims(NUMBERS, *quantities(SPACES["attention"])))
+    usual = in_order(drawn, 1, frozenset())
     assert {aim.number.value for aim in usual[:9]} == {20.0, 64.0, 1e-6}
-    assert usual == in_order(found, 1, frozenset()) != in_order(found, 2, frozenset())
-    guarded = in_order(found, 1, frozenset({("a.py", 3)}))
+    assert usual == in_order(drawn, 1, frozenset()) != in_order(drawn, 2, frozenset())
+    guarded = in_order(drawn, 1, frozenset({("a.py", 3)}))
     assert [aim.number.value == 20.0 for aim in guarded[:8]] == [True, False] * 4
-    assert Counter(guarded) == Counter(found)
+    assert Counter(guarded) == Counter(drawn)
 
 
 def judged(id_: str, numbers: tuple[Number, ...], subject: object = reference) -> tuple[Record, Aiming]:
@@ -111,11 +111,11 @@ def test_energy_layers_are_asked_around_numbers_too() -> None:
     record, aiming = judged("gradient/layer/energy", NUMBERS, coupled)
     assert (record.verdict, aiming.around) == (Verdict.HOLDS, {20.0, 64.0, 1e-6})
     questions = by_id("gradient/layer/energy").questions
-    asked = Offer(frozenset(), coupled)
-    question = questions.aimed(asked, Aim("J", 21, NUMBERS[0]), 5)
+    offer = Offer(frozenset(), coupled)
+    question = questions.aimed(offer, Aim("J", 21, NUMBERS[0]), 5)
     assert question is not None
     assert next(iter(question.x.values())).shape[1] == 21
-    assert questions.aimed(asked, Aim("J", 10**6, NUMBERS[0]), 5) is None
+    assert questions.aimed(offer, Aim("J", 10**6, NUMBERS[0]), 5) is None
 
 
 @pytest.mark.parametrize("entry", [entry.name for entry in BANK if not entry.costly and unavailable(entry) is None])
@@ -123,5 +123,5 @@ def test_whatever_has_an_energy_is_asked_around_the_numbers_in_its_code(entry: s
     subject = load(entry)
     if "energy" in subject.not_offered:
         pytest.skip("it declares none")
-    asked = [p for p in applicable(kind_of(subject), catalogue()) if p.looks_around]
-    assert any(not_offered(p, subject.not_offered, torch.float64) is None for p in asked)
+    properties = [p for p in applicable(kind_of(subject), catalogue()) if p.looks_around]
+    assert any(not_offered(p, subject.not_offered, torch.float64) is None for p in properties)

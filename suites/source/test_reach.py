@@ -99,8 +99,8 @@ def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: 
     path.write_text(TEXT)
     recorder = LineRecorder(code(str(path)))
     path.write_text("def attention(x): return x\n")
-    said = recorder.reached(finished=True)
-    assert said["problem"] == "mylayer.py changed while it was judged: what was imported is reported"
+    account = recorder.reached(finished=True)
+    assert account["problem"] == "mylayer.py changed while it was judged: what was imported is reported"
     path.unlink()
     assert recorder.reached(finished=True)["problem"]
 
@@ -112,9 +112,9 @@ def test_code_without_files_costs_nothing_and_reaches_nothing() -> None:
     assert recorder.reached(finished=True) == {"files": {}, "problem": ""}
 
 
-@pytest.mark.parametrize("said", [None, {"files": 3}, {"files": {"a": [[1], [[1]]]}, "problem": ""}])
-def test_a_process_that_says_anything_else_is_not_believed(said: Any) -> None:
-    assert trail_of(said) == Trail(problem="its process sent no account of what it reached")
+@pytest.mark.parametrize("account", [None, {"files": 3}, {"files": {"a": [[1], [[1]]]}, "problem": ""}])
+def test_a_process_that_says_anything_else_is_not_believed(account: Any) -> None:
+    assert trail_of(account) == Trail(problem="its process sent no account of what it reached")
 
 
 def half_reached() -> Reach:
@@ -178,7 +178,7 @@ WRONG = 1
 absent = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
 mine = implementation(attention=attention, arrays="numpy", not_offered=absent)
 """
-ASKED = ("--properties", "gradient/attention/plain", "--workers", "1", "--examples", "60")
+OPTIONS = ("--properties", "gradient/attention/plain", "--workers", "1", "--examples", "60")
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = ("--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--least-reach", "95")
-    assert main(["check", "mylayer:mine", *ASKED, *files]) == 2
+    assert main(["check", "mylayer:mine", *OPTIONS, *files]) == 2
     printed = capsys.readouterr().out
     line = "90 % of the lines of mylayer.py were reached; never: 12, the branch at 11"
     assert line in printed
@@ -203,10 +203,10 @@ def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(
     assert "--least-reach 95: only 90.9 % of its lines were reached, so the run is inconclusive" in printed
     assert line in (folder / "r.md").read_text()
     assert line in (folder / "r.xml").read_text()
-    (file,) = (kept := json.loads((folder / "r.json").read_text())["reach"])["files"]
-    assert (kept["reached"], kept["statements"], file["never"]) == (10, 11, [12])
+    (file,) = (reach := json.loads((folder / "r.json").read_text())["reach"])["files"]
+    assert (reach["reached"], reach["statements"], file["never"]) == (10, 11, [12])
     assert file["branches"] == [{"line": 11, "never_to": [12]}]
-    assert kept["properties"] == ["gradient/attention/plain"]
+    assert reach["properties"] == ["gradient/attention/plain"]
     assert file["by"]["10"] == [0]  # reached by a question around 43
 
 
@@ -215,9 +215,9 @@ def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_el
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "mylayer.py").write_text(LAYER.replace("WRONG = 1", "WRONG = 1.001"))
-    assert main(["check", "mylayer:mine", *ASKED, "--black-box"]) == 0
+    assert main(["check", "mylayer:mine", *OPTIONS, "--black-box"]) == 0
     assert "were reached" not in capsys.readouterr().out
-    assert main(["check", "mylayer:mine", *ASKED]) == 1
+    assert main(["check", "mylayer:mine", *OPTIONS]) == 1
     assert "heads=44" in capsys.readouterr().out  # the smallest case with the fault
 
 
@@ -238,7 +238,7 @@ def test_odd_code_is_judged_by_its_answers_all_the_same(
     kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "odd_layer.py").write_text(ODD[kind])
-    assert main(["check", "odd_layer:odd", *ASKED[:-1], "6"]) == 0
+    assert main(["check", "odd_layer:odd", *OPTIONS[:-1], "6"]) == 0
     printed = capsys.readouterr().out
     assert "1 hold, 0 violated" in printed
     if kind == "exec":
@@ -249,9 +249,9 @@ def test_odd_code_is_judged_by_its_answers_all_the_same(
 
 @pytest.mark.slow
 def test_the_same_code_and_seed_ask_the_same_questions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = []
+    runs = []
     for _ in range(2):
-        assert main(["check", "mylayer:mine", *ASKED, "--json", "r.json"]) == 0
-        kept = json.loads((folder / "r.json").read_text())
-        found.append((kept["reach"], [(p["examples"], p["margin"]) for p in kept["properties"]]))
-    assert found[0] == found[1]
+        assert main(["check", "mylayer:mine", *OPTIONS, "--json", "r.json"]) == 0
+        content = json.loads((folder / "r.json").read_text())
+        runs.append((content["reach"], [(p["examples"], p["margin"]) for p in content["properties"]]))
+    assert runs[0] == runs[1]

@@ -41,8 +41,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
 
-    def read(text: str, **others: str) -> OwnCode:
-        for name, content in {"written_layer": text, **others}.items():
+    def read(text: str, **helpers: str) -> OwnCode:
+        for name, content in {"written_layer": text, **helpers}.items():
             (tmp_path / f"{name}.py").write_text(content)
         importlib.invalidate_caches()
         module = importlib.import_module("written_layer")
@@ -109,9 +109,11 @@ def test_code_comes_back_from_the_wire_as_it_went(written: Callable[..., OwnCode
     assert from_plain(as_plain(code)) == code
 
 
-@pytest.mark.parametrize("said", [None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}])
-def test_a_process_that_says_anything_else_of_its_code_is_not_believed(said: Any) -> None:
-    assert from_plain(said) == OwnCode(problems=("its process sent no account of its code",))
+@pytest.mark.parametrize(
+    "account", [None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}]
+)
+def test_a_process_that_says_anything_else_of_its_code_is_not_believed(account: Any) -> None:
+    assert from_plain(account) == OwnCode(problems=("its process sent no account of its code",))
 
 
 def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
@@ -161,8 +163,8 @@ def test_installed_code_and_our_own_get_a_sentence() -> None:
         "__init__.py is a library's or cemverify's: only your own files are read",
     )
     assert hypothesis.__file__.endswith("__init__.py")
-    said = read_code("cemverify.conformance.implementations.reference", reference)
-    assert said == OwnCode(problems=("reference.py is a library's or cemverify's: only your own files are read",))
+    code = read_code("cemverify.conformance.implementations.reference", reference)
+    assert code == OwnCode(problems=("reference.py is a library's or cemverify's: only your own files are read",))
 
 
 def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callable[..., OwnCode]) -> None:

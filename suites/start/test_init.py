@@ -28,9 +28,9 @@ FAST = ("gradient/attention/plain", "gradient/mlp/plain", "gradient/layer/energy
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_each_adapter_is_correct_as_it_is_written(kind: Kind) -> None:
     subject = load(f"cemverify.start.{STEMS[kind]}:mine")
-    asked = [p for p in applicable(kind_of(subject), select([])) if p.id in FAST]
-    assert asked
-    for p in asked:
+    properties = [p for p in applicable(kind_of(subject), select([])) if p.id in FAST]
+    assert properties
+    for p in properties:
         assert judge_property(subject, p, Effort(examples=20)).verdict == Verdict.HOLDS, p.id
 
 
