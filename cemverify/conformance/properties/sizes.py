@@ -212,40 +212,36 @@ def _there(answer: Tensor, case: Case) -> Tensor:
 
 def properties() -> Iterator[Property]:
     """One axis after the other at the sizes that users have, in each dtype."""
-    check = update_is_gradient_where_asked(SWAPPED_HEADS)
+    check, mlp = update_is_gradient_where_asked(SWAPPED_HEADS), update_is_gradient_where_asked(SWAPPED_GATE)
     for dtype, rows in ((torch.float64, _ROWS), (torch.float32, _ROWS_FLOAT32), (torch.bfloat16, _ROWS_BFLOAT16)):
         name = str(dtype).removeprefix("torch.")
         longest = max(max(row.sizes["J"]) for row in rows)
         claim = f"In {name} and in rows of up to {longest} tokens, with positions, the update is the gradient step."
-        yield _property(f"attention/tokens-{name}", claim, check, rows, SWAPPED_HEADS, {"attention"}, dtype)
+        yield _property(f"attention/tokens-{name}", claim, check, rows, SWAPPED_HEADS, dtype)
     claim = "With up to 128 sequences, 64 heads, 1025 features and 16 steps, the update is the gradient step."
-    yield _property("attention/widths", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS, {"attention"})
-    mlp = update_is_gradient_where_asked(SWAPPED_GATE)
+    yield _property("attention/widths", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS)
     claim = "With up to 2305 hidden units, on both sides of every block boundary, the update is the gradient step."
     units = [_wide("mlp", {"M": M}) for M in _HIDDEN]
-    yield _property("mlp/hidden-units", claim, mlp, units, SWAPPED_GATE, {"mlp"})
+    yield _property("mlp/hidden-units", claim, mlp, units, SWAPPED_GATE)
     claim = "With up to 128 sequences, 2304 tokens, 1025 features and 16 steps, the update is the gradient step."
-    yield _property("mlp/widths", claim, mlp, _MLP_WIDTHS, SWAPPED_GATE, {"mlp"})
+    yield _property("mlp/widths", claim, mlp, _MLP_WIDTHS, SWAPPED_GATE)
     claim = "In bfloat16, and with up to 4609 features, the update is the gradient step."
-    yield _property("mlp/bfloat16", claim, mlp, _MLP_BFLOAT16, SWAPPED_GATE, {"mlp"}, torch.bfloat16)
+    yield _property("mlp/bfloat16", claim, mlp, _MLP_BFLOAT16, SWAPPED_GATE, torch.bfloat16)
     claim = "A large block, too, is attention and then the MLP: in each size in turn."
-    yield _property("block/widths", claim, check, _BLOCK_WIDTHS, SWAPPED_HEADS, {"block"})
+    yield _property("block/widths", claim, check, _BLOCK_WIDTHS, SWAPPED_HEADS)
     claim = "In float32, too, the update of large cases is the gradient step: with up to 64 heads and 1025 features."
-    single = torch.float32
-    yield _property(
-        "attention/widths-float32", claim, check, _ATTENTION_FLOAT32, SWAPPED_HEADS, {"attention"}, single
-    )
+    yield _property("attention/widths-float32", claim, check, _ATTENTION_FLOAT32, SWAPPED_HEADS, torch.float32)
     claim = "In float32, too, the update of large cases is the gradient step: with up to 2305 hidden units."
-    yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, {"mlp"}, single)
+    yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, torch.float32)
     claim = "Decoding 530 tokens one by one gives the update of all at once."
     decoded = update_is_gradient_where_asked(SWAPPED_HEADS, Caller.decoded)
-    yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS, {"decode"})
+    yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS)
     claim = "The stated energy of large cases is the paper's: up to 2304 tokens, 33 heads and 1025 features."
     stated = energy_is_stated_where_asked(SWAPPED_HEADS)
-    yield _property("attention/energy", claim, stated, _ENERGIES, SWAPPED_HEADS, {"attention_energy", "start"})
+    yield _property("attention/energy", claim, stated, _ENERGIES, SWAPPED_HEADS, needs={"attention_energy", "start"})
     claim = "The stated energy of large cases is the paper's: up to 2305 hidden units and 1025 features."
     stated = energy_is_stated_where_asked(SWAPPED_GATE)
-    yield _property("mlp/energy", claim, stated, _MLP_ENERGIES, SWAPPED_GATE, {"mlp_energy", "start"})
+    yield _property("mlp/energy", claim, stated, _MLP_ENERGIES, SWAPPED_GATE, needs={"mlp_energy", "start"})
 
 
 def _property(
@@ -254,10 +250,13 @@ def _property(
     check: Check,
     spaces: Sequence[Space],
     rival: Rival,
-    needs: Iterable[str],
     dtype: torch.dtype = torch.float64,
+    needs: Iterable[str] = (),
 ) -> Property:
-    needs = {*needs, *(() if dtype == torch.float64 else (f"dtype:{str(dtype).removeprefix('torch.')}",))}
+    needs = {
+        *(needs or name.split("/")[:1]),
+        *(() if dtype == torch.float64 else (f"dtype:{str(dtype).removeprefix('torch.')}",)),
+    }
     return Property(
         f"sizes/{name}",
         claim,
