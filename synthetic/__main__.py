@@ -48,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return enter(_chosen, arguments)
 
 
-def _chosen(given: list[str]) -> Run:
+def _chosen(arguments: list[str]) -> Run:
     from cemverify.console.errors import UsageError
     from cemverify.console.parsing import again
 
     try:
         with importing():
-            parser = _parser(given)
-        options = parser.parse_args(given)
-        options.again = again(["python", "-m", "synthetic"], given, NO_MATTER)
+            parser = _parser(arguments)
+        options = parser.parse_args(arguments)
+        options.again = again(["python", "-m", "synthetic"], arguments, NO_MATTER)
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is missing; pip install -c constraints.txt -e '.[bench]'") from error
 
@@ -72,12 +72,12 @@ def _chosen(given: list[str]) -> Run:
     return run
 
 
-def _parser(given: Sequence[str]) -> Parser:
+def _parser(arguments: Sequence[str]) -> Parser:
     """The parser. Only the chosen command is imported, because the libraries of some take seconds to load."""
     from cemverify.console.parsing import Help, Parser, add_commands
 
     parser = Parser(prog="python -m synthetic", description=DESCRIPTION, epilog=EPILOG, formatter_class=Help)
-    add_commands(parser, COMMANDS, given, "synthetic")
+    add_commands(parser, COMMANDS, arguments, "synthetic")
     return parser
 
 

@@ -103,12 +103,12 @@ def survey(texts: Sequence[str], points: Sequence[int], seed: int) -> list[Prior
     total = sum(_cost(config) for row in configs for config in row)
     started, done, entries = time.monotonic(), 0.0, []
     for row in configs:
-        found = {}
+        difficulties = {}
         for config in row:
             tasks = draw_many(config, Streams(seed, config.prior, seed), FUNCTIONS)
-            found[config.train_points] = average([assess(task) for task in tasks])
+            difficulties[config.train_points] = average([assess(task) for task in tasks])
             done += _cost(config)
-        entries.append(PriorDifficulty(row[0].prior, is_negative_control(row[0]), found))
+        entries.append(PriorDifficulty(row[0].prior, is_negative_control(row[0]), difficulties))
         left = (time.monotonic() - started) * (total - done) / done
         note(f"[{len(entries)}/{len(configs)}] {row[0].prior}: {entries[-1].verdict}; about {left:.0f} s left")
     return entries
@@ -130,7 +130,7 @@ def table(entries: Sequence[PriorDifficulty]) -> envelope.Table:
     return envelope.Table(title, ["prior", "std", *(f"n = {n}" for n in points), "verdict"], rows)
 
 
-def page(shown: envelope.Table) -> str:
+def page(difficulties: envelope.Table) -> str:
     """The page of the documentation."""
     controls = " and ".join(f"`{text}`" for text in NEGATIVE_CONTROLS)
     return f"""\
@@ -176,7 +176,7 @@ second nothing, so a model that does well on them has seen the test data.
 
 Each figure is the root mean square over {FUNCTIONS} functions on the same points.
 
-{markdown([shown]).replace("## ", "### ", 1)}
+{markdown([difficulties]).replace("## ", "### ", 1)}
 """
 
 
@@ -219,15 +219,15 @@ def run(options: argparse.Namespace) -> int:
         options.again, {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"
     )
     entries = survey(texts, points, options.seed)
-    shown = table(entries)
+    difficulties = table(entries)
     envelope.write(
-        options.output, envelope.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]})
+        options.output, envelope.result("atlas", maker, [difficulties], {"entries": [_record(e) for e in entries]})
     )
     note(f"wrote {options.output}")
     if options.markdown is not None:
-        envelope.write_text(options.markdown, page(shown))
+        envelope.write_text(options.markdown, page(difficulties))
         note(f"wrote {options.markdown}")
-    envelope.show(terminal([shown]))
+    envelope.show(terminal([difficulties]))
     return 0
 
 

@@ -91,11 +91,11 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
     from synthetic.gp.oracle import second_opinion  # here and below: scikit-learn takes seconds to import
 
     task = draw(config, streams)
-    asked = task
+    small = task
     if config.points > SECOND_OPINION:
-        asked = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
+        small = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
     return Examination(
-        task, assess(task), second_opinion(asked, streams), asked.config.points, *_test_sampler(config, streams)
+        task, assess(task), second_opinion(small, streams), small.config.points, *_test_sampler(config, streams)
     )
 
 
@@ -163,18 +163,18 @@ def run(options: argparse.Namespace) -> int:
     maker = provenance.Maker.now(options.again, asdict(config), options.seed, "cpu")
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
     note(f"drawing {config.points} points ({config.sampling}) ...")
-    found = examine(config, Streams(options.seed, config.prior, options.seed))
-    shown = table(found)
+    examination = examine(config, Streams(options.seed, config.prior, options.seed))
+    figures = table(examination)
     if options.output is not None:
-        envelope.write(options.output, envelope.result("examine", maker, [shown], payload(found)))
+        envelope.write(options.output, envelope.result("examine", maker, [figures], payload(examination)))
         note(f"wrote {options.output}")
-    envelope.show(terminal([shown]))
-    return 0 if found.passed else 1
+    envelope.show(terminal([figures]))
+    return 0 if examination.passed else 1
 
 
-def table(found: Examination) -> envelope.Table:
+def table(examination: Examination) -> envelope.Table:
     """What an examination found, as a table for a terminal."""
-    task, difficulty, config = found.task, found.difficulty, found.task.config
+    task, difficulty, config = examination.task, examination.difficulty, examination.task.config
     title = (
         f"{config.prior}: {config.dimensions} inputs, {config.train_points} training and {config.test_points} test "
         f"points, noise {config.noise:g}"
@@ -187,41 +187,53 @@ def table(found: Examination) -> envelope.Table:
         ["floor (least root mean squared error over functions)", f"{difficulty.floor:.4f}"],
         ["floor / linear", f"{difficulty.floor / difficulty.linear:.3f}"],
         ["objection", f"{objection} (declared negative control)" if is_negative_control(config) else objection],
-        ["oracle agreement with scikit-learn", _agreement(found)],
-        ["sampler self-test", _sampler(found)],
+        ["oracle agreement with scikit-learn", _agreement(examination)],
+        ["sampler self-test", _sampler(examination)],
     ]
-    if found.kernel_error is not None:
-        rows.append(["features against the kernel, RMS", f"{found.kernel_error:.4f}"])
+    if examination.kernel_error is not None:
+        rows.append(["features against the kernel, RMS", f"{examination.kernel_error:.4f}"])
     return envelope.Table(title, ["question", "answer"], rows)
 
 
-def payload(found: Examination) -> dict[str, object]:
+def payload(examination: Examination) -> dict[str, object]:
     """What an examination found, as plain values for its result file."""
-    agreement = {**asdict(found.agreement), "worst": found.agreement.worst, "points": found.agreement_points}
+    agreement = {
+        **asdict(examination.agreement),
+        "worst": examination.agreement.worst,
+        "points": examination.agreement_points,
+    }
     return {
-        "task": {**asdict(found.task.config), "sampling": found.task.sampling, "jitter": found.task.jitter},
-        "difficulty": {**asdict(found.difficulty), "objection": found.difficulty.objection},
-        "negative_control": is_negative_control(found.task.config),
+        "task": {
+            **asdict(examination.task.config),
+            "sampling": examination.task.sampling,
+            "jitter": examination.task.jitter,
+        },
+        "difficulty": {**asdict(examination.difficulty), "objection": examination.difficulty.objection},
+        "negative_control": is_negative_control(examination.task.config),
         "agreement": agreement,
-        "sampler": {**asdict(found.sampler), "accepted": found.sampler.accepted, "false_alarm": FALSE_ALARM},
-        "kernel_error": found.kernel_error,
-        "passed": found.passed,
+        "sampler": {
+            **asdict(examination.sampler),
+            "accepted": examination.sampler.accepted,
+            "false_alarm": FALSE_ALARM,
+        },
+        "kernel_error": examination.kernel_error,
+        "passed": examination.passed,
     }
 
 
-def _agreement(found: Examination) -> str:
-    agreement = found.agreement
+def _agreement(examination: Examination) -> str:
+    agreement = examination.agreement
     shared = "" if agreement.independent else "; the covariance is the kernel's own, so only the algebra is checked"
     verdict = "agree" if agreement.worst <= AGREEMENT else f"DISAGREE, by more than {AGREEMENT:g}"
     return (
         f"{verdict}: mean {agreement.mean:.0e}, variance {agreement.variance:.0e}, floor {agreement.floor:.0e}, "
-        f"at {found.agreement_points} points{shared}"
+        f"at {examination.agreement_points} points{shared}"
     )
 
 
-def _sampler(found: Examination) -> str:
-    verdict = "from the prior" if found.sampler.accepted else "NOT FROM THE PRIOR"
+def _sampler(examination: Examination) -> str:
+    verdict = "from the prior" if examination.sampler.accepted else "NOT FROM THE PRIOR"
     return (
-        f"{verdict}: {TEST_DRAWS} draws at {found.points} points, p = {found.sampler.whiteness:.2g} (whitened), "
-        f"{found.sampler.pairs:.2g} (pairs)"
+        f"{verdict}: {TEST_DRAWS} draws at {examination.points} points, p = {examination.sampler.whiteness:.2g}"
+        f" (whitened), {examination.sampler.pairs:.2g} (pairs)"
     )

@@ -9,18 +9,18 @@ from pathlib import Path
 from cemverify.console.errors import UsageError
 
 
-def require(needed: int, what: str, instead: str) -> None:
+def require(needed: int, use: str, instead: str) -> None:
     """Refuses what does not fit.
 
     Args:
-        needed: bytes. what: takes them. instead: what to do.
+        needed: bytes. use: takes them. instead: what to do.
 
     Raises:
         UsageError: there is less.
     """
     if needed > (there := available()):
         raise UsageError(
-            f"{what} needs about {needed / 1e9:.1f} GB of memory, but {there / 1e9:.1f} GB are free; {instead}"
+            f"{use} needs about {needed / 1e9:.1f} GB of memory, but {there / 1e9:.1f} GB are free; {instead}"
         )
 
 

@@ -122,20 +122,20 @@ def run(options: argparse.Namespace) -> int:
     envelope.check_outputs(options.output, page=options.page, stores=[where.store])
     torch.set_num_threads(1)  # as in the workers, and as the result says
     maker = provenance.Maker.now(options.again, asdict(config), config.seed, config.recipe.device)
-    found = conduct(lambda: study(config, part=where.shard is not None), where).result
-    bare = envelope.result("recursion", maker, [], found)
+    outcome = conduct(lambda: study(config, part=where.shard is not None), where).result
+    bare = envelope.result("recursion", maker, [], outcome)
     tables = [plain(sheet) for sheet in sheets(bare)]
     envelope.show(terminal(tables))
-    for s in found["statements"]:
+    for s in outcome["statements"]:
         envelope.show(f"\nthe paper: {s['text']}\n     here: {s['found']}\n  reading: {s['reading']}")
-    for told in found["notes"]:
-        note(f"note: {told}")
-    envelope.write(options.output, envelope.result("recursion", maker, tables, found))
+    for sentence in outcome["notes"]:
+        note(f"note: {sentence}")
+    envelope.write(options.output, envelope.result("recursion", maker, tables, outcome))
     note(f"wrote {options.output}")
     if options.page is not None:
         figures = options.page.with_suffix(".json")
-        known = {**measured(bare), **found}
-        envelope.write(figures, readings(maker, "Errors of one depth over another's", known))
+        content = {**measured(bare), **outcome}
+        envelope.write(figures, readings(maker, "Errors of one depth over another's", content))
         note(f"wrote {', '.join(map(str, [*_page_of(figures, options.page), figures]))}")
     return 0
 
@@ -163,7 +163,7 @@ def _page_of(file: Path, page: Path) -> list[Path]:
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:
     """The preset, with the values that were given instead of its own."""
-    given = {
+    values = {
         "priors": options.prior,
         "depths": options.steps,
         "families": options.models,
@@ -175,7 +175,7 @@ def _configured(options: argparse.Namespace) -> RecursionConfig:
         "noise": options.noise,
         "seed": options.seed,
     }
-    changes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items() if v is not None}
+    changes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items() if v is not None}
     config = replace(one_of("preset", options.preset, PRESETS).config, **changes)
     if options.device is None:
         return config

@@ -17,10 +17,10 @@ Row = Mapping[str, Any]
 
 def priors(content: Content) -> dict[str, list[Row]]:
     """The rows of a result by the prior that their functions are drawn from, in the order of the file."""
-    found: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     for row in content["rows"]:
-        found.setdefault(row["prior"], []).append(row)
-    return found
+        rows.setdefault(row["prior"], []).append(row)
+    return rows
 
 
 def short(prior: str) -> str:
@@ -36,11 +36,11 @@ def errors(row: Row) -> list[float]:
 
 def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The trained models by family, without those that diverged, by depth."""
-    found: dict[str, list[Row]] = {}
+    members_of: dict[str, list[Row]] = {}
     for row in rows:
         if row["contender"] is not None and not row["diverged"]:
-            found.setdefault(row["contender"]["family"], []).append(row)
-    return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in found.items()}
+            members_of.setdefault(row["contender"]["family"], []).append(row)
+    return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in members_of.items()}
 
 
 def by_depth(rows: Sequence[Row], family: str = "CEM") -> dict[int, Row]:
@@ -91,14 +91,14 @@ def at_stops(row: Row) -> list[tuple[float, float, float | None]]:
     """
     if row["diverged"]:
         return []
-    found = []
+    means = []
     for stops in zip(*(run.get("at_stops") or () for run in row["runs"]), strict=True):
         figures = [stop["figure"] for stop in stops]
         mean = None if None in figures else math.fsum(figures) / len(figures)
-        found.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
-    return found
+        means.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
+    return means
 
 
-def along(runs: Sequence[Mapping[str, Any]], what: str) -> list[float]:
+def along(runs: Sequence[Mapping[str, Any]], quantity: str) -> list[float]:
     """Means over runs of what is known of every step."""
-    return [sum(values) / len(values) for values in zip(*(run[what] for run in runs), strict=True)]
+    return [sum(values) / len(values) for values in zip(*(run[quantity] for run in runs), strict=True)]

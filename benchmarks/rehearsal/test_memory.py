@@ -28,7 +28,7 @@ def test_the_formula_of_estimate_knows_what_a_step_holds(size: str, steps: int |
     formula = {
         "weights": 4 * parameters,
         "optimiser": 8 * parameters,
-        "kept": footprint.kept(LoopedConfig(config), presets.CONTEXT),
+        "kept": footprint.activations(LoopedConfig(config), presets.CONTEXT),
     }
     assert formula == pytest.approx(counted, rel=0.1)
 

@@ -131,12 +131,12 @@ def curves(recipe: Recipe, steps: int | None = None) -> dict[str, tuple[float, .
     """The losses of all models in the recipe's precision, of the first steps only if asked."""
     corpus = _corpus()
     batches = Batches(corpus.train.tokens, SEED, recipe.batch, recipe.context)
-    found = {}
+    losses = {}
     for contender in models():
         model = LanguageModel(contender.model, torch.Generator().manual_seed(SEED))
         model = model.double() if recipe.precision == "float64" else model
-        found[contender.name] = train(model, recipe, batches, until=steps).bits
-    return found
+        losses[contender.name] = train(model, recipe, batches, until=steps).bits
+    return losses
 
 
 def check(steps: int | None = None) -> dict[str, CurveAgreement]:
@@ -154,11 +154,11 @@ def check(steps: int | None = None) -> dict[str, CurveAgreement]:
             "the corpus of the regression file is no longer drawn as it was: its losses cannot be compared"
         )
     with one_thread():
-        found = curves(RECIPE, steps)
+        losses = curves(RECIPE, steps)
     agreements = {}
     for name, exact in reference.exact.items():
         allowed = budgets(exact, reference.rounding[name])[:steps]
-        agreements[name] = agreement(found[name], exact, allowed)
+        agreements[name] = agreement(losses[name], exact, allowed)
     return agreements
 
 
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {' '.join(arguments)} is no option; there is --write", file=sys.stderr)
         return 2
     try:
-        found = check()
+        differences = check()
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -205,11 +205,11 @@ def main(arguments: Sequence[str]) -> int:
             f"{a.margin:.2f}",
             "agrees" if a.disagrees_at is None else f"from step {a.disagrees_at}",
         ]
-        for name, a in found.items()
+        for name, a in differences.items()
     ]
     title = f"Losses of {RECIPE.steps} steps in float32 beside those on file, in bits per token"
     show(terminal([Table(title, ("model", "largest difference", "of what is allowed", "verdict"), rows)]))
-    return 0 if all(a.disagrees_at is None for a in found.values()) else 1
+    return 0 if all(a.disagrees_at is None for a in differences.values()) else 1
 
 
 def _corpus() -> Corpus:

@@ -43,10 +43,10 @@ def folder(tmp_path: Path) -> Path:
 
 def parts(source: sources.DocumentSource) -> dict[str, list[str]]:
     """The names of the documents of each part."""
-    found: dict[str, list[str]] = {"train": [], "validation": []}
+    names: dict[str, list[str]] = {"train": [], "validation": []}
     for document in source.documents():
-        found[document.part].append(document.name)
-    return found
+        names[document.part].append(document.name)
+    return names
 
 
 def codes(*values: int) -> Codes:
@@ -61,9 +61,9 @@ def tokens_of(text: str) -> Tokens:
 
 
 def test_no_file_of_the_library_is_in_both_parts() -> None:
-    found = parts(sources.standard_library())
-    assert not set(found["train"]) & set(found["validation"])
-    assert len(found["train"]) > 5 * len(found["validation"]) > 0
+    names = parts(sources.standard_library())
+    assert not set(names["train"]) & set(names["validation"])
+    assert len(names["train"]) > 5 * len(names["validation"]) > 0
 
 
 def test_each_part_is_its_files_one_after_another(folder: Path, tmp_path: Path) -> None:
@@ -126,35 +126,35 @@ def test_a_missing_empty_or_tiny_text_is_refused(content: bytes | None, sentence
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is told of the progress of making a corpus, line by line."""
     lines: list[str] = []
     monkeypatch.setattr("synthetic.corpora.corpus.note", lines.append)
     return lines
 
 
-def test_a_text_is_called_what_reads_well_after_the(folder: Path, tmp_path: Path, said: list[str]) -> None:
+def test_a_text_is_called_what_reads_well_after_the(folder: Path, tmp_path: Path, notes: list[str]) -> None:
     tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert said[0] == f"tokenising the text of {folder}"
+    assert notes[0] == f"tokenising the text of {folder}"
 
 
 def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
     for i in range(20):
         for name in (f"{i}-a.txt", f"{i}-b.txt"):
             (tmp_path / name).write_text(name)
-        found = parts(sources.text_files([tmp_path / f"{i}-a.txt", tmp_path / f"{i}-b.txt"]))
-        assert [len(names) for names in found.values()] == [1, 1]
+        halves = parts(sources.text_files([tmp_path / f"{i}-a.txt", tmp_path / f"{i}-b.txt"]))
+        assert [len(names) for names in halves.values()] == [1, 1]
 
 
 # --- tokenised once -------------------------------------------------------------------------------
 
 
-def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, said: list[str]) -> None:
+def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, notes: list[str]) -> None:
     first = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert said
-    said.clear()
+    assert notes
+    notes.clear()
     again = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert not said
+    assert not notes
     assert again.digest == first.digest
     assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
 
@@ -170,9 +170,9 @@ def written(folder: Path, tokens: Sequence[int]) -> tuple[Path, int, str]:
 
 
 def test_tokens_on_disk_are_two_byte_numbers(tmp_path: Path) -> None:
-    found = read_tokens(*written(tmp_path, (3, 1, 65535)))
-    assert isinstance(found.codes, np.memmap)
-    assert found.codes.tolist() == [3, 1, 65535]
+    tokens = read_tokens(*written(tmp_path, (3, 1, 65535)))
+    assert isinstance(tokens.codes, np.memmap)
+    assert tokens.codes.tolist() == [3, 1, 65535]
 
 
 @pytest.mark.parametrize(
@@ -185,27 +185,27 @@ def test_tokens_on_disk_are_two_byte_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_of_tokens_is_named_in_one_sentence(damaged: bytes, sentence: str, tmp_path: Path) -> None:
-    said = written(tmp_path, range(100))
-    assert read_tokens(*said).codes.tolist() == list(range(100))
-    said[0].write_bytes(damaged)
+    described = written(tmp_path, range(100))
+    assert read_tokens(*described).codes.tolist() == list(range(100))
+    described[0].write_bytes(damaged)
     with pytest.raises(UsageError, match=f"train.tokens {sentence}; delete its folder, and it will be created again"):
-        read_tokens(*said)
+        read_tokens(*described)
 
 
 def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = written(tmp_path, (3, 1, 2))
-    path, first = said[0], read_tokens(*said).codes.tolist()
+    described = written(tmp_path, (3, 1, 2))
+    path, first = described[0], read_tokens(*described).codes.tolist()
     with monkeypatch.context() as patch:
         patch.setattr("synthetic.corpora.tokens.hashlib.sha256", None)  # whoever verifies now fails
-        assert read_tokens(*said).codes.tolist() == first
+        assert read_tokens(*described).codes.tolist() == first
     time_ns = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     os.utime(path, ns=(time_ns + 1, time_ns + 1))
     for _ in range(2):
         with pytest.raises(UsageError, match=r"train.tokens is corrupt"):
-            read_tokens(*said)
+            read_tokens(*described)
 
 
 @pytest.fixture
@@ -238,14 +238,14 @@ def test_a_corpus_of_which_a_file_is_missing_says_to_delete_its_folder(folder: P
 def test_what_a_killed_process_left_aside_is_swept_a_day_later_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     corpora, old = tmp_path / "corpora", time.time() - 25 * 3600
     begun = f".{'0' * 24}.{'1' * 32}"
-    abandoned, living, others = (corpora / name for name in (begun, begun.replace("1", "2"), ".others"))
-    for path in (abandoned, living, others):
+    abandoned, living, foreign = (corpora / name for name in (begun, begun.replace("1", "2"), ".others"))
+    for path in (abandoned, living, foreign):
         path.mkdir(parents=True)
         (path / "train.tokens").touch()
-    for path in (abandoned, others):
+    for path in (abandoned, foreign):
         os.utime(path, (old, old))
     tokenised(sources.text_files([folder]), Symbols(), corpora)
-    assert [path.exists() for path in (abandoned, living, others)] == [False, True, True]
+    assert [path.exists() for path in (abandoned, living, foreign)] == [False, True, True]
 
 
 def test_a_process_that_takes_days_is_seen_to_live(
@@ -391,13 +391,13 @@ def test_a_batch_that_cannot_be_shared_is_refused() -> None:
 
 
 def test_the_yardsticks_are_right_on_a_corpus_small_enough_to_count() -> None:
-    found = yardsticks(tokens_of("abab"), 256, spread_windows(tokens_of("aab"), 1, 2))
+    bits = yardsticks(tokens_of("abab"), 256, spread_windows(tokens_of("aab"), 1, 2))
     # Of 4 training bytes 2 are a and 2 are b; a is followed by b twice, and never by a.
     unigram = (2 + 1 / 256) / 5
     after_a = {"a": unigram / 3, "b": (2 + unigram) / 3}
-    assert found.uniform == 8
-    assert found.unigram == pytest.approx(-math.log2(unigram), rel=1e-12)
-    assert found.bigram == pytest.approx(-(math.log2(after_a["a"]) + math.log2(after_a["b"])) / 2, rel=1e-12)
+    assert bits.uniform == 8
+    assert bits.unigram == pytest.approx(-math.log2(unigram), rel=1e-12)
+    assert bits.bigram == pytest.approx(-(math.log2(after_a["a"]) + math.log2(after_a["b"])) / 2, rel=1e-12)
 
 
 def test_every_row_of_the_counts_is_a_distribution() -> None:
@@ -412,9 +412,9 @@ def test_every_row_of_the_counts_is_a_distribution() -> None:
 
 
 def test_the_yardsticks_of_the_library_are_in_their_order(library: Corpus) -> None:
-    found = yardsticks(library.train.tokens, 256, spread_windows(library.validation.tokens, 64, 128))
+    bits = yardsticks(library.train.tokens, 256, spread_windows(library.validation.tokens, 64, 128))
     compressed = library.validation.compressed
-    assert found.uniform > found.unigram > found.bigram > compressed["gzip"] > compressed["xz"] > 0
+    assert bits.uniform > bits.unigram > bits.bigram > compressed["gzip"] > compressed["xz"] > 0
 
 
 @pytest.fixture(scope="module")
@@ -483,10 +483,10 @@ def test_the_interval_of_a_hidden_chains_rate_covers_what_a_longer_stretch_shows
     assert rate.high - rate.low < 0.05
 
 
-@pytest.mark.parametrize(("length", "known"), [(32 * 128 + 31, False), (32 * 129, True)])
-def test_a_hidden_chain_too_short_to_estimate_from_has_no_rate(length: int, known: bool) -> None:
+@pytest.mark.parametrize(("length", "has_rate"), [(32 * 128 + 31, False), (32 * 129, True)])
+def test_a_hidden_chain_too_short_to_estimate_from_has_no_rate(length: int, has_rate: bool) -> None:
     rate = chains.draw(replace(HIDDEN, validation=length)).rate()
-    assert (rate is not None) == known
+    assert (rate is not None) == has_rate
     assert rate is None or math.isfinite(rate.low)
 
 
@@ -494,14 +494,14 @@ def test_no_yardstick_is_below_the_floor(tmp_path: Path) -> None:
     chain = chains.draw(MARKOV)
     corpus = tokenised(chains.source(chain), Symbols(3), tmp_path)
     windows = spread_windows(corpus.validation.tokens, 10_000, 100)
-    found = yardsticks(corpus.train.tokens, 3, windows)
+    bits = yardsticks(corpus.train.tokens, 3, windows)
     floor = chain.surprisals(windows).mean()
-    assert min(found.bigram, found.unigram, corpus.validation.compressed["xz"]) > floor
+    assert min(bits.bigram, bits.unigram, corpus.validation.compressed["xz"]) > floor
     assert (corpus.token, corpus.unit) == ("symbol", "symbol")
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "sentence"),
+    ("kind", "numbers", "sentence"),
     [
         ("markov", {"order": 0}, "--order must be 1 to 12, not 0"),
         ("hidden", {"states": -2}, "--states must be 1 to 4,096, not -2"),
@@ -513,10 +513,10 @@ def test_no_yardstick_is_below_the_floor(tmp_path: Path) -> None:
     ],
 )
 def test_a_chain_out_of_range_names_the_option_and_what_is_allowed(
-    kind: Literal["markov", "hidden"], given: dict[str, int], sentence: str
+    kind: Literal["markov", "hidden"], numbers: dict[str, int], sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
-        chains.ChainSpec(kind, **given)
+        chains.ChainSpec(kind, **numbers)
 
 
 # --- the hub, from local files in its formats -----------------------------------------------------
@@ -586,7 +586,7 @@ def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["json:{}/texts.jsonl", "json:{}/*.jsonl", "parquet:{}/texts.parquet", "{}"])
 def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
 ) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
     here, there = tmp_path / "here", tmp_path / "there"
@@ -594,19 +594,19 @@ def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
     path = write_texts(here / ("texts.parquet" if name.startswith("parquet") else "texts.jsonl"))
 
     def corpus_of(folder: Path | str) -> Corpus:
-        said.clear()
+        notes.clear()
         source = dataset(DatasetSpec(name.format(folder)))
         return tokenised(source, Symbols(), tmp_path / "corpora")
 
     first = corpus_of(here)
     shutil.copytree(here, there)
     monkeypatch.chdir(tmp_path)
-    for found in (here, there, "there"):
-        assert corpus_of(found).digest == first.digest
-        assert not said
+    for place in (here, there, "there"):
+        assert corpus_of(place).digest == first.digest
+        assert not notes
     write_texts(path, [text.replace("sum", "mus") for text in TEXTS])  # as long as before
     assert corpus_of(here).digest != first.digest
-    assert said
+    assert notes
     assert corpus_of(there).digest == first.digest
 
 
@@ -732,9 +732,9 @@ def test_the_hub_is_asked_for_a_name_and_its_retries_are_not_logged(
 
     class Hub:
         @staticmethod
-        def from_pretrained(asked: str) -> None:
+        def from_pretrained(name: str) -> None:
             logger.warning("Retrying in 1s [Retry 1/5].")
-            raise OSError(f"no {asked}\nhere")
+            raise OSError(f"no {name}\nhere")
 
     monkeypatch.setattr(tokenizers, "Tokenizer", Hub)
     with pytest.raises(UsageError, match=f"it is not available from the Hugging Face hub .no {name} here"):

@@ -27,7 +27,7 @@ from synthetic.studies.depth_dial.sentences import falls_up_to, picture, sentenc
 from synthetic.studies.engine.designs import Design, cost
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
-from synthetic.studies.engine.study import Found
+from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.trials import TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import State, Tuned
 from synthetic.training.frames import tiny_dims
@@ -49,9 +49,9 @@ def small(**choices: Any) -> Plan:
 
 
 def design(plan: Plan, name: str) -> Design:
-    found = plan.row(name)
-    assert found is not None
-    return found.design
+    row = plan.row(name)
+    assert row is not None
+    return row.design
 
 
 # --- a layer whose steps are set --------------------------------------------------------------------
@@ -126,8 +126,8 @@ def test_with_its_own_number_of_steps_a_model_has_the_bits_that_it_is_judged_by(
 ) -> None:
     record = records[own(steps)]
     assert record.at_depths[TEST_DEPTHS.index(steps)] == pytest.approx(record.bits, rel=1e-6)
-    others = [bits for T, bits in zip(TEST_DEPTHS, record.at_depths, strict=True) if steps != T]
-    assert record.bits not in others
+    at_other_depths = [bits for T, bits in zip(TEST_DEPTHS, record.at_depths, strict=True) if steps != T]
+    assert record.bits not in at_other_depths
 
 
 def test_a_model_for_all_depths_is_judged_by_its_mean_and_trained_on_the_same_batches(
@@ -173,11 +173,11 @@ def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
         seed: SimpleNamespace(at_depths=(5.0, 4.0, *(6.0,) * 6), at_stops=stops, bits=bits)
         for seed, bits in enumerate((9.0, 8.0))
     }
-    found = State((Tuned(row, judged=cast(Any, judged)),))
-    summary = summarise(Found(study, found, "the text", "byte"))
+    state = State((Tuned(row, judged=cast(Any, judged)),))
+    summary = summarise(StudyOutcome(study, state, "the text", "byte"))
     assert summary.stopped == {ALIKE: stops}
-    (shown,) = stopped(summary).rows
-    assert list(shown[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
+    (cells,) = stopped(summary).rows
+    assert list(cells[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
     assert f"at the best of 4 shares, the bits are *{ALIKE}* 3.0625 (0.6 steps)" in " ".join(sentences(summary))
 
 
@@ -187,7 +187,7 @@ def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
     assert row is not None
     sound = SimpleNamespace(at_depths=(1.0,) * 8, at_stops=tuple(AtStop(q, 2.0, 1.0) for q in STOPS), bits=1.0)
     judged = {0: sound, 1: SimpleNamespace(at_depths=(), at_stops=(), bits=None)}
-    summary = summarise(Found(study, State((Tuned(row, judged=cast(Any, judged)),)), "the text", "byte"))
+    summary = summarise(StudyOutcome(study, State((Tuned(row, judged=cast(Any, judged)),)), "the text", "byte"))
     assert summary.stopped == {}
     assert summary.bits[SUM] == (1.0,) * 8
 
@@ -232,8 +232,8 @@ def test_a_depth_that_is_not_finite_in_one_seed_has_no_mean() -> None:
         seed: SimpleNamespace(at_depths=(1.0,) * 7 + (last,), at_stops=(), bits=1.0)
         for seed, last in enumerate((2.0, None))
     }
-    found = State((Tuned(row, judged=cast(Any, judged)),))
-    assert summarise(Found(study, found, "the text", "byte")).bits[SUM] == (1.0,) * 7 + (None,)
+    state = State((Tuned(row, judged=cast(Any, judged)),))
+    assert summarise(StudyOutcome(study, state, "the text", "byte")).bits[SUM] == (1.0,) * 7 + (None,)
 
 
 def test_the_command_writes_a_page_that_another_machine_makes_from_the_cells_alone(
@@ -262,10 +262,10 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
     judged = {
         seed: SimpleNamespace(at_depths=(bits,) * 8, at_stops=(), bits=bits) for seed, bits in enumerate((9.0, 8.0))
     }
-    found = State((Tuned(row, judged=cast(Any, judged)),))
-    summary = summarise(Found(study, found, "the text", "byte"))
+    state = State((Tuned(row, judged=cast(Any, judged)),))
+    summary = summarise(StudyOutcome(study, state, "the text", "byte"))
     assert (summary.against, summary.saved) == ({}, None)
-    assert SUM in picture(found, summary).drawn
+    assert SUM in picture(state, summary).drawn
     assert "FLOPs" not in " ".join(sentences(summary))
 
 

@@ -24,7 +24,7 @@ from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Replaced, cost, parameters
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import Curve, optimum, rate
-from synthetic.studies.engine.study import Found
+from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.tuning import study, trainings
 from synthetic.studies.fixed_memory import STUDY
 from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, ONE, TIED, WIDER
@@ -59,7 +59,7 @@ def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(r
     x = descent(energy, h, first)
     fixed, refreshed = descent(energy, x, first), descent(energy, x, energy.remember(layer.norm().into(x)))
     assert not torch.allclose(fixed, refreshed, atol=1e-3)
-    found = {}
+    states = {}
     for memory in ("fixed", "refreshed"):
         looped = rows[f"T = 2, {memory}, eta 1/2"].looped
         half = paired(looped, 0).double().blocks[0]
@@ -67,9 +67,9 @@ def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(r
         out = h
         for _ in range(looped.attention if replaced == "attention" else looped.mlp):
             out = half.attention.residual(out)[0] if replaced == "attention" else half.mlp.residual(out)
-        found[memory] = out
-    assert torch.allclose(found["fixed"], fixed, rtol=0, atol=1e-12)
-    assert torch.allclose(found["refreshed"], refreshed, rtol=0, atol=1e-12)
+        states[memory] = out
+    assert torch.allclose(states["fixed"], fixed, rtol=0, atol=1e-12)
+    assert torch.allclose(states["refreshed"], refreshed, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("P", ["diagonal", "low rank"])
@@ -88,23 +88,23 @@ def test_p_and_positions_are_the_same_whatever_the_layer(P: Any) -> None:
 
 
 def test_the_controls_have_the_flops_of_the_two_steps() -> None:
-    found = plan("full", changes=RecipeChanges(context=64))
-    by_name = {row.name: row for row in found.rows}
+    full = plan("full", changes=RecipeChanges(context=64))
+    by_name = {row.name: row for row in full.rows}
     deep = cost(by_name["T = 2, fixed, eta 1/2"].design, 64).training
     longer, wider = by_name[LONGER], by_name[WIDER]
     assert longer.design == by_name[ONE].design
     assert longer.length * cost(longer.design, 64).training == pytest.approx(deep)
     assert cost(wider.design, 64).training == pytest.approx(deep, rel=0.02)
-    steps = {name: found.cell(by_name[name], 0, "judging", 1.0, 0.01, PINNED, "cpu").recipe.steps for name in by_name}
+    steps = {name: full.cell(by_name[name], 0, "judging", 1.0, 0.01, PINNED, "cpu").recipe.steps for name in by_name}
     assert {name for name, n in steps.items() if n != steps[ONE]} == {LONGER}
     assert steps[LONGER] == pytest.approx(longer.length * steps[ONE], abs=1)
-    assert trainings(found)[LONGER] == pytest.approx(longer.length * trainings(found)[ONE])
+    assert trainings(full)[LONGER] == pytest.approx(longer.length * trainings(full)[ONE])
 
 
 @pytest.mark.parametrize("P", ["diagonal", "low rank"])
 def test_tied_attention_has_the_parameters_of_llama_but_for_its_diagonal(P: Any) -> None:
-    found = plan("attention", P=P)
-    tied, llama = (row.design for row in found.rows if row.name in (TIED, LLAMA))
+    attention = plan("attention", P=P)
+    tied, llama = (row.design for row in attention.rows if row.name in (TIED, LLAMA))
     assert parameters(tied) == parameters(llama) + tied.size.layers * tied.size.dim
     assert tied.preconditioner == "identity"
     assert all(row.name != TIED for row in plan("full").rows)
@@ -118,7 +118,7 @@ def test_the_name_of_a_plan_changes_with_all_that_decides_and_not_with_words() -
     assert plan().name == usual.name
     reworded = replace(usual, rows=tuple(replace(row, why="otherwise") for row in usual.rows))
     assert reworded.name == usual.name
-    others = [
+    changed = [
         plan(seeds=8),
         plan(tuning_seeds=2),
         plan(tuning=2),
@@ -129,14 +129,14 @@ def test_the_name_of_a_plan_changes_with_all_that_decides_and_not_with_words() -
         plan(changes=RecipeChanges(context=32)),
         replace(usual, rounded=True),
     ]
-    assert len({usual.name, *(other.name for other in others)}) == len(others) + 1
+    assert len({usual.name, *(other.name for other in changed)}) == len(changed) + 1
 
 
 def test_trainings_that_judge_carry_the_name_of_their_plan_and_those_that_tune_do_not() -> None:
-    found = plan()
-    for row in found.rows:
-        assert found.cell(row, 0, "judging", 1.0, 0.01, PINNED, "cpu").plan == found.name
-        assert found.cell(row, 1000, "tuning", 1.0, 0.01, PINNED, "cpu").plan == ""
+    usual = plan()
+    for row in usual.rows:
+        assert usual.cell(row, 0, "judging", 1.0, 0.01, PINNED, "cpu").plan == usual.name
+        assert usual.cell(row, 1000, "tuning", 1.0, 0.01, PINNED, "cpu").plan == ""
 
 
 def test_the_plans_of_the_page_have_the_names_that_it_gives() -> None:
@@ -159,9 +159,9 @@ def test_every_published_training_that_judged_carries_a_plan_of_the_page() -> No
 # --- one look ---------------------------------------------------------------------------------------
 
 
-def judged(asked: Plan, missing: int = 0) -> Found:
+def judged(study_plan: Plan, missing: int = 0) -> StudyOutcome:
     """The study with made-up bits, in which refreshed rows need 1 % fewer; without the last so many trainings."""
-    left = asked.seeds * len(asked.rows) - missing
+    left = study_plan.seeds * len(study_plan.rows) - missing
 
     def look(cell: Cell) -> dict[str, Any] | None:
         nonlocal left
@@ -186,26 +186,26 @@ def judged(asked: Plan, missing: int = 0) -> Found:
             "batches": "",
         }
 
-    found = follow(study(asked, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells])
-    return Found(asked, found.result, "the corpus", "symbol")
+    progress = follow(study(study_plan, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells])
+    return StudyOutcome(study_plan, progress.result, "the corpus", "symbol")
 
 
 def test_nothing_is_compared_before_the_last_training_that_judges() -> None:
-    asked = plan(seeds=6)
-    early, whole = judged(asked, missing=1), judged(asked)
-    assert summarise(asked, early.state).pairs == ()
+    six_seeds = plan(seeds=6)
+    early, whole = judged(six_seeds, missing=1), judged(six_seeds)
+    assert summarise(six_seeds, early.state).pairs == ()
     findings = read(early)
     assert findings.compared == ()
-    said = " ".join(str(block) for block in findings.page.blocks)
-    assert "53 of the 54 trainings that judge are there" in said
-    assert not re.search(r"\d\.\d{4} \[", said)
+    text = " ".join(str(block) for block in findings.page.blocks)
+    assert "53 of the 54 trainings that judge are there" in text
+    assert not re.search(r"\d\.\d{4} \[", text)
     assert "refreshed is better" in read(whole).conclusion
-    assert len(summarise(asked, whole.state).memories) == 2
+    assert len(summarise(six_seeds, whole.state).memories) == 2
 
 
 def test_rates_are_the_minimum_of_the_parabola_and_not_rounded() -> None:
-    found = judged(plan(seeds=1)).state
-    assert [tuned.rate for tuned in found.rows] == pytest.approx([4.3e-3] * len(found.rows), rel=1e-4)
+    state = judged(plan(seeds=1)).state
+    assert [tuned.rate for tuned in state.rows] == pytest.approx([4.3e-3] * len(state.rows), rel=1e-4)
     curve = Curve(1.0, {k: (k - 1.1) ** 2 for k in range(4)})
     assert optimum(curve, rounded=False) == pytest.approx(rate(1.1))
     assert optimum(curve) == rate(1)
@@ -233,8 +233,8 @@ def test_the_answer_follows_from_both_step_sizes(gains: tuple[float | None, ...]
 
 
 def test_a_study_without_the_deciding_rows_is_undecided() -> None:
-    asked = plan(seeds=6, names=(ONE, LONGER))
-    assert summarise(asked, judged(asked).state).answer == "undecided"
+    two_rows = plan(seeds=6, names=(ONE, LONGER))
+    assert summarise(two_rows, judged(two_rows).state).answer == "undecided"
 
 
 # --- the command ------------------------------------------------------------------------------------

@@ -84,8 +84,8 @@ def short(
 
 def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], LanguageConfig]) -> None:
     """Has "tiny" name another configuration for the time of a test."""
-    found: Mapping[str, Any] = MappingProxyType({"tiny": {"cpu": make, "cuda": make}})
-    monkeypatch.setattr(presets, "PRESETS", found)
+    presets_: Mapping[str, Any] = MappingProxyType({"tiny": {"cpu": make, "cuda": make}})
+    monkeypatch.setattr(presets, "PRESETS", presets_)
 
 
 # --- what is trained ------------------------------------------------------------------------------
@@ -205,28 +205,28 @@ def test_an_interrupt_ends_all_processes_soon_and_says_how_to_go_on(corpora: Pat
         while len(list(folder.glob("*/checkpoint.safetensors"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         os.killpg(started.pid, signal.SIGINT)
-        _, said = started.communicate(timeout=60)
+        _, errors = started.communicate(timeout=60)
     assert started.returncode == 130
-    told = said.splitlines()[-1]
-    assert told == f"error: interrupted; checkpoints are in {folder}, and the same command with --resume goes on"
+    sentence = errors.splitlines()[-1]
+    assert sentence == f"error: interrupted; checkpoints are in {folder}, and the same command with --resume goes on"
     assert left(started.pid) == []
 
 
-@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+@pytest.mark.parametrize(("rank", "sentences"), [("0", 1), ("1", 0)])
 def test_a_study_under_torchrun_is_refused_and_the_first_process_says_so(
-    rank: str, told: int, corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rank: str, sentences: int, corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", rank)
     assert main(["language", "study", "diagonal", "--device", "cpu", "--corpora", str(corpora)]) == 2
     sentence = "error: torchrun trains one model together, and study several by themselves"
-    assert capsys.readouterr().err.count(sentence) == told
+    assert capsys.readouterr().err.count(sentence) == sentences
 
 
 def told_by(rank: int, port: int, words: Sequence[str], folder: Path) -> None:
     """One of two processes, as torchrun starts them; what it says is in a file of its own."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    with (folder / str(rank)).open("w") as said, redirect_stderr(said):
+    with (folder / str(rank)).open("w") as stream, redirect_stderr(stream):
         code = main(words)
     sys.exit(code)
 
@@ -302,10 +302,10 @@ def test_every_help_fits_a_screen_names_every_option_and_shows_an_example(monkey
         command = Command(prog=name)
         module.add_arguments(command)
         named = set(re.findall(r"--[a-z-]+", helps()[name]))
-        known = {option for action in command._actions for option in action.option_strings} - {"-h", "--help"}
-        assert named >= known, name
+        options = {option for action in command._actions for option in action.option_strings} - {"-h", "--help"}
+        assert named >= options, name
         own = {option for line in helps()[name].splitlines() for option in re.findall(r"^ +(--[a-z-]+)", line)}
-        assert own <= known, name
+        assert own <= options, name
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ def test_a_misplaced_option_gets_the_usage_line_and_a_sentence(
 
 
 def test_the_command_in_a_result_file_is_what_was_given_without_what_changes_nothing() -> None:
-    given = "language train --output o.json --preset tiny --workers=2 --folder f --text a 'b c' --resume --steps 3"
-    assert again_(("python", "-m", "synthetic"), shlex.split(given), NO_MATTER) == (
+    line = "language train --output o.json --preset tiny --workers=2 --folder f --text a 'b c' --resume --steps 3"
+    assert again_(("python", "-m", "synthetic"), shlex.split(line), NO_MATTER) == (
         "python -m synthetic language train --preset tiny --text a 'b c' --steps 3"
     )
 

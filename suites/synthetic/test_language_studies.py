@@ -58,12 +58,12 @@ SHORT = (
 )
 
 
-def plan(name: str, size: str = TINY, vocabulary: int = 256, **others: Any) -> Plan:
-    return STUDIES[name].plan(None, vocabulary, size=size, **others)
+def plan(name: str, size: str = TINY, vocabulary: int = 256, **options: Any) -> Plan:
+    return STUDIES[name].plan(None, vocabulary, size=size, **options)
 
 
-def named(found: Plan, name: str | None) -> Variant:
-    row = found.row(str(name))
+def named(study_plan: Plan, name: str | None) -> Variant:
+    row = study_plan.row(str(name))
     assert isinstance(row, Variant)
     return row
 
@@ -74,16 +74,16 @@ def named(found: Plan, name: str | None) -> Variant:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("size", [TINY, "86M"])
 def test_every_study_is_complete(name: str, size: str) -> None:
-    found = plan(name, size, 256 if size == TINY else paper.VOCABULARY)
-    names = [row.name for row in found.rows]
+    study_plan = plan(name, size, 256 if size == TINY else paper.VOCABULARY)
+    names = [row.name for row in study_plan.rows]
     assert len(set(names)) == len(names)
-    variants = [named(found, name) for name in names]
-    assert all(v.against is None or named(found, v.against).against in (None, v.name) for v in variants)
+    variants = [named(study_plan, name) for name in names]
+    assert all(v.against is None or named(study_plan, v.against).against in (None, v.name) for v in variants)
     for variant in variants:
         if variant.widened is None:
             continue
-        base = parameters(named(found, variant.against).design)
-        assert parameters(named(found, variant.widened).design) / base == pytest.approx(1, abs=0.02)
+        base = parameters(named(study_plan, variant.against).design)
+        assert parameters(named(study_plan, variant.widened).design) / base == pytest.approx(1, abs=0.02)
         assert parameters(variant.design) < base
     assert any(variant.widened for variant in variants)
 
@@ -106,9 +106,9 @@ def test_every_statement_is_about_models_of_its_study(name: str) -> None:
     ],
 )
 def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str, llama: int, cem: int) -> None:
-    found = plan("learning-rate", size, paper.VOCABULARY)
-    assert parameters(named(found, at_rate(ROTARY, RATES[0])).design) == llama
-    assert parameters(named(found, at_rate(FULL, RATES[0])).design) == cem
+    study_plan = plan("learning-rate", size, paper.VOCABULARY)
+    assert parameters(named(study_plan, at_rate(ROTARY, RATES[0])).design) == llama
+    assert parameters(named(study_plan, at_rate(FULL, RATES[0])).design) == cem
     recipe = paper_recipe(size)
     assert 20 * llama <= recipe.tokens < 20 * llama + recipe.batch * recipe.context
     assert (recipe.learning_rate, recipe.precision, recipe.context, recipe.batch) == (2e-3, "bfloat16", 2048, 128)
@@ -120,15 +120,15 @@ def test_five_rates_double() -> None:
 
 
 def test_models_share_the_first_value_of_every_parameter_they_share() -> None:
-    found = plan("recursion")
-    plain, rank = (paired(named(found, attention_name(2, P)).design.looped, 3) for P in ("identity", "low rank"))
-    llama = paired(named(found, ALIBI).design.looped, 3)
+    study_plan = plan("recursion")
+    plain, rank = (paired(named(study_plan, attention_name(2, P)).design.looped, 3) for P in ("identity", "low rank"))
+    llama = paired(named(study_plan, ALIBI).design.looped, 3)
     theirs = dict(rank.named_parameters())
     for model in (plain, llama):
         common = [name for name, p in model.named_parameters() if name in theirs and theirs[name].shape == p.shape]
         assert {"embedding", "head", "blocks.0.attention.W_Q", "blocks.1.mlp.down"} <= set(common)
         assert all(torch.equal(model.get_parameter(name), theirs[name]) for name in common)
-    other = paired(named(found, ALIBI).design.looped, 4)
+    other = paired(named(study_plan, ALIBI).design.looped, 4)
     assert not torch.equal(other.embedding, llama.embedding)
 
 
@@ -152,8 +152,8 @@ def test_first_weights_are_spread_as_the_layers_draw_them(name: str) -> None:
 
 
 def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_many() -> None:
-    found = plan("reuse")
-    once, twice = named(found, ROTARY).design, named(found, "Llama MLP twice").design
+    study_plan = plan("reuse")
+    once, twice = named(study_plan, ROTARY).design, named(study_plan, "Llama MLP twice").design
     assert parameters(once) == parameters(twice)
     model = paired(twice.looped, 0)
     tokens = torch.arange(12).reshape(1, 12)
@@ -176,16 +176,16 @@ def test_applied_once_it_is_the_plain_model() -> None:
 
 
 def test_an_estimate_is_flops_over_speed() -> None:
-    found = plan("replace-mlp", "86M", paper.VOCABULARY, seeds=1)
+    study_plan = plan("replace-mlp", "86M", paper.VOCABULARY, seeds=1)
     speed, _ = speed_at(True, None)
     assert speed == GPU_UTILISATION * H100_TFLOPS * 1e12
     V, D, L, M, J = 32000, 672, 8, 1792, 2048
     forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, attention dense
-    found_cost = cost(named(found, ROTARY).design, J)
+    found_cost = cost(named(study_plan, ROTARY).design, J)
     assert found_cost.forward == forward
     assert 2.9 * forward < found_cost.training < 3.2 * forward  # backward is about twice forward
-    hours = found_cost.training * found.recipe.tokens / 1e12 / 3600
-    first = costs("language-replace-mlp", found, 1e12, "words").rows[0]
+    hours = found_cost.training * study_plan.recipe.tokens / 1e12 / 3600
+    first = costs("language-replace-mlp", study_plan, 1e12, "words").rows[0]
     assert list(first[:2]) == [ROTARY, "86,371,488"]
     # what is kept for the backward pass is held to a count by the rehearsal of a GPU
     assert [*first[3:6], first[-1]] == ["1", f"{hours:,.1f}", "1.38 GB", "1.04 GB"]
@@ -286,8 +286,10 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
 ) -> None:
     choice = CorpusChoice(CHAIN)
     corpus = PinnedCorpus(choice, open_corpus(choice, tmp_path / "corpora").digest)
-    asked = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes=RecipeChanges(steps=20, context=8))
-    cell = trial(asked, mlp_name(1), corpus)
+    study_plan = plan(
+        "replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes=RecipeChanges(steps=20, context=8)
+    )
+    cell = trial(study_plan, mlp_name(1), corpus)
     assert (cell.part, cell.every) == ("whole", 1)
     cell = replace(cell, windows=4)
     monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path / "corpora"))
@@ -313,8 +315,8 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
 
 
-def trial(asked: Plan, name: str, corpus: PinnedCorpus) -> TrialCell:
-    return asked.cell(named(asked, name), 0, "judging", 1.0, 4e-3, corpus, "cpu")
+def trial(study_plan: Plan, name: str, corpus: PinnedCorpus) -> TrialCell:
+    return study_plan.cell(named(study_plan, name), 0, "judging", 1.0, 4e-3, corpus, "cpu")
 
 
 def test_other_tokens_than_the_study_began_with_are_refused(corpora: Path) -> None:
@@ -329,12 +331,12 @@ def test_other_tokens_than_the_study_began_with_are_refused(corpora: Path) -> No
 # --- how it is read -------------------------------------------------------------------------------
 
 
-def made(asked: Plan, bits: dict[str, float], diverged: str = "") -> list[Tuned]:
+def made(study_plan: Plan, bits: dict[str, float], diverged: str = "") -> list[Tuned]:
     """As if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
-    found = []
-    for row in asked.rows:
-        end, of_one = bits.get(row.name, 2.0), cost(row.design, asked.recipe.context)
-        finals = {seed: end * (1 + 1e-3 * (-1) ** seed) for seed in range(asked.seeds)}
+    tuned = []
+    for row in study_plan.rows:
+        end, of_one = bits.get(row.name, 2.0), cost(row.design, study_plan.recipe.context)
+        finals = {seed: end * (1 + 1e-3 * (-1) ** seed) for seed in range(study_plan.seeds)}
         sizes = (parameters(row.design), of_one.forward, of_one.training)
         judged: dict[int, TrialRecord | None] = {
             seed: TrialRecord(
@@ -345,17 +347,17 @@ def made(asked: Plan, bits: dict[str, float], diverged: str = "") -> list[Tuned]
         first = judged[0]
         assert first is not None
         judged[0] = replace(first, groups=(), diverged_at=600) if row.name == diverged else first
-        found.append(Tuned(row, judged=judged))
-    return found
+        tuned.append(Tuned(row, judged=judged))
+    return tuned
 
 
-def summarise(asked: Plan, models: list[Tuned]) -> list[Summed]:
-    return summarise_models(asked.recipe.steps, models)
+def summarise(study_plan: Plan, models: list[Tuned]) -> list[Summed]:
+    return summarise_models(study_plan.recipe.steps, models)
 
 
 def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spends() -> None:
-    asked = plan("replace-mlp")
-    rows = {row.name: row for row in summarise(asked, made(asked, {}))}
+    study_plan = plan("replace-mlp")
+    rows = {row.name: row for row in summarise(study_plan, made(study_plan, {}))}
     costs = {name: row.records[0].training for name, row in rows.items()}
     for name, row in rows.items():
         assert row.affordable == pytest.approx(1000 * min(costs.values()) / costs[name])
@@ -369,8 +371,8 @@ def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spe
 
 
 def test_at_equal_parameters_the_widened_model_is_read() -> None:
-    asked = plan("replace-mlp")
-    rows = summarise(asked, made(asked, {mlp_name(1): 2.2, mlp_name(1) + WIDENED: 1.9}))
+    study_plan = plan("replace-mlp")
+    rows = summarise(study_plan, made(study_plan, {mlp_name(1): 2.2, mlp_name(1) + WIDENED: 1.9}))
     row = next(row for row in rows if row.name == mlp_name(1))
     assert row.tokens is not None
     assert row.parameters is not None
@@ -379,8 +381,8 @@ def test_at_equal_parameters_the_widened_model_is_read() -> None:
 
 
 def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> None:
-    asked = plan("replace-mlp")
-    rows = summarise(asked, made(asked, {}, diverged=mlp_name(1)))
+    study_plan = plan("replace-mlp")
+    rows = summarise(study_plan, made(study_plan, {}, diverged=mlp_name(1)))
     row = next(row for row in rows if row.name == mlp_name(1))
     assert (row.diverged, row.finals, row.tokens) == (1, [], None)
     assert [statement.reading for statement in read("replace-mlp", rows)] == ["undecided"]
@@ -396,8 +398,8 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
     ],
 )
 def test_expectations_are_read_by_their_rules(ratio: float, readings: dict[Kind, Reading]) -> None:
-    found = compare([ratio * 0.9995, ratio, ratio * 1.0005], [1.0, 1.0, 1.0], MARGIN)
-    assert {kind: reading_of(kind, found) for kind in readings} == readings
+    comparison = compare([ratio * 0.9995, ratio, ratio * 1.0005], [1.0, 1.0, 1.0], MARGIN)
+    assert {kind: reading_of(kind, comparison) for kind in readings} == readings
     unclear = compare([0.8, 1.0, 1.25], [1.0, 1.0, 1.0], MARGIN)
     assert {reading_of(kind, unclear) for kind in readings} == {"undecided"}
     assert {reading_of(kind, None) for kind in readings} == {"undecided"}
@@ -412,9 +414,9 @@ def test_expectations_are_read_by_their_rules(ratio: float, readings: dict[Kind,
     ],
 )
 def test_reuse_is_read_against_the_same_layer_once(once: float, twice: float, deep: float, reading: str) -> None:
-    asked = plan("reuse")
+    study_plan = plan("reuse")
     bits = {mlp_name(1): once, "Llama MLP twice": 2.0, "CEM MLP, T = 1, twice": twice, mlp_name(2): deep}
-    statement = read("reuse", summarise(asked, made(asked, bits)))[1]
+    statement = read("reuse", summarise(study_plan, made(study_plan, bits)))[1]
     assert statement.reading == reading
 
 
@@ -428,9 +430,9 @@ def test_a_side_that_is_lost_among_many_comparisons_is_undecided() -> None:
 
 def test_the_best_rate_is_between_those_tried() -> None:
     log = [(math.log2(rate) - math.log2(3e-3)) ** 2 for rate in RATES]
-    found = optimum(RATES, [1 + 0.01 * value for value in log])
-    assert found.rate == pytest.approx(3e-3, rel=0.05)
-    assert not found.at_edge
+    best = optimum(RATES, [1 + 0.01 * value for value in log])
+    assert best.rate == pytest.approx(3e-3, rel=0.05)
+    assert not best.at_edge
     assert optimum(RATES, [5.0, 4.0, 3.0, 2.0, 1.0]).at_edge
 
 
@@ -447,12 +449,12 @@ def test_one_bad_rate_moves_the_optimum_less_than_it_would_that_of_a_spline() ->
 
 
 def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
-    asked = plan("learning-rate")
+    study_plan = plan("learning-rate")
     curve = {RATES[0]: 2.2, RATES[1]: 2.1, RATES[2]: 2.0, RATES[3]: 2.1, RATES[4]: 2.2}
     moved = {RATES[0]: 2.3, RATES[1]: 2.2, RATES[2]: 2.1, RATES[3]: 2.0, RATES[4]: 2.1}
     bits = {at_rate(name, rate): curve[rate] for name in (ROTARY, ALIBI) for rate in RATES}
     bits |= {at_rate(FULL, rate): moved[rate] for rate in RATES}
-    rows = summarise(asked, made(asked, bits))
+    rows = summarise(study_plan, made(study_plan, bits))
     at_one_rate = next(row for row in rows if row.name == at_rate(FULL, RATES[2]))
     assert at_one_rate.tokens is not None
     assert at_one_rate.tokens.conclusion == "worse"

@@ -284,9 +284,9 @@ def test_the_flops_are_those_of_the_formulas() -> None:
         assert isinstance(mlp, MLPConfig)
         M, T = mlp.hidden, mlp.steps
         attention = 2 * D * KR + T * (4 * D * KR + 4 * J * KR + 4 * J * D)  # the last term is the shared diagonal's
-        found = cost(contender.model, context)
-        assert found.forward == L * (attention + (2 + 4 * T) * D * M) + 2 * D * V
-        assert 2.5 < found.training / found.forward <= 3
+        flops = cost(contender.model, context)
+        assert flops.forward == L * (attention + (2 + 4 * T) * D * M) + 2 * D * V
+        assert 2.5 < flops.training / flops.forward <= 3
 
 
 @pytest.mark.parametrize("make", [smoke, tiny])
@@ -314,8 +314,8 @@ def test_the_first_losses_are_those_on_file() -> None:
 def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = replace(losses.RECIPE, learning_rate=1.001 * losses.RECIPE.learning_rate)
     monkeypatch.setattr(losses, "RECIPE", changed)
-    found = losses.check(steps=6)
-    assert all(agreement.disagrees_at is not None for agreement in found.values())
+    differences = losses.check(steps=6)
+    assert all(agreement.disagrees_at is not None for agreement in differences.values())
 
 
 # --- several processes ----------------------------------------------------------------------------
@@ -325,10 +325,12 @@ def trained_by(processes: int, folder: Path, *, sharded: bool = False) -> dict[s
     """What two or more gloo processes make of the same training, started as torchrun starts them."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     forkserver.ensure_server()
     together = [
-        forkserver.context().Process(target=train_together, args=({**told, "RANK": str(rank)}, folder, sharded))
+        forkserver.context().Process(
+            target=train_together, args=({**environment, "RANK": str(rank)}, folder, sharded)
+        )
         for rank in range(processes)
     ]
     for process in together:
@@ -336,13 +338,13 @@ def trained_by(processes: int, folder: Path, *, sharded: bool = False) -> dict[s
     for process in together:
         process.join(300)
     assert [process.exitcode for process in together] == [0] * processes
-    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return found
+    record: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return record
 
 
-def train_together(told: Mapping[str, str], folder: Path, sharded: bool) -> None:
+def train_together(environment: Mapping[str, str], folder: Path, sharded: bool) -> None:
     """One of the processes; the first writes what they found."""
-    os.environ.update(told)
+    os.environ.update(environment)
     torch.set_num_threads(1)
     machine = choose("cpu", compiled=False, sharded=sharded)
     model = model_of(SMALL[-1])
@@ -351,8 +353,8 @@ def train_together(told: Mapping[str, str], folder: Path, sharded: bool) -> None
     training = train(model if sharded else model.double(), recipe, BATCHES, machine, saving=saving)
     whole = unsharded(model)
     if machine.rank == 0:
-        found = {**asdict(training), "score": score(whole, BATCHES(99), recipe).tolist()}
-        (folder / "found.json").write_text(json.dumps(found))
+        record = {**asdict(training), "score": score(whole, BATCHES(99), recipe).tolist()}
+        (folder / "found.json").write_text(json.dumps(record))
     leave()
 
 

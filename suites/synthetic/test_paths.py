@@ -25,7 +25,7 @@ def cem(steps: int, hidden: int = 8, **options: object) -> LanguageModelConfig:
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "paths_by_kind"),
     [
         (cem(1), {"attention": "formula", "mlp": "formula"}),
         (cem(2, position="alibi", diagonal="shared"), {"attention": "tiles", "mlp": "formula"}),
@@ -34,12 +34,12 @@ def cem(steps: int, hidden: int = 8, **options: object) -> LanguageModelConfig:
     ],
     ids=["one step", "with diagonal and bias", "three steps", "Llama"],
 )
-def test_what_is_told_is_what_is_taken(config: LanguageModelConfig, told: dict[str, str]) -> None:
-    assert paths(on_meta(config), RECIPE) == told
+def test_what_is_told_is_what_is_taken(config: LanguageModelConfig, paths_by_kind: dict[str, str]) -> None:
+    assert paths(on_meta(config), RECIPE) == paths_by_kind
     model = LanguageModel(config, torch.Generator().manual_seed(0))
     with watched() as seen:
         model(torch.zeros(1, RECIPE.context, dtype=torch.int64))
-    assert [path for _, path in seen] == [told[kind] for _ in range(config.layers) for kind in told]
+    assert [path for _, path in seen] == [paths_by_kind[kind] for _ in range(config.layers) for kind in paths_by_kind]
 
 
 def test_the_share_of_a_process_and_the_compiler_decide_too() -> None:

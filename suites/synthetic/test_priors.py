@@ -133,8 +133,8 @@ def test_where_lengthscales_agree_gibbs_is_an_rbf() -> None:
 
 def test_hyperparameters_are_float64_to_the_last_digit() -> None:
     kernel = priors.kernel("0.1*rational-quadratic(lengthscale=0.3, alpha=0.7)", 10)
-    found = [kernel.outputscale.item(), kernel.base_kernel.lengthscale.item(), kernel.base_kernel.alpha.item()]
-    assert found == pytest.approx([0.1, 0.3, 0.7], rel=1e-14)  # float32 would be off by 1e-8
+    values = [kernel.outputscale.item(), kernel.base_kernel.lengthscale.item(), kernel.base_kernel.alpha.item()]
+    assert values == pytest.approx([0.1, 0.3, 0.7], rel=1e-14)  # float32 would be off by 1e-8
 
 
 def test_a_kernel_of_ones_own_is_copied_and_not_changed() -> None:
@@ -160,7 +160,7 @@ def test_random_features_covary_as_the_prior_says(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "canonical"),
+    ("text", "canonical"),
     [
         ("rbf", "rbf(lengthscale=2)"),
         (" rbf( lengthscale = 2.0 ) ", "rbf(lengthscale=2)"),
@@ -176,8 +176,8 @@ def test_random_features_covary_as_the_prior_says(text: str) -> None:
         (f"{OWN}:Deep(width=3)", f"{OWN}:Deep(width=3)"),
     ],
 )
-def test_texts_that_mean_the_same_prior_have_one_canonical_form(given: str, canonical: str) -> None:
-    assert priors.canonical(given, 2) == canonical
+def test_texts_that_mean_the_same_prior_have_one_canonical_form(text: str, canonical: str) -> None:
+    assert priors.canonical(text, 2) == canonical
     assert priors.canonical(canonical, 2) == canonical
 
 

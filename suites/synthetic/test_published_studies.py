@@ -21,7 +21,7 @@ from synthetic.__main__ import main
 from synthetic.language.studies import planned, study_of
 from synthetic.studies.engine.conduct import Wanted, follow
 from synthetic.studies.engine.pages import write_page
-from synthetic.studies.engine.study import Found, everything, figures
+from synthetic.studies.engine.study import StudyOutcome, everything, figures
 from synthetic.studies.engine.trials import compute_trial
 from synthetic.studies.engine.tuning import study as tuned
 
@@ -52,21 +52,21 @@ def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(
         return [cells[cell.key]["payload"] if cell.key in cells else None for cell in wanted.cells]
 
     plan = planned(study, options, corpus.choice.vocabulary)
-    found = follow(tuned(plan, corpus, device), look)
-    assert not found.todo or study.registered  # whose page compares nothing before the end
-    assert {cell.key for cell in found.known} == set(cells)
+    progress = follow(tuned(plan, corpus, device), look)
+    assert not progress.todo or study.registered  # whose page compares nothing before the end
+    assert {cell.key for cell in progress.computed} == set(cells)
     text = re.search(r"steps on (.*?), embeddings", readings["recipe"])
     unit = re.match(r"bits per (\w+)", readings["figure"])
     assert text is not None
     assert unit is not None
-    everything_ = Found(plan, found.result, text[1], unit[1], readings.get("source_bits"))
+    everything_ = StudyOutcome(plan, progress.result, text[1], unit[1], readings.get("source_bits"))
     findings = study.read(everything_)
     measured = figures(study.name, everything_, findings)
     assert {key: readings[key] for key in measured} == json.loads(json.dumps(measured))
     maker = Maker.now(readings["made_by"]["command"], {}, 0, "cpu")
     content = result("readings", maker, findings.page.tables, everything(study.name, everything_, findings))
     written = write_page(tmp_path / f"{name}.md", json.loads(json.dumps(content)))
-    assert len(written) > 1 or found.todo
+    assert len(written) > 1 or progress.todo
     for path in written:
         assert path.read_bytes() == (RESULTS / path.name).read_bytes(), path.name
 

@@ -187,20 +187,20 @@ def test_the_same_command_gives_the_same_tables_with_any_number_of_workers_and_f
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts: list[str] = []
-    found = []
+    results = []
     for store, workers in (("a", "0"), ("b", "2"), ("b", "2")):
         output = tmp_path / f"{len(texts)}.json"
         assert main([*SMALL, "--workers", workers, "--store", str(tmp_path / store), "--output", str(output)]) == 0
         texts.append(capsys.readouterr().out)
-        found.append(read(output))
+        results.append(read(output))
     assert texts[0] == texts[1] == texts[2]
-    for again in found[1:]:
-        assert tables_of(again) == tables_of(found[0])
+    for again in results[1:]:
+        assert tables_of(again) == tables_of(results[0])
         for key in ("tasks", "rows", "statements"):
-            assert again[key] == found[0][key]
+            assert again[key] == results[0][key]
     cells = [{p.name: p.read_bytes() for p in (tmp_path / store).glob("??/*.json")} for store in ("a", "b")]
     assert cells[0] == cells[1]
-    assert all(task["floor"] < task["scores"]["ridge"]["expected"] for task in found[0]["tasks"])
+    assert all(task["floor"] < task["scores"]["ridge"]["expected"] for task in results[0]["tasks"])
 
 
 @pytest.mark.slow
@@ -257,10 +257,10 @@ def test_bad_input_is_refused_with_one_sentence(
 ) -> None:
     output = ["--output", str(tmp_path / "r.json"), *([] if "--store" in words else ["--store", str(tmp_path / "s")])]
     assert main(["recursion", *words, *output]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert [line[:6] for line in told.err.splitlines() if not line.startswith("usage: ")] == ["error:"]
-    assert sentence in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert [line[:6] for line in printed.err.splitlines() if not line.startswith("usage: ")] == ["error:"]
+    assert sentence in printed.err
 
 
 def test_a_page_is_made_again_of_files_that_have_the_rows_only(

@@ -69,8 +69,8 @@ def runs(factor: float, wobble: float = 0.004) -> list[RunRecord]:
 
 
 def rows_of(factors: dict[Contender, float]) -> list[Row]:
-    found = {contender: {1e-2: runs(factor)} for contender, factor in factors.items()}
-    return summarise(TASKS, found, {contender: cost_of(contender.spec) for contender in factors})
+    records = {contender: {1e-2: runs(factor)} for contender, factor in factors.items()}
+    return summarise(TASKS, records, {contender: cost_of(contender.spec) for contender in factors})
 
 
 def content_of(rows: Sequence[Row], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
@@ -82,9 +82,9 @@ def content_of(rows: Sequence[Row], prior: str = "rbf(lengthscale=2)") -> dict[s
 
 def tables_of(rows: Sequence[Row]) -> dict[str, Table]:
     """The tables of the rows, by a word of their titles."""
-    found = [plain(sheet) for sheet in sheets(content_of(rows))]
+    tables = [plain(sheet) for sheet in sheets(content_of(rows))]
     words = ("mean ± std", "against CEM", "root mean square", "with T' steps", "stop by energy")
-    return {word: table for word in words for table in found if word in table.title}
+    return {word: table for word in words for table in tables if word in table.title}
 
 
 def by_name(rows: Sequence[Row]) -> dict[str, Row]:
@@ -112,23 +112,23 @@ def test_a_rate_at_the_edge_of_those_tried_is_marked() -> None:
 def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did() -> None:
     contender = cem((1,))[0]
     broken = [*runs(1.0)[:-1], run(1.0, diverged_at=7)]
-    found = summarise(TASKS, {contender: {1e-2: broken}}, {contender: cost_of(contender.spec)})
-    row = by_name(found)["CEM, T = 1"]
+    rows = summarise(TASKS, {contender: {1e-2: broken}}, {contender: cost_of(contender.spec)})
+    row = by_name(rows)["CEM, T = 1"]
     assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
-    table = tables_of(found)["mean ± std"]
+    table = tables_of(rows)["mean ± std"]
     assert any("diverged 1/8" in str(cell) for line in table.rows for cell in line)
 
 
 def test_every_depth_is_compared_with_its_familys_smallest_and_with_cem_at_its_own() -> None:
     shallow, deep = cem((1, 2))
     once, twice = reused((1, 2))
-    found = by_name(rows_of({shallow: 1.0, deep: 0.9, once: 1.1, twice: 1.21}))
-    assert found["CEM, T = 1"].deeper is None
-    deeper = found["CEM, T = 2"].deeper
+    rows = by_name(rows_of({shallow: 1.0, deep: 0.9, once: 1.1, twice: 1.21}))
+    assert rows["CEM, T = 1"].deeper is None
+    deeper = rows["CEM, T = 2"].deeper
     assert deeper is not None
     assert deeper.conclusion == "better"
     assert deeper.ratio.mean == pytest.approx(0.9, abs=0.01)
-    reuse = found["MLP reused, T = 2"]
+    reuse = rows["MLP reused, T = 2"]
     assert reuse.deeper is not None
     assert reuse.same_depth is not None
     assert reuse.deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
@@ -140,16 +140,16 @@ def test_every_depth_is_compared_with_its_familys_smallest_and_with_cem_at_its_o
 
 def test_a_family_of_one_is_compared_with_cem_at_the_smallest_depth() -> None:
     aa = again((1, 2))[0]
-    found = by_name(rows_of({cem((1,))[0]: 1.0, aa: 1.0}))[aa.name]
-    assert found.deeper is not None
-    assert found.deeper.conclusion == "equivalent"
+    row = by_name(rows_of({cem((1,))[0]: 1.0, aa: 1.0}))[aa.name]
+    assert row.deeper is not None
+    assert row.deeper.conclusion == "equivalent"
 
 
 def test_references_stand_first_and_the_floor_last_with_its_gap_closed() -> None:
-    found = rows_of({cem((1,))[0]: 1.5})
-    assert [row.name for row in found] == ["prior mean", "ridge", "CEM, T = 1", "exact GP"]
-    assert found[-1].gap_closed is not None
-    assert found[-1].gap_closed.mean == pytest.approx(1.0)
+    rows = rows_of({cem((1,))[0]: 1.5})
+    assert [row.name for row in rows] == ["prior mean", "ridge", "CEM, T = 1", "exact GP"]
+    assert rows[-1].gap_closed is not None
+    assert rows[-1].gap_closed.mean == pytest.approx(1.0)
 
 
 def test_sizes_are_matched_exactly() -> None:
@@ -209,12 +209,12 @@ def test_a_statement_about_what_was_not_run_is_not_asked() -> None:
 
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     """One test alone would call this difference real; among the many rows of the table it is not."""
-    others = [c for name in ("unlifted", "normed", "diagonal", "reused") for c in FAMILIES[name].contenders((1, 2))]
-    found = {contender: {1e-2: runs(1.0)} for contender in [*cem((1, 2)), *others]}
+    rivals = [c for name in ("unlifted", "normed", "diagonal", "reused") for c in FAMILIES[name].contenders((1, 2))]
+    records = {contender: {1e-2: runs(1.0)} for contender in [*cem((1, 2)), *rivals]}
     shallow, deep = cem((1, 2))
     errors = [0.95 * (1 + 0.05 * (-1) ** seed) * r.score.expected for seed, r in enumerate(runs(1.0)) if r.score]
-    found[deep] = {1e-2: [run(error) for error in errors]}
-    rows = by_name(summarise(TASKS, found, {contender: cost_of(contender.spec) for contender in found}))
+    records[deep] = {1e-2: [run(error) for error in errors]}
+    rows = by_name(summarise(TASKS, records, {contender: cost_of(contender.spec) for contender in records}))
     assert compare(rows[deep.name].errors, rows[shallow.name].errors).conclusion == "better"
     assert entry("rbf", rows[deep.name])["deeper"]["conclusion"] == "inconclusive"
     statement = findings.read(content_of(list(rows.values())))[0]
@@ -223,14 +223,14 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
 
 
 def test_ratios_are_named_after_the_smallest_depth_of_the_study() -> None:
-    found = rows_of(dict(zip([*cem((2, 4)), untied((8,))[0]], (1.0, 0.9, 1.1), strict=True)))
-    assert "ratio to T = 2" in tables_of(found)["mean ± std"].columns
-    assert shallowest(content_of(found)["rows"]) == 2
+    rows = rows_of(dict(zip([*cem((2, 4)), untied((8,))[0]], (1.0, 0.9, 1.1), strict=True)))
+    assert "ratio to T = 2" in tables_of(rows)["mean ± std"].columns
+    assert shallowest(content_of(rows)["rows"]) == 2
 
 
 def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
-    found = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
-    assert "p (Holm)" in tables_of(found)["mean ± std"].columns
+    rows = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
+    assert "p (Holm)" in tables_of(rows)["mean ± std"].columns
     few = summarise(
         TASKS[:3],
         {contender: {1e-2: runs(1.0)[:3]} for contender in cem((1, 2))},
@@ -255,8 +255,8 @@ def test_the_published_presets_run_every_family_somewhere() -> None:
 def test_step_sizes_are_studied_at_five_rates_with_a_norm_inside_and_without() -> None:
     config = PRESETS["step-sizes"].config
     specs = [c.spec for prior in config.priors for c in config.contenders(prior) if isinstance(c.spec, CEMSpec)]
-    asked = {(s.step_size, s.norm, s.steps) for s in specs}
-    assert asked == {(e, n, T) for e in ("fixed", "1/T", "learned") for n in ("none", "scalar") for T in (1, 2, 4, 8)}
+    kinds = {(s.step_size, s.norm, s.steps) for s in specs}
+    assert kinds == {(e, n, T) for e in ("fixed", "1/T", "learned") for n in ("none", "scalar") for T in (1, 2, 4, 8)}
     assert len(config.rates) == 5
 
 
@@ -301,8 +301,8 @@ def test_a_drawn_depth_trains_one_model_for_all_of_them() -> None:
 def test_studies_of_one_model_for_all_depths_ask_for_stops_and_no_others_do() -> None:
     for name in PRESETS:
         config = PRESETS[name].config
-        asked = {cell.stops for cell in config.model_cells(config.priors[0])}
-        assert asked == ({STOPS} if name in ("dial", "paper") else {()}), name
+        stops = {cell.stops for cell in config.model_cells(config.priors[0])}
+        assert stops == ({STOPS} if name in ("dial", "paper") else {()}), name
 
 
 def test_stops_are_told_as_means_over_functions() -> None:

@@ -24,14 +24,14 @@ def point(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Po
 
 
 def test_a_point_says_what_its_study_saw() -> None:
-    found = read_point(PUBLISHED)
-    asked = STUDY.plan(found.replaced, 256, per_parameter=found.per_parameter)  # type: ignore[arg-type]
-    assert found.tokens == asked.recipe.tokens
+    published = read_point(PUBLISHED)
+    plan = STUDY.plan(published.replaced, 256, per_parameter=published.per_parameter)  # type: ignore[arg-type]
+    assert published.tokens == plan.recipe.tokens
     ratios = json.loads(PUBLISHED.read_text())["ratios"]
     printed = {r["baseline"]: r["mean"] for r in ratios if r["model"] == "T = 2, eta 1/2"}
-    assert found.over_one is not None
-    assert found.over_longer is not None
-    assert (found.over_one.mean, found.over_longer.mean) == (printed["T = 1"], printed["T = 1, eta 2"])
+    assert published.over_one is not None
+    assert published.over_longer is not None
+    assert (published.over_one.mean, published.over_longer.mean) == (printed["T = 1"], printed["T = 1, eta 2"])
 
 
 def test_the_same_studies_give_the_same_picture_which_has_the_papers_sizes() -> None:
@@ -56,13 +56,13 @@ def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
 
 
 def test_studies_that_decide_are_named_and_the_others_counted() -> None:
-    told = " ".join(sentences([point(2_669_056), point(1, "undecided", "mlp"), point(2, "undecided")]))
-    assert "a second step helps in CEM attention at 117,696 parameters and 2,669,056 tokens." in told
-    assert "The other 2 studies leave it open" in told
+    text = " ".join(sentences([point(2_669_056), point(1, "undecided", "mlp"), point(2, "undecided")]))
+    assert "a second step helps in CEM attention at 117,696 parameters and 2,669,056 tokens." in text
+    assert "The other 2 studies leave it open" in text
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "told"),
+    ("low", "high", "words"),
     [
         (0.994, 0.996, "0.4% to 0.6% fewer"),
         (0.994, 0.994, "0.6% fewer"),
@@ -70,8 +70,8 @@ def test_studies_that_decide_are_named_and_the_others_counted() -> None:
         (0.99, 1.02, "between 1.0% fewer and 2.0% more"),
     ],
 )
-def test_a_range_of_ratios_is_told_in_one_direction_if_it_has_one(low: float, high: float, told: str) -> None:
-    assert _change(low, high) == told
+def test_a_range_of_ratios_is_told_in_one_direction_if_it_has_one(low: float, high: float, words: str) -> None:
+    assert _change(low, high) == words
 
 
 def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,9 +153,9 @@ def test_the_property_kills_the_mutant(
 
 @pytest.mark.parametrize("replaced", ["attention", "mlp", "full"])
 def test_every_parameter_of_every_row_has_a_rate(replaced: Replaced) -> None:
-    asked = plan(replaced, 16, dims=tiny_dims(32, 1, 2), with_beyond=True)
-    assert {row.name for row in asked.rows if row.base} == {"T = 1, mu-scaled", "T = 2, mu-scaled"}
-    for row in asked.rows:
+    study_plan = plan(replaced, 16, dims=tiny_dims(32, 1, 2), with_beyond=True)
+    assert {row.name for row in study_plan.rows if row.base} == {"T = 1, mu-scaled", "T = 2, mu-scaled"}
+    for row in study_plan.rows:
         model = paired(row.design.looped, 0)
         groups = adamw(model, replace(RECIPE, base=BASE)).param_groups
         assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
@@ -167,15 +167,15 @@ def test_a_parameter_of_which_nothing_is_said_is_refused() -> None:
 
 
 def test_the_rows_of_a_larger_size_are_trained_from_the_base() -> None:
-    asked = plan("full", 256, size="small", with_beyond=True)
-    row = asked.row("T = 2, mu-scaled")
+    study_plan = plan("full", 256, size="small", with_beyond=True)
+    row = study_plan.row("T = 2, mu-scaled")
     assert row is not None
     pinned = PinnedCorpus(CorpusChoice(), "0" * 64)
-    cell = asked.cell(row, 0, "judging", 1.0, 0.004, pinned, "cpu")
+    cell = study_plan.cell(row, 0, "judging", 1.0, 0.004, pinned, "cpu")
     assert cell.recipe.base == BASE
     config = row.design.looped.model
     assert config.head_std == pytest.approx(BASE.dim**0.5 / SMALL_SIZE.dim)
     assert dict(row.design.layer)["step_size"] == pytest.approx((BASE.layers / SMALL_SIZE.layers) ** 0.5 / 2)
-    usual = asked.row("T = 1")
+    usual = study_plan.row("T = 1")
     assert usual is not None
-    assert asked.cell(usual, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base is None
+    assert study_plan.cell(usual, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base is None

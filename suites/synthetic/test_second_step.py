@@ -69,14 +69,14 @@ def beyond(replaced: Replaced, frame: Frame) -> tuple[Row, ...]:
 
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_every_control_is_there_and_differs_from_t_1_in_one_thing(replaced: Replaced) -> None:
-    found = {row.name: row for row in usual(replaced, tiny_frame(256), 64)}
-    one, deep = found["T = 1"].design, found["T = 2, eta 1/2"].design
-    assert found["T = 1, eta 2"].design == replace(one, layer=(("step_size", 2.0),))
+    by_name = {row.name: row for row in usual(replaced, tiny_frame(256), 64)}
+    one, deep = by_name["T = 1"].design, by_name["T = 2, eta 1/2"].design
+    assert by_name["T = 1, eta 2"].design == replace(one, layer=(("step_size", 2.0),))
     assert deep == replace(one, layer=(("steps", 2), ("step_size", 0.5)))
-    assert found[AGAIN].design == one
-    assert found[AGAIN].weights != found["T = 1"].weights == 0
-    assert found[TWICE].design == replace(one, times=2)
-    wide = found[WIDER].design
+    assert by_name[AGAIN].design == one
+    assert by_name[AGAIN].weights != by_name["T = 1"].weights == 0
+    assert by_name[TWICE].design == replace(one, times=2)
+    wide = by_name[WIDER].design
     assert replace(wide, size=one.size) == one
     assert cost(wide, 64).training == pytest.approx(cost(deep, 64).training, rel=0.02)
     assert parameters(wide) > parameters(one)
@@ -106,19 +106,19 @@ def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
 def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -> None:
     frame = tiny_frame(16, tiny_dims(dim=8, layers=1, heads=2))
     deep = paired(next(r for r in usual(replaced, frame, 8) if r.name == "T = 2, eta 1/2").design.looped, 0)
-    found = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame) if row.base is None}
-    assert ("temperature per step" in found) == (replaced != "mlp")
-    assert ("joint" in found) == (replaced == "full")
-    assert all(row.beyond for row in found.values())
+    by_name = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame) if row.base is None}
+    assert ("temperature per step" in by_name) == (replaced != "mlp")
+    assert ("joint" in by_name) == (replaced == "full")
+    assert all(row.beyond for row in by_name.values())
     tokens = torch.arange(8)[None]
     same = {
-        what: bool(torch.allclose(paired(row.design.looped, 0)(tokens), deep(tokens), rtol=0, atol=1e-5))
-        for what, row in found.items()
+        label: bool(torch.allclose(paired(row.design.looped, 0)(tokens), deep(tokens), rtol=0, atol=1e-5))
+        for label, row in by_name.items()
     }
     # the gains of all norms are 1 at the start; what is cold or taken in turns is another model from the start
     cold = {"temperature per step", "all of these"} if replaced != "mlp" else set()
-    assert {what for what, is_same in same.items() if not is_same} == cold | ({"joint"} & set(found)) | {
-        name for name in found if name.startswith("T = 1")
+    assert {label for label, is_same in same.items() if not is_same} == cold | ({"joint"} & set(by_name)) | {
+        name for name in by_name if name.startswith("T = 1")
     }
 
 
@@ -153,17 +153,17 @@ def test_every_row_beyond_the_paper_learns() -> None:
 def test_turns_of_a_joint_block_are_told_like_steps() -> None:
     (row,) = (row for row in beyond("full", tiny_frame(16)) if row.name == "T = 2, joint")
     model, tokens = paired(row.design.looped, 0), torch.arange(8)[None]
-    found = steps_of(model, tokens)
-    assert [(s.kind, s.layer) for s in found] == [("attention", 1), ("MLP", 1), ("attention", 2), ("MLP", 2)]
-    assert all((len(s.lengths), len(s.turns), len(s.energies)) == (2, 1, 3) for s in found)
+    steps = steps_of(model, tokens)
+    assert [(s.kind, s.layer) for s in steps] == [("attention", 1), ("MLP", 1), ("attention", 2), ("MLP", 2)]
+    assert all((len(s.lengths), len(s.turns), len(s.energies)) == (2, 1, 3) for s in steps)
     block = model.blocks[0]
     assert isinstance(block, Block)
     walk = block.walk(model.embedding[tokens])
     h, first = walk.states[0], walk.states[2]
     second = (walk.states[3] - first).norm(dim=-1) / first.norm(dim=-1)
-    assert found[0].lengths[1] == pytest.approx(float(second.detach().mean()), rel=1e-4)
-    assert found[0].stream == pytest.approx(float(h.detach().square().mean().sqrt()), rel=1e-4)
-    assert all(s.nearness[0] == pytest.approx(1) for s in found)
+    assert steps[0].lengths[1] == pytest.approx(float(second.detach().mean()), rel=1e-4)
+    assert steps[0].stream == pytest.approx(float(h.detach().square().mean().sqrt()), rel=1e-4)
+    assert all(s.nearness[0] == pytest.approx(1) for s in steps)
     assert first_non_finite(model, tokens) is None
     with torch.no_grad():
         block.get_parameter("mlp.W").fill_(3e38)
@@ -200,8 +200,8 @@ def test_a_compiled_training_learns_what_the_usual_one_does(tmp_path: Path, monk
     dims, changes = tiny_dims(16, 1, 2), RecipeChanges(steps=40, batch=4, context=16)
     records = []
     for compiled in (False, True):
-        asked = plan("attention", 8, dims=dims, changes=changes, names=("T = 1",), compiled=compiled)
-        cells = [asked.cell(asked.rows[0], seed, "judging", 1.0, 0.01, corpus, "cpu") for seed in (0, 1, 0)]
+        study_plan = plan("attention", 8, dims=dims, changes=changes, names=("T = 1",), compiled=compiled)
+        cells = [study_plan.cell(study_plan.rows[0], seed, "judging", 1.0, 0.01, corpus, "cpu") for seed in (0, 1, 0)]
         records += [restore(TrialRecord, compute_trial(cell)) for cell in cells[: 1 + 2 * compiled]]
     usual, first, other, again = records
     assert first.batches == usual.batches
@@ -313,40 +313,40 @@ def test_small_embeddings_make_the_first_step_longer_than_the_stream_and_say_so(
     assert large.lengths[0] < 0.5
     assert large.nearness[1] > 0.9
     assert list(warnings("it", "at the start", [large])) == []
-    (told,) = warnings("it", "at the start", [small])
-    assert told.startswith("it, at the start: the first step of attention 1 is")
+    (warning,) = warnings("it", "at the start", [small])
+    assert warning.startswith("it, at the start: the first step of attention 1 is")
 
 
 def test_steps_are_those_of_the_layer() -> None:
     design = replace(usual("mlp", tiny_frame(16), 8)[2].design, times=2)
     model, tokens = paired(design.looped, 0), torch.arange(8)[None]
-    found = steps_of(model, tokens)
-    assert [(s.layer, s.application) for s in found] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    steps = steps_of(model, tokens)
+    assert [(s.layer, s.application) for s in steps] == [(1, 1), (1, 2), (2, 1), (2, 2)]
     block = model.blocks[0]
     h, _ = block.attention.residual(model.embedding[tokens])  # type: ignore[operator, union-attr]
     moved = block.mlp.residual(h) - h  # type: ignore[operator, union-attr]
-    first, second = found[0].lengths
+    first, second = steps[0].lengths
     whole = float((moved.norm(dim=-1) / h.norm(dim=-1)).mean().detach())
     assert abs(first - second) - 0.05 < whole < (first + second * (1 + first)) + 0.05
-    assert (len(found[0].turns), len(found[0].nearness), len(found[0].energies)) == (1, 2, 3)
-    assert found[0].nearness[0] == pytest.approx(1)
+    assert (len(steps[0].turns), len(steps[0].nearness), len(steps[0].energies)) == (1, 2, 3)
+    assert steps[0].nearness[0] == pytest.approx(1)
 
 
 # --- how it is read ---------------------------------------------------------------------------------
 
 
-def made(asked: Plan, bits: dict[str, float], noise: float = 0.002) -> State:
+def made(study_plan: Plan, bits: dict[str, float], noise: float = 0.002) -> State:
     """The finished study as if each row needed so many bits, all tuned alike, seeds a little apart."""
 
-    def look(found: Cell) -> dict[str, Any]:
-        cell = compute_trial.restore(found.spec)
-        row = next(r for r in asked.rows if r.design == cell.design and r.weights == cell.weights - cell.seed)
+    def look(cell_: Cell) -> dict[str, Any]:
+        cell = compute_trial.restore(cell_.spec)
+        row = next(r for r in study_plan.rows if r.design == cell.design and r.weights == cell.weights - cell.seed)
         here = bits.get(row.name, 2.0) + (math.log2(cell.recipe.learning_rate / 0.008)) ** 2
         if cell.part == "judging":
             here = bits.get(row.name, 2.0) * (1 + noise * math.sin(7.0 * cell.seed + len(row.name)))
         return asdict(TrialRecord(1, 1.0, 1.0, (here, here), (1.0,), None, None, (), (), ""))
 
-    return follow(study(asked, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells]).result
+    return follow(study(study_plan, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells]).result
 
 
 @pytest.mark.parametrize(
@@ -359,27 +359,27 @@ def made(asked: Plan, bits: dict[str, float], noise: float = 0.002) -> State:
     ],
 )
 def test_it_pays_only_if_it_beats_the_longer_update_too(deep: float, longer: float, verdict: str, why: str) -> None:
-    asked = plan("attention", 256, names=FEW)
-    summary = summarise(asked, made(asked, {"T = 2, eta 1/2": deep, "T = 1, eta 2": longer}))
+    study_plan = plan("attention", 256, names=FEW)
+    summary = summarise(study_plan, made(study_plan, {"T = 2, eta 1/2": deep, "T = 1, eta 2": longer}))
     assert summary.verdict == verdict
     assert why in summary.why
 
 
 def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     names = ("T = 1", "T = 1, eta 2", "T = 2, eta 1/2")
-    asked = plan("full", 256, names=names, with_beyond=True)
+    study_plan = plan("full", 256, names=names, with_beyond=True)
     bits = {"T = 1, eta 2": 1.95, "T = 2, momentum": 1.90, "T = 2, joint": 1.95, "T = 2, P per step": 2.2}
-    summary = summarise(asked, made(asked, bits))
-    found = {answer.row: answer for answer in summary.beyond}
-    assert found["T = 2, momentum"].verdict == "pays"
-    assert (found["T = 2, joint"].verdict, found["T = 2, P per step"].verdict) == ("does not pay", "does not pay")
-    assert found["T = 2, joint"].why == "*T = 2, joint* is equivalent to (within 0.5%) *T = 1, eta 2*"
+    summary = summarise(study_plan, made(study_plan, bits))
+    answers = {answer.row: answer for answer in summary.beyond}
+    assert answers["T = 2, momentum"].verdict == "pays"
+    assert (answers["T = 2, joint"].verdict, answers["T = 2, P per step"].verdict) == ("does not pay", "does not pay")
+    assert answers["T = 2, joint"].why == "*T = 2, joint* is equivalent to (within 0.5%) *T = 1, eta 2*"
     assert summary.pair("T = 2, scalar norm", "T = 1, scalar norm") is not None
-    assert "T = 1, scalar norm" not in found
-    (table,) = said.beyond(asked, summary)
-    assert len(table.rows) == len(found)
-    told = " ".join(sentences(asked, summary))
-    assert "Beyond the paper, by the same rule, a second step helps in *T = 2, momentum*; does not help in" in told
+    assert "T = 1, scalar norm" not in answers
+    (table,) = said.beyond(study_plan, summary)
+    assert len(table.rows) == len(answers)
+    text = " ".join(sentences(study_plan, summary))
+    assert "Beyond the paper, by the same rule, a second step helps in *T = 2, momentum*; does not help in" in text
     plain_study = plan("full", 256, names=names)
     alone = summarise(plain_study, made(plain_study, bits))
     assert alone.beyond == ()
@@ -387,20 +387,20 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
 
 
 def test_too_few_seeds_are_undecided() -> None:
-    asked = plan("attention", 256, names=FEW, seeds=2)
-    assert summarise(asked, made(asked, {"T = 2, eta 1/2": 1.995}, noise=0.02)).verdict == "undecided"
+    study_plan = plan("attention", 256, names=FEW, seeds=2)
+    assert summarise(study_plan, made(study_plan, {"T = 2, eta 1/2": 1.995}, noise=0.02)).verdict == "undecided"
     one = plan("attention", 256, names=FEW, seeds=1)
     assert summarise(one, made(one, {"T = 2, eta 1/2": 1.5})).verdict == "undecided"
 
 
 def test_without_its_controls_nothing_is_decided() -> None:
-    asked = plan("attention", 256, names=("T = 1", "T = 2, eta 1/2"))
-    summary = summarise(asked, made(asked, {"T = 2, eta 1/2": 1.5}))
+    study_plan = plan("attention", 256, names=("T = 1", "T = 2, eta 1/2"))
+    summary = summarise(study_plan, made(study_plan, {"T = 2, eta 1/2": 1.5}))
     assert (summary.verdict, summary.why) == ("undecided", "the rows that decide it are not in this study")
 
 
 def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None:
-    asked = plan("attention", 256, names=FEW)
+    study_plan = plan("attention", 256, names=FEW)
     have: set[str] = set()
     order: list[tuple[str, int]] = []
 
@@ -409,7 +409,7 @@ def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None
         record = TrialRecord(1, 1.0, 1.0, (bits,), (), None, None, (), (), "")
         return asdict(record) if cell.key in have else None
 
-    while todo := follow(study(asked, PINNED, "cpu"), lambda wanted: [look(c) for c in wanted.cells]).todo:
+    while todo := follow(study(study_plan, PINNED, "cpu"), lambda wanted: [look(c) for c in wanted.cells]).todo:
         order += [(cell.spec["part"], cell.spec["seed"]) for cell in todo]
         have |= {cell.key for cell in todo}
     judged = [seed for part, seed in order if part == "judging"]
@@ -429,8 +429,8 @@ def test_the_seeds_of_the_power_analysis_find_the_difference_in_simulated_studie
     assert seeds is not None
     logs = np.random.default_rng(0).normal(math.log1p(effect), deviation, (20_000, seeds))
     t = logs.mean(1) / (logs.std(1, ddof=1) / math.sqrt(seeds))
-    found = float((np.abs(t) > scipy.stats.t.ppf(0.975, seeds - 1)).mean())
-    assert found > 0.79
+    share = float((np.abs(t) > scipy.stats.t.ppf(0.975, seeds - 1)).mean())
+    assert share > 0.79
     assert power.seeds_to_find(effect / 100, deviation) is None
 
 
@@ -584,7 +584,7 @@ def test_an_estimate_names_power_and_hours_and_computes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         (("--replaced", "norm"), "choose from attention, mlp, full"),
         (("--rows", "T = 3"), "there is no row 'T = 3'"),
@@ -598,19 +598,21 @@ def test_an_estimate_names_power_and_hours_and_computes_nothing(
         (("--shard", "1/2"), "cannot be cut into shards"),
     ],
 )
-def test_bad_input_gets_a_sentence(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gets_a_sentence(
+    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     try:
         code = main(["language", "second-step", *arguments])
     except SystemExit as left:
         code = int(str(left.code))
     assert code == 2
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() -> None:
-    asked = plan("attention", 256, size="small", per_parameter=5)
-    llama = parameters(asked.rows[-1].design)
-    assert 1e6 < parameters(asked.rows[0].design) < llama < 1.5e6
-    assert 5 * llama <= asked.recipe.tokens < 5 * llama + asked.recipe.batch * asked.recipe.context
-    assert asked.recipe.context == 256
-    assert asked.row(one(2)) is not None
+    study_plan = plan("attention", 256, size="small", per_parameter=5)
+    llama = parameters(study_plan.rows[-1].design)
+    assert 1e6 < parameters(study_plan.rows[0].design) < llama < 1.5e6
+    assert 5 * llama <= study_plan.recipe.tokens < 5 * llama + study_plan.recipe.batch * study_plan.recipe.context
+    assert study_plan.recipe.context == 256
+    assert study_plan.row(one(2)) is not None

@@ -84,12 +84,12 @@ def test_the_smallest_detectable_difference_is_detected_in_eighty_per_cent_of_st
     noise, n = 0.05, 10
     exact = list(noise * scipy.stats.zscore(np.arange(n), ddof=1))  # logs with a standard deviation of exactly that
     ratio = 1 + smallest_detectable(exact)
-    found = sum(
+    detected = sum(
         t_test(list(np.log(values) - np.log(references))) < 0.05
         for values, references in (pairs(n, ratio, noise, seed) for seed in range(1000))
     )
     low, high = scipy.stats.binom.interval(1 - 1e-6, 1000, 0.8)
-    assert low <= found <= high
+    assert low <= detected <= high
 
 
 def test_no_difference_is_called_one_in_at_most_five_per_cent_of_tables() -> None:

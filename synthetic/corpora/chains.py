@@ -215,6 +215,6 @@ def _stationary(transition: Matrix) -> Matrix:
     equations[-1] = 1.0
     constants = np.zeros(len(transition))
     constants[-1] = 1.0
-    found = np.linalg.solve(equations, constants)
-    normalised: Matrix = found.clip(0.0) / found.clip(0.0).sum()
+    solution = np.linalg.solve(equations, constants)
+    normalised: Matrix = solution.clip(0.0) / solution.clip(0.0).sum()
     return normalised

@@ -68,13 +68,13 @@ class PartDescription:
     compressed: Mapping[str, float]
 
     @classmethod
-    def of(cls, said: Any) -> PartDescription:
+    def of(cls, content: Any) -> PartDescription:
         """The description that was read from corpus.json.
 
         Raises:
             KeyError, TypeError, ValueError: the description is damaged.
         """
-        read = cls(**{f.name: said[f.name] for f in fields(cls)})
+        read = cls(**{f.name: content[f.name] for f in fields(cls)})
         if any(type(count) is not int or count < 1 for count in (read.tokens, read.bytes, read.documents)):
             raise ValueError("each part needs at least one token, byte and document")
         if type(read.sha256) is not str:
@@ -208,10 +208,10 @@ def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
     parts = {part: _part(folder / f"{part}.tokens", description) for part, description in described.items()}
-    hashed = hashlib.sha256("".join(f"{part} {said.sha256}" for part, said in described.items()).encode())
+    hashed = hashlib.sha256("".join(f"{part} {content.sha256}" for part, content in described.items()).encode())
     return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
 
 
-def _part(path: Path, said: PartDescription) -> CorpusPart:
-    tokens = read_tokens(path, said.tokens, said.sha256)
-    return CorpusPart(tokens, said.bytes, said.documents, said.compressed)
+def _part(path: Path, description: PartDescription) -> CorpusPart:
+    tokens = read_tokens(path, description.tokens, description.sha256)
+    return CorpusPart(tokens, description.bytes, description.documents, description.compressed)

@@ -69,7 +69,7 @@ def dataset(spec: DatasetSpec) -> DocumentSource:
 
 
 def _documents(spec: DatasetSpec) -> Iterator[Document]:
-    room = float("inf") if spec.megabytes is None else spec.megabytes * 1e6
+    budget = float("inf") if spec.megabytes is None else spec.megabytes * 1e6
     for i, row in enumerate(_rows(spec)):
         if spec.column not in row:
             raise UsageError(
@@ -82,8 +82,8 @@ def _documents(spec: DatasetSpec) -> Iterator[Document]:
             continue
         content = text.encode("utf-8", errors="replace")
         yield Document(f"{spec.split} {i}", part_of(text), content)
-        room -= len(content)
-        if room <= 0:
+        budget -= len(content)
+        if budget <= 0:
             return
 
 
@@ -92,12 +92,12 @@ def _content(spec: DatasetSpec) -> dict[str, str]:
     kind, _, pattern = spec.name.partition(":")
     if kind in LOCAL_FORMATS and pattern:
         parted = (path.rpartition("::") for path in _matched(spec, kind, pattern))
-        found = [(member, path) for member, _, path in parted]  # zip://MEMBER::PATH
+        members = [(member, path) for member, _, path in parted]  # zip://MEMBER::PATH
     elif os.path.isdir(root := Path(spec.name)):  # which is not one where its name is too long
         kind = "folder"
         below = sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
         # the library tells splits and formats by names; hidden folders hold what fetched them
-        found = [
+        members = [
             (relative.as_posix(), str(path))
             for relative, path in below
             if not any(part.startswith(".") for part in relative.parts[:-1])
@@ -105,7 +105,7 @@ def _content(spec: DatasetSpec) -> dict[str, str]:
     else:
         return {}
     hashed = hashlib.sha256()
-    for name, path in found:  # what lies elsewhere has no more than its address
+    for name, path in members:  # what lies elsewhere has no more than its address
         hashed.update(f"{name!r} {path if '://' in path else _digest(path)}\n".encode())
     return {"name": kind, "content": hashed.hexdigest()}
 

@@ -70,10 +70,10 @@ def python_source(root: Path, name: str) -> DocumentSource:
     Raises:
         UsageError: there are fewer than two different files, or one cannot be read.
     """
-    found = ((path, path.relative_to(root)) for path in root.rglob("*.py") if path.is_file())
+    paths = ((path, path.relative_to(root)) for path in root.rglob("*.py") if path.is_file())
     files = [
         (relative.as_posix(), path)
-        for path, relative in found
+        for path, relative in paths
         if not SKIPPED_FOLDERS & set(relative.parts[:-1]) and not relative.name.startswith(SKIPPED_PREFIX)
     ]
     documents = _read(sorted(files))
@@ -105,10 +105,10 @@ def text_files(paths: Sequence[Path]) -> DocumentSource:
         else:
             files.append((path.name, path))
     documents = [(name, content) for name, content in _read(files) if b"\0" not in content]
-    given = ", ".join(map(str, paths))
+    names = ", ".join(map(str, paths))
     if not documents:
-        raise UsageError(f"no text in {given}: every file there is empty, binary or hidden")
-    title = f"text of {given}"
+        raise UsageError(f"no text in {names}: every file there is empty, binary or hidden")
+    title = f"text of {names}"
     if len(documents) == 1:
         return _split_block(title, *documents[0])
     return _split(title, documents)

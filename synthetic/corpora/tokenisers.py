@@ -95,15 +95,15 @@ def subwords(name: str) -> Subwords:
                 tokenizer = Tokenizer.from_pretrained(name)
     except Exception as error:  # the library raises bare exceptions
         reason = " ".join(str(error).split())
-        said = "the file is not a tokenizer.json" if local else "it is not available from the Hugging Face hub"
-        raise UsageError(f"no tokeniser {name!r}: {said} ({reason})") from error
-    found = Subwords(tokenizer)
-    if found.vocabulary > LARGEST_VOCABULARY:
+        why = "the file is not a tokenizer.json" if local else "it is not available from the Hugging Face hub"
+        raise UsageError(f"no tokeniser {name!r}: {why} ({reason})") from error
+    subwords_ = Subwords(tokenizer)
+    if subwords_.vocabulary > LARGEST_VOCABULARY:
         raise UsageError(
-            f"the tokeniser {name!r} has tokens up to {found.vocabulary - 1:,}; corpora hold those below"
+            f"the tokeniser {name!r} has tokens up to {subwords_.vocabulary - 1:,}; corpora hold those below"
             f" {LARGEST_VOCABULARY:,}"
         )
-    return found
+    return subwords_
 
 
 def _two_bytes(tokens: Sequence[int]) -> Codes:

@@ -57,20 +57,20 @@ def read_tokens(path: Path, count: int, sha256: str) -> Tokens:
         UsageError: the file is missing, truncated or corrupt; the sentence names it.
     """
     try:
-        found = path.stat()
-        if found.st_size != 2 * count:
+        status = path.stat()
+        if status.st_size != 2 * count:
             raise UsageError(
                 f"{path} does not hold the {count:,} two-byte tokens that corpus.json promises, but"
-                f" {found.st_size:,} bytes; {AGAIN}"
+                f" {status.st_size:,} bytes; {AGAIN}"
             )
         codes = np.memmap(path, ON_DISK, "r", shape=(count,))
     except OSError as error:
         raise UsageError(f"cannot read the tokens {path}: {error.strerror or error}; {AGAIN}") from error
-    known = (path.absolute(), found.st_size, found.st_mtime_ns, sha256)
-    if known not in _verified:
+    identity = (path.absolute(), status.st_size, status.st_mtime_ns, sha256)
+    if identity not in _verified:
         if hashlib.sha256(codes.data).hexdigest() != sha256:
             raise UsageError(f"{path} is corrupt: its tokens do not have the checksum in corpus.json; {AGAIN}")
-        _verified.add(known)
+        _verified.add(identity)
     return Tokens(codes)
 
 

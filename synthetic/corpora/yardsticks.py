@@ -53,8 +53,8 @@ class Counts:
     def bigram(self, previous: NDArray[np.int64], following: NDArray[np.int64]) -> Floats:
         """p(following | previous), each row with one token's worth of unigram counts added."""
         codes = previous * self.vocabulary + following
-        found = np.searchsorted(self.pairs, codes).clip(max=len(self.pairs) - 1)
-        seen = np.where(self.pairs[found] == codes, self.pair_counts[found], 0)
+        places = np.searchsorted(self.pairs, codes).clip(max=len(self.pairs) - 1)
+        seen = np.where(self.pairs[places] == codes, self.pair_counts[places], 0)
         smoothed: Floats = (seen + self.unigram(following)) / (self.firsts[previous] + 1)
         return smoothed
 

@@ -44,7 +44,7 @@ class Named:
     parameters: Mapping[str, Value] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        inside = [*map(str, self.inner), *(f"{name}={_shown(value)}" for name, value in self.parameters.items())]
+        inside = [*map(str, self.inner), *(f"{name}={_text(value)}" for name, value in self.parameters.items())]
         return f"{self.name}({', '.join(inside)})" if inside else self.name
 
 
@@ -56,7 +56,7 @@ class Product:
     factors: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        numbers = [] if self.scale == 1 else [_shown(self.scale)]
+        numbers = [] if self.scale == 1 else [_text(self.scale)]
         return "*".join([*numbers, *(f"({f})" if isinstance(f, Sum) else str(f) for f in self.factors)])
 
 
@@ -185,7 +185,7 @@ def _cut(text: str) -> str:
     return repr(text) if len(text) <= 80 else f"{text[:60]!r}..."
 
 
-def _shown(value: Value) -> str:
+def _text(value: Value) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_text, value))}]"
     return repr(value).removesuffix(".0")

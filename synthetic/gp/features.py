@@ -162,9 +162,9 @@ def _of_one_input(base: gp.Kernel, count: int, d: int, generator: torch.Generato
     drawn = [draw_features(base, len(part), 1, generator) for part in parts]
 
     def phi(x: Tensor) -> Tensor:
-        found = x.new_empty(len(x), count)
+        features = x.new_empty(len(x), count)
         for i, part in enumerate(parts):
-            found[:, part] = drawn[i](x[:, i : i + 1])
-        return found
+            features[:, part] = drawn[i](x[:, i : i + 1])
+        return features
 
     return phi

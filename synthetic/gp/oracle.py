@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Covariance = Callable[[Array, Array], Array]  # (n, d), (m, d) -> (n, m)
 
 # Kernels that `covariance` writes down once more.
-KNOWN = (
+KERNELS = (
     *(gp.RBFKernel, gp.MaternKernel, gp.RQKernel, gp.ScaleKernel, gp.AdditiveKernel, gp.ProductKernel),
     *(own.Constant, own.Linear, own.Gibbs, own.Mapped, own.Modulated, own.ChangePoint, own.Additive),
 )
@@ -118,7 +118,7 @@ def covariance(kernel: gp.Kernel) -> Covariance:
 
 def is_known(kernel: gp.Kernel) -> bool:
     """Whether every part of the kernel is written down here, so that nothing is shared with GPyTorch."""
-    return type(kernel) in KNOWN and all(is_known(part) for part in kernel.sub_kernels())
+    return type(kernel) in KERNELS and all(is_known(part) for part in kernel.sub_kernels())
 
 
 def _covariance(kernel: gp.Kernel) -> Any:

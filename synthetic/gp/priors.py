@@ -114,8 +114,8 @@ def _complete(expression: Expression, dimensions: int) -> Expression:
 
 def _parameters(expression: Named, family: PriorFamily, dimensions: int) -> dict[str, Value]:
     if unknown := [name for name in expression.parameters if name not in family.parameters]:
-        known = ", ".join(family.parameters) or "none"
-        raise UsageError(f"{expression.name} has no parameter {unknown[0]!r}; its parameters: {known}")
+        names = ", ".join(family.parameters) or "none"
+        raise UsageError(f"{expression.name} has no parameter {unknown[0]!r}; its parameters: {names}")
     values: dict[str, Value] = {**family.parameters, **expression.parameters}
     for name, value in values.items():
         numbers = value if isinstance(value, tuple) else (value,)
@@ -147,8 +147,8 @@ def _inputs(name: str, dimensions: int) -> int:
 
 def _build(expression: Expression, dimensions: int) -> Kernel:
     if isinstance(expression, Sum):
-        first, *others = (_build(term, dimensions) for term in expression.terms)
-        for other in others:
+        first, *rest = (_build(term, dimensions) for term in expression.terms)
+        for other in rest:
             first = first + other  # GPyTorch's AdditiveKernel
         return first
     if isinstance(expression, Product):
@@ -165,8 +165,8 @@ def _own(expression: Named) -> Kernel:
     """A kernel named as `module:object`."""
     module, _, attribute = expression.name.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
-        made = found if isinstance(found, Kernel) else found(**expression.parameters)
+        maker = getattr(import_module(module), attribute)
+        made = maker if isinstance(maker, Kernel) else maker(**expression.parameters)
     except ImportError as error:
         raise UsageError(
             f"prior {expression.name}: cannot import {module} ({error}); is it on the Python path?"
@@ -180,7 +180,7 @@ def _own(expression: Named) -> Kernel:
             f"prior {expression.name} is a {type(made).__name__}; it must be a GPyTorch kernel or a "
             "function that returns one"
         )
-    if isinstance(found, Kernel) and expression.parameters:
+    if isinstance(maker, Kernel) and expression.parameters:
         raise UsageError(f"prior {expression.name} is already a kernel and takes no parameters; leave them out")
     return copy.deepcopy(made).double()  # leave the module's own kernel unchanged
 

@@ -238,17 +238,17 @@ def _finite_rank(config: TaskConfig, streams: Streams, functions: int, x: Tensor
 def _require_memory(config: TaskConfig) -> None:
     if config.features:
         needed = features.bytes_needed(config.features, config.points, config.dimensions)
-        what, instead = (
+        use, instead = (
             f"a task of {config.points} points in {config.dimensions} dimensions with {config.features} features",
             "fewer points, dimensions or features",
         )
     else:
         needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
-        what, instead = (
+        use, instead = (
             f"an exact task of {config.points} points in {config.dimensions} dimensions",
             f"fewer points or dimensions, or at finite rank (features={FEATURES})",
         )
-    memory.require(needed, what, f"draw {instead}")
+    memory.require(needed, use, f"draw {instead}")
 
 
 def _uniform(config: TaskConfig, streams: Streams) -> Tensor:

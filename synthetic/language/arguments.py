@@ -59,13 +59,13 @@ class Command(Parser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parses what is known, and then runs the checks of the command on it."""
-        found, _ = super().parse_known_args(args, namespace)
+        options, _ = super().parse_known_args(args, namespace)
         try:
             for check in self.checks:
-                check(found)
+                check(options)
         except UsageError as error:
             self.error(str(error))
-        return found, []
+        return options, []
 
 
 def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
@@ -105,9 +105,9 @@ def _check_corpus(options: argparse.Namespace) -> None:
     Raises:
         UsageError: the sentence names the option, and where it belongs.
     """
-    given = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
-    if len(given) > 1:
-        raise UsageError(f"{given[0]} and {given[1]} name two corpora; give one of them")
+    named = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
+    if len(named) > 1:
+        raise UsageError(f"{named[0]} and {named[1]} name two corpora; give one of them")
     if options.corpus is not None and options.corpus not in CORPORA:
         raise UsageError(
             f"unknown corpus {options.corpus!r}; choose from {', '.join(CORPORA)}, and --text and --dataset"
@@ -132,15 +132,15 @@ def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
     if options.text is not None:
         return CorpusChoice(TextFiles(tuple(map(str, options.text))), options.tokeniser)
     if options.dataset is not None:
-        given = {name: getattr(options, name) for name in _OF_DATASETS}
-        return CorpusChoice(DatasetSpec(options.dataset, **_those_given(given)), options.tokeniser)
+        numbers = {name: getattr(options, name) for name in _OF_DATASETS}
+        return CorpusChoice(DatasetSpec(options.dataset, **_those_given(numbers)), options.tokeniser)
     if options.corpus in ("markov", "hidden"):
-        given = {"vocabulary": options.symbols, "order": options.order, "states": options.states}
+        numbers = {"vocabulary": options.symbols, "order": options.order, "states": options.states}
         if options.length is not None:
-            given |= {"train": options.length, "validation": max(1, options.length // 16)}
+            numbers |= {"train": options.length, "validation": max(1, options.length // 16)}
         # uneven enough for the hidden states to be worth remembering
         peak = 6.0 if options.corpus == "hidden" else 3.0
-        return CorpusChoice(ChainSpec(options.corpus, peak=peak, **_those_given(given)), options.tokeniser)
+        return CorpusChoice(ChainSpec(options.corpus, peak=peak, **_those_given(numbers)), options.tokeniser)
     return CorpusChoice(Library(), options.tokeniser)
 
 
@@ -170,12 +170,12 @@ def _check_memory(options: argparse.Namespace) -> None:
     """
     if options.device not in ("cpu", "auto") or torch.cuda.is_available():
         return
-    given = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}
-    windows = math.ceil(given["batch"] / given["accumulate"])
-    weights = 4 * given["layers"] * given["dim"] ** 2  # with gradient and both moments of Adam
-    activations = windows * given["context"] * given["dim"] * given["layers"]
-    shown = ", ".join(f"--{name} {value:,}" for name, value in given.items() if value > 1)
-    memory.require(4 * (weights + activations), f"a training with {shown}", "give smaller numbers")
+    numbers = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}
+    windows = math.ceil(numbers["batch"] / numbers["accumulate"])
+    weights = 4 * numbers["layers"] * numbers["dim"] ** 2  # with gradient and both moments of Adam
+    activations = windows * numbers["context"] * numbers["dim"] * numbers["layers"]
+    words = ", ".join(f"--{name} {value:,}" for name, value in numbers.items() if value > 1)
+    memory.require(4 * (weights + activations), f"a training with {words}", "give smaller numbers")
 
 
 def recipe_changes(options: argparse.Namespace) -> RecipeChanges:

@@ -115,7 +115,7 @@ def write_results(
         envelope.write(place.output, result)
         written.append(place.output)
     if place.cells is not None:
-        hand_on(place.cells, CellStore(place.where.store), [cell.key for cell in progress.known])
+        hand_on(place.cells, CellStore(place.where.store), [cell.key for cell in progress.computed])
         written.append(place.cells)
     if place.page is not None and result is not None and measured is not None:
         beside = place.page.with_suffix(".json")

@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     from synthetic.studies.second_step import scale  # matplotlib is heavy to import
 
     envelope.check_outputs(pictured=options.page, read=options.files)
-    found = [scale.read_point(path) for path in options.files]
-    points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
+    unsorted = [scale.read_point(path) for path in options.files]
+    points = sorted(unsorted, key=lambda p: (p.parameters, p.tokens, p.replaced))
     envelope.show(terminal([scale.table(points)]))
     if options.page is not None:
         written = write_page(options.page, {"made_by": {"command": options.again}}, scale.page_of(points))

@@ -35,7 +35,7 @@ from synthetic.studies.engine.designs import REPLACED
 from synthetic.studies.engine.estimates import speed_at
 from synthetic.studies.engine.plan import JUDGING_WINDOWS, SIZES, Plan
 from synthetic.studies.engine.readings import readings
-from synthetic.studies.engine.study import Found, Study, everything, figures
+from synthetic.studies.engine.study import Study, StudyOutcome, everything, figures
 from synthetic.studies.engine.trials import part_windows
 from synthetic.studies.paper import EXPERIMENTS
 from synthetic.training.cost import words
@@ -134,16 +134,16 @@ def run(options: argparse.Namespace) -> int:
         write_results(place, progress, None, None)
         return 0
     floor = _source_bits(choice, corpus, plan)
-    found = Found(
+    outcome = StudyOutcome(
         *(plan, progress.result, f"the {corpus.name}", corpus.unit, floor, corpus.train.bytes), len(progress.todo)
     )
-    findings = study.read(found)
+    findings = study.read(outcome)
     envelope.show(terminal(findings.page.tables))
     envelope.show(f"\n{words(tuning.paths_of(plan), compiled=plan.compiled)}")
     envelope.show(f"\n{findings.conclusion}")
-    content = {**everything(study.name, found, findings), "corpus": corpus.describe()}
+    content = {**everything(study.name, outcome, findings), "corpus": corpus.describe()}
     result = envelope.result("readings", maker, findings.page.tables, content)
-    write_results(place, progress, result, readings(maker, findings.title, figures(study.name, found, findings)))
+    write_results(place, progress, result, readings(maker, findings.title, figures(study.name, outcome, findings)))
     return 0
 
 

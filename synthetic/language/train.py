@@ -95,17 +95,17 @@ def run(options: argparse.Namespace) -> int:
     check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=named_texts(options))
     keeping = None if options.folder is None else Keeping(options.folder, options.save_every, options.resume)
     models, corpus = preset_choice(options), corpus_choice(options)
-    asked = TrainingRun(models, corpus, options.corpora, options.seed, options.workers, keeping)
+    training = TrainingRun(models, corpus, options.corpora, options.seed, options.workers, keeping)
     try:
         machine = choose(options.device, compiled=options.compile, sharded=options.sharded)
         if options.compile and (missing := compiler_missing(machine.device)):
             note(f"note: {missing}; training goes on without it")
             machine = replace(machine, compiled=False)
-        maker = Maker.now(options.again, {}, asked.seed, machine.device)
+        maker = Maker.now(options.again, {}, training.seed, machine.device)
         try:
-            found = train_side_by_side(asked, machine)
-            maker = replace(maker, configuration=asdict(found.config))
-            code = _tell(found, maker, options.output) if machine.rank == 0 else 0
+            findings = train_side_by_side(training, machine)
+            maker = replace(maker, configuration=asdict(findings.config))
+            code = _tell(findings, maker, options.output) if machine.rank == 0 else 0
         except BaseException:
             leave(together=False)
             raise
@@ -115,18 +115,18 @@ def run(options: argparse.Namespace) -> int:
         raise KeyboardInterrupt(_left_behind(keeping)) from interrupt
 
 
-def _tell(found: TrainingFindings, maker: Maker, output: Path) -> int:
+def _tell(findings: TrainingFindings, maker: Maker, output: Path) -> int:
     """Prints and writes what came of a run; returns the exit code."""
-    content = payload(found)
-    shown = tables(found, finite(result("language", maker, [], content)))
-    show(terminal(shown))
-    show(f"\n{words(paths_of(found.config, found.ground), compiled=found.ground.compiled)}")
-    show("\n" + ("fail:" if found.reasons else f"pass: {found.passed}"))
-    for reason in found.reasons:
+    content = payload(findings)
+    printed = tables(findings, finite(result("language", maker, [], content)))
+    show(terminal(printed))
+    show(f"\n{words(paths_of(findings.config, findings.ground), compiled=findings.ground.compiled)}")
+    show("\n" + ("fail:" if findings.reasons else f"pass: {findings.passed}"))
+    for reason in findings.reasons:
         show(f"  {reason}")
-    write(output, result("language", maker, shown, content))
+    write(output, result("language", maker, printed, content))
     show(f"written to {output}")
-    return 1 if found.reasons else 0
+    return 1 if findings.reasons else 0
 
 
 def _left_behind(keeping: Keeping | None) -> str:

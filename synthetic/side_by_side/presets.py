@@ -96,11 +96,11 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
     Raises:
         ValueError: there is no such size.
     """
-    found = [
+    models = [
         *(Contender(f"Llama {name}", paper.llama(size, kind), True) for name, kind in POSITIONS.items()),
         *(Contender(f"CEM T={T}", paper.full_cem(size, T)) for T in depths),
     ]
-    return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in found)
+    return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in models)
 
 
 def tiny(vocabulary: int) -> LanguageConfig:
@@ -165,17 +165,17 @@ class PresetChoice:
         Raises:
             UsageError: there is no such preset or model, or the numbers do not fit together.
         """
-        found = one_of("preset", self.preset, PRESETS)[device.partition(":")[0]](vocabulary)
-        found = replace(found, recipe=self.recipe.of(found.recipe))
+        chosen = one_of("preset", self.preset, PRESETS)[device.partition(":")[0]](vocabulary)
+        chosen = replace(chosen, recipe=self.recipe.of(chosen.recipe))
         if any((self.dim, self.layers, self.heads, self.depths)):
-            model = found.contenders[0].model
-            attentions = [c.model.block.attention for c in found.contenders]
+            model = chosen.contenders[0].model
+            attentions = [c.model.block.attention for c in chosen.contenders]
             depths = self.depths or tuple(a.steps for a in attentions if isinstance(a, AttentionConfig))
             sizes = (self.dim or model.dim, self.layers or model.layers, self.heads or model.block.attention.heads)
-            found = replace(found, contenders=contenders(vocabulary, *sizes, tuple(dict.fromkeys(depths))))
+            chosen = replace(chosen, contenders=contenders(vocabulary, *sizes, tuple(dict.fromkeys(depths))))
         if not self.models:
-            return found
-        known = {contender.slug: contender for contender in found.contenders}
-        if unknown := [slug for slug in self.models if slug not in known]:
-            raise UsageError(f"unknown model {unknown[0]!r} in this run; choose from {', '.join(known)}")
-        return replace(found, contenders=tuple(c for slug, c in known.items() if slug in self.models))
+            return chosen
+        by_slug = {contender.slug: contender for contender in chosen.contenders}
+        if unknown := [slug for slug in self.models if slug not in by_slug]:
+            raise UsageError(f"unknown model {unknown[0]!r} in this run; choose from {', '.join(by_slug)}")
+        return replace(chosen, contenders=tuple(c for slug, c in by_slug.items() if slug in self.models))

@@ -38,21 +38,21 @@ class TrainingFindings:
     @property
     def passed(self) -> str:
         """What a run says that passes: how far its models are ahead of the yardsticks."""
-        said = "every model needs fewer bits than a bigram model"
+        sentence = "every model needs fewer bits than a bigram model"
         baselines = [result.contender.baseline for result in self.results]
         if math.isfinite(self.config.band) and any(baselines) and not all(baselines):
-            said += (
+            sentence += (
                 f", none more than {self.config.band:g} times those of Llama with the same positions"
                 f" ({self.config.why_band})"
             )
         if any(layer.promised is not None for result in self.results for layer in result.probes):
-            said += "; every energy falls where it must"
-        return said
+            sentence += "; every energy falls where it must"
+        return sentence
 
 
-def payload(found: TrainingFindings) -> dict[str, Any]:
+def payload(findings: TrainingFindings) -> dict[str, Any]:
     """What the result file holds beside its tables."""
-    config, ground, reasons = found.config, found.ground, list(found.reasons)
+    config, ground, reasons = findings.config, findings.ground, list(findings.reasons)
     corpus, y = ground.corpus, ground.yardsticks
     taken = paths_of(config, ground)
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
@@ -67,7 +67,7 @@ def payload(found: TrainingFindings) -> dict[str, Any]:
         },
         "peak_flops_per_second": ground.peak_flops,
         "compiled": ground.compiled,
-        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in found.results],
+        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in findings.results],
         "verdict": {"pass": not reasons, "reasons": reasons, "band": config.band, "why_band": config.why_band},
     }
 
@@ -82,17 +82,17 @@ def _paths(model: LanguageModelConfig, recipe: Recipe, processes: int, compiled:
     return paths(on_meta(model), recipe, processes=processes, compiled=compiled)
 
 
-def tables(found: TrainingFindings, content: Mapping[str, Any]) -> list[Table]:
+def tables(findings: TrainingFindings, content: Mapping[str, Any]) -> list[Table]:
     """What a person reads: the models, the yardsticks, and the layers if any has an energy.
 
     Args:
         content: the result, as its file will have it.
     """
-    made = [plain(models(content)), _yardsticks_table(found.ground)]
-    if any(result.probes for result in found.results):
-        made.append(_layers_table(found.results))
-    if any(result.start for result in found.results):
-        made.append(_steps_table(found.results))
+    made = [plain(models(content)), _yardsticks_table(findings.ground)]
+    if any(result.probes for result in findings.results):
+        made.append(_layers_table(findings.results))
+    if any(result.start for result in findings.results):
+        made.append(_steps_table(findings.results))
     return made
 
 
@@ -163,7 +163,7 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
             " > ".join(f"{energy:.1f}" for energy in layer.energies) or NOTHING,
             ", ".join(f"{share:.1%}" for share in layer.falls) or NOTHING,
             shown_share(layer.promised, 1),
-            *(_shown(value) for value in (layer.smallest_eigenvalue, layer.entropy)),
+            *(_decimals(value) for value in (layer.smallest_eigenvalue, layer.entropy)),
         ]
         for result in results
         for layer in result.probes
@@ -181,15 +181,15 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
     return Table("Layers after training, on validation tokens", columns, rows)
 
 
-def _shown(value: float | None) -> str:
+def _decimals(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.3f}"
 
 
 def _steps_table(results: Sequence[ModelResult]) -> Table:
     rows: list[list[Cell]] = []
     for result in results:
-        for when, found in (("before", result.start), ("after", result.trained)):
-            for steps in found:
+        for when, layers in (("before", result.start), ("after", result.trained)):
+            for steps in layers:
                 row = steps.cells(when)
                 row[3] += " (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""
                 rows.append([result.contender.name, *row])

@@ -62,9 +62,9 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
         ground = survey(config, corpus, chain, machine)
         # before any work: does a window fit?
         Batches(corpus.train.tokens, run.seed, config.recipe.batch, config.recipe.context)
-        found = _train_all(run, config, ground, machine)
-    reasons = reasons_to_fail(found, ground.yardsticks.bigram, config.band, ground.floor)
-    return TrainingFindings(config, ground, tuple(found), tuple(reasons))
+        results = _train_all(run, config, ground, machine)
+    reasons = reasons_to_fail(results, ground.yardsticks.bigram, config.band, ground.floor)
+    return TrainingFindings(config, ground, tuple(results), tuple(reasons))
 
 
 def _open_together(run: TrainingRun, machine: Machine) -> Corpus:

@@ -120,9 +120,11 @@ def restore(
     state = State(recorded["step"], tuple(recorded["bits"]), recorded["batches"], notes)
     for name, parameter in model.named_parameters():
         for part in ("weights", *_MOMENTS):
-            found = tensors.get(f"{part}.{name}")
-            if found is None or found.shape != parameter.shape or found.dtype != parameter.dtype:
-                there = "is missing" if found is None else f"has shape {tuple(found.shape)} and dtype {found.dtype}"
+            tensor = tensors.get(f"{part}.{name}")
+            if tensor is None or tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
+                there = (
+                    "is missing" if tensor is None else f"has shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
+                )
                 raise _damaged(path, f"{part}.{name} {there}")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -155,14 +157,14 @@ def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str
             raise OSError(errno.EINVAL, "it is no regular file")
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {}).get("cemverify", "null"))
-        found = load_file(path) if tensors else {}
+        loaded = load_file(path) if tensors else {}
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or "state" not in facts:
         raise UsageError(f"{path} is no checkpoint of this package; delete it to start anew")
     if (wrong := flaw(facts, _FACTS)) is not None:
         raise _damaged(path, f"damaged{wrong}")
-    return facts, found
+    return facts, loaded
 
 
 def _damaged(path: Path, why: str) -> UsageError:
@@ -196,9 +198,9 @@ def _differences(a: Any, b: Any, at: str = "") -> list[str]:
     """The paths at which two JSON values differ."""
     if isinstance(a, dict) and isinstance(b, dict):
         return [
-            found
+            path
             for key in {**a, **b}
-            for found in _differences(a.get(key), b.get(key), f"{at}.{key}" if at else str(key))
+            for path in _differences(a.get(key), b.get(key), f"{at}.{key}" if at else str(key))
         ]
     return [] if a == b else [at]
 

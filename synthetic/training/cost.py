@@ -76,22 +76,22 @@ def paths(model: LanguageModel, recipe: Recipe, *, processes: int = 1, compiled:
         tokens = torch.zeros(rows, recipe.context, dtype=torch.int64)
     with watched() as seen:
         model(tokens)
-    found: dict[str, set[str]] = {}
+    by_kind: dict[str, set[str]] = {}
     for energy, path in seen:
         for kind, name in _KINDS.items():
             if isinstance(energy, kind):
-                found.setdefault(name, set()).add("formula" if compiled else path)
-    return {name: " and ".join(sorted(taken)) for name, taken in sorted(found.items())}
+                by_kind.setdefault(name, set()).add("formula" if compiled else path)
+    return {name: " and ".join(sorted(taken)) for name, taken in sorted(by_kind.items())}
 
 
 def words(of_models: Mapping[str, Paths], *, compiled: bool = False) -> str:
     """The paths of several models in a line, models that take the same together."""
     alike: dict[str, list[str]] = {}
     for name, taken in of_models.items():
-        said = ", ".join(f"{_NAMES[kind]} {_WORDS.get(path, path)}" for kind, path in taken.items())
-        alike.setdefault(said or "PyTorch's own layers", []).append(name)
+        clause = ", ".join(f"{_NAMES[kind]} {_WORDS.get(path, path)}" for kind, path in taken.items())
+        alike.setdefault(clause or "PyTorch's own layers", []).append(name)
     through = ", through torch.compile" if compiled else ""
-    return f"computed{through}: " + "; ".join(f"{said} ({', '.join(names)})" for said, names in alike.items())
+    return f"computed{through}: " + "; ".join(f"{clause} ({', '.join(names)})" for clause, names in alike.items())
 
 
 _NAMES = {"attention": "attention", "mlp": "MLP"}

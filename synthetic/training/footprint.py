@@ -17,7 +17,7 @@ NARROW, WIDE = 2, 4  # bytes of a number in bfloat16 and in float32
 PER_PARAMETER = 16
 
 
-def kept(config: LoopedConfig, context: int) -> int:
+def activations(config: LoopedConfig, context: int) -> int:
     """Bytes that one window of J = context tokens keeps for its backward pass, in bfloat16 on a GPU.
 
     Long windows are meant, of which attention keeps no weights. What the model does not know of the paper's options

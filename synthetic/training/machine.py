@@ -153,19 +153,19 @@ def by_the_first(act: Callable[[], Value], *, first: bool) -> Value | None:
     Raises:
         Refusal: it could not be done; in all processes.
     """
-    found: Value | None = None
+    value: Value | None = None
     failed: Refusal | None = None
     if first:
         try:
-            found = act()
+            value = act()
         except Refusal as error:
             failed = error
-    told = [None if failed is None else str(failed)]
+    messages = [None if failed is None else str(failed)]
     if dist.is_initialized():
-        dist.broadcast_object_list(told, src=0)
-    if told[0] is not None:
-        raise failed or UsageError(told[0])
-    return found
+        dist.broadcast_object_list(messages, src=0)
+    if messages[0] is not None:
+        raise failed or UsageError(messages[0])
+    return value
 
 
 def leave(*, together: bool = True) -> None:

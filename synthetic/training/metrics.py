@@ -31,9 +31,9 @@ class Metrics:
         self._file = None
         if path is None:
             return
-        kept = [line for line in lines(path) if line["step"] <= after] if after else []
-        with _told("write", path):
-            write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        before = [line for line in lines(path) if line["step"] <= after] if after else []
+        with _refusals("write", path):
+            write_text(path, "".join(json.dumps(line) + "\n" for line in before))
             self._file = path.open("a", encoding="utf-8", buffering=1)  # a whole line at a time
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Metrics:
             UsageError: the disk is full.
         """
         if self._file is not None:
-            with _told("write", self.path):
+            with _refusals("write", self.path):
                 self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Metrics:
             UsageError: the disk is full.
         """
         if self._file is not None:
-            with _told("write", self.path):
+            with _refusals("write", self.path):
                 self._file.close()
 
 
@@ -63,9 +63,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: it cannot be read, or a line before the last is not one of metrics.
     """
-    with _told("read", path):
+    with _refusals("read", path):
         text = path.read_bytes() if path.exists() else b""
-    found: list[dict[str, Any]] = []
+    contents: list[dict[str, Any]] = []
     written = text.split(b"\n")
     for number, line in enumerate(written[:-1], 1):  # what stands behind the last line break was cut off
         try:
@@ -74,14 +74,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
             content = None
         if not isinstance(content, dict) or type(content.get("step")) is not int:
             raise UsageError(f"line {number} of the metrics {path} is damaged; remove the line, or start anew")
-        found.append(content)
-    return found
+        contents.append(content)
+    return contents
 
 
 @contextmanager
-def _told(what: str, path: Path | None) -> Iterator[None]:
+def _refusals(act: str, path: Path | None) -> Iterator[None]:
     """What the system refuses becomes a sentence."""
     try:
         yield
     except (OSError, ResultError) as error:
-        raise UsageError(f"cannot {what} the metrics {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise UsageError(f"cannot {act} the metrics {path}: {getattr(error, 'strerror', None) or error}") from error

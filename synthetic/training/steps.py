@@ -58,20 +58,20 @@ class Steps:
     def cells(self, when: str) -> list[str]:
         """A row of a table: place, when, stream, lengths, turns, nearness."""
         numbers = (self.lengths, self.turns, self.nearness[1:])
-        shown = (", ".join(f"{value:.2f}" for value in values) or NOTHING for values in numbers)
-        return [self.place, when, f"{self.stream:.3f}", *shown]
+        texts = (", ".join(f"{value:.2f}" for value in values) or NOTHING for values in numbers)
+        return [self.place, when, f"{self.stream:.3f}", *texts]
 
 
 @torch.no_grad()
 def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
     """The steps of every CEM layer on tokens (B, J), where the model starts them: at h, with N(h) as the memory."""
-    found: list[Steps] = []
+    steps: list[Steps] = []
     for i, kind, n, layer, h in applications(model, tokens):
         if isinstance(layer, Block):
-            found += turns_of(layer, layer.walk(h), i)
+            steps += turns_of(layer, layer.walk(h), i)
         elif isinstance(layer, CEMAttention | CEMGatedMLP):
-            found.append(layer_steps(layer, h, i, kind, n))
-    return tuple(found)
+            steps.append(layer_steps(layer, h, i, kind, n))
+    return tuple(steps)
 
 
 @torch.no_grad()
@@ -133,13 +133,13 @@ def turns_of(block: Block, walk: Walk, i: int) -> tuple[Steps, Steps]:
     between, end = walk.states[1], walk.states[-1]
     gate = mlp.energy.remember(mlp.norm().into(between))
     halves: tuple[tuple[str, CEMLayer, Any], ...] = (("attention", attention, walk.attention), ("MLP", mlp, gate))
-    found = []
+    turns = []
     for first, (kind, layer, memory) in enumerate(halves):
         before, after = torch.stack(walk.states[first:-1:2]), torch.stack(walk.states[first + 1 :: 2])
         energy: Any = layer.energy
         energies = torch.stack([energy(layer.norm().into(x), memory) for x in (*before, end)])
-        found.append(_described(layer, (i, kind, 1), before, after, layer.norm().into(before[0]), energies))
-    return found[0], found[1]
+        turns.append(_described(layer, (i, kind, 1), before, after, layer.norm().into(before[0]), energies))
+    return turns[0], turns[1]
 
 
 def _described(
@@ -151,14 +151,14 @@ def _described(
     energies: Tensor,
 ) -> Steps:
     """Steps from states before to states after (T, B, J, D), with a memory N(h) and energies (T+1, B, J)."""
-    moves, asked = after - before, layer.norm().into(before)
+    moves, normed = after - before, layer.norm().into(before)
     lengths = moves.norm(dim=-1) / before.norm(dim=-1).clamp_min(torch.finfo(before.dtype).tiny)
     return Steps(
         *place,
         float(f"{float(before[0].double().square().mean().sqrt()):.6g}"),
         _means(lengths),
         _means(F.cosine_similarity(moves[1:], moves[:-1], dim=-1)),
-        _means(F.cosine_similarity(asked, memory.expand_as(asked), dim=-1)),
+        _means(F.cosine_similarity(normed, memory.expand_as(normed), dim=-1)),
         _means(energies),
     )
 
@@ -276,16 +276,16 @@ def probe(model: LanguageModel, tokens: Tensor) -> tuple[LayerProbe, ...]:
     below 2 / (L lambda_max(P)) on an element-wise one (§9)? The second is asked in float64 and must hold for every
     token.
     """
-    found: list[LayerProbe] = []
+    probes: list[LayerProbe] = []
     for i, kind, _, layer, h in applications(model, tokens):
         if isinstance(layer, Block):
-            found.append(_probe_cem(i, "attention", layer.attention, h))
-            found.append(_probe_cem(i, "MLP", layer.mlp, layer.walk(h).states[1]))
+            probes.append(_probe_cem(i, "attention", layer.attention, h))
+            probes.append(_probe_cem(i, "MLP", layer.mlp, layer.walk(h).states[1]))
         elif isinstance(layer, CEMAttention | CEMGatedMLP):
-            found.append(_probe_cem(i, kind, layer, h))
+            probes.append(_probe_cem(i, kind, layer, h))
         elif isinstance(layer, LlamaAttention):
-            found.append(LayerProbe(i, kind, entropy=_llama_entropy(layer, h)))
-    return tuple(found)
+            probes.append(LayerProbe(i, kind, entropy=_llama_entropy(layer, h)))
+    return tuple(probes)
 
 
 def _probe_cem(i: int, kind: str, layer: Any, h: Tensor) -> LayerProbe:

@@ -165,11 +165,11 @@ def update(
     """
     loss = machine.mean(_backward(wrapped, tokens, recipe, machine))
     norm = _full(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip))
-    found = torch.stack((loss, norm.to(loss.dtype)))
-    optimiser.found_inf = (~found.isfinite()).any().float()  # type: ignore[attr-defined]  # of fused optimisers
+    loss_and_norm = torch.stack((loss, norm.to(loss.dtype)))
+    optimiser.found_inf = (~loss_and_norm.isfinite()).any().float()  # type: ignore[attr-defined]  # of fused optimisers
     optimiser.step()
     optimiser.zero_grad()
-    return found
+    return loss_and_norm
 
 
 @torch.no_grad()
@@ -204,7 +204,10 @@ def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
         share = 1.0 if recipe.base is None else recipe.base.rate_share(name, config.dim, config.layers)
         groups.setdefault((0.0 if one_each else of_a_matrix, share), []).append(parameter)
     return torch.optim.AdamW(
-        [{"params": found, "weight_decay": decay, "share": share} for (decay, share), found in groups.items()],
+        [
+            {"params": parameters, "weight_decay": decay, "share": share}
+            for (decay, share), parameters in groups.items()
+        ],
         lr=recipe.learning_rate,
         betas=recipe.betas,
         eps=recipe.eps,
@@ -254,13 +257,13 @@ def _full(norm: Tensor) -> Tensor:
 def _where(model: LanguageModel, tokens: Tensor, recipe: Recipe, machine: Machine) -> str | None:
     """The first place that is not finite, of the first process that has one."""
     plain = unsharded(model)
-    found = None
+    where = None
     for chunk in tokens.to(machine.device).chunk(recipe.accumulate):
         with autocast(recipe, machine.device):
-            found = found or first_non_finite(plain, chunk[:, :-1])
-    found = found or first_non_finite_gradient(plain, lambda: _backward(plain, tokens, recipe, machine))
+            where = where or first_non_finite(plain, chunk[:, :-1])
+    where = where or first_non_finite_gradient(plain, lambda: _backward(plain, tokens, recipe, machine))
     if machine.world > 1:
         all_found: list[str | None] = [None] * machine.world
-        dist.all_gather_object(all_found, found)
-        found = next((place for place in all_found if place), None)
-    return found
+        dist.all_gather_object(all_found, where)
+        where = next((place for place in all_found if place), None)
+    return where

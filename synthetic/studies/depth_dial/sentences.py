@@ -17,7 +17,7 @@ from synthetic.studies.engine.designs import LAYERS, cost, doubling, parameters
 from synthetic.studies.engine.pages import GENERATED, Curves, Page, Picture, paragraph
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
-from synthetic.studies.engine.study import Findings, Found
+from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.engine.tuning import State, Tuned
 
 # --- what is known -----------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class DialSummary:
         return self.floor or 0.0
 
     @property
-    def what(self) -> str:
+    def quantity(self) -> str:
         """What is shown, in words."""
         return f"bits/{self.unit}" if self.floor is None else f"bits/{self.unit} above the source"
 
@@ -61,19 +61,19 @@ class DialSummary:
         return {T: bits - self.off for T, bits in at if bits is not None}
 
 
-def summarise(study: Found) -> DialSummary:
+def summarise(study: StudyOutcome) -> DialSummary:
     """The summary of what is there."""
-    plan, found = study.plan, study.state
-    bits = {tuned.row.name: means for tuned in found.rows if (means := _means(tuned)) is not None}
-    dials = [tuned for tuned in found.rows if tuned.row.design.dial]
-    apart = [tuned for tuned in found.rows if not tuned.row.design.dial]
-    pairs = [(dial, T, pair) for dial in dials for T in TEST_DEPTHS if (pair := _against(dial, T, found)) is not None]
+    plan, state = study.plan, study.state
+    bits = {tuned.row.name: means for tuned in state.rows if (means := _means(tuned)) is not None}
+    dials = [tuned for tuned in state.rows if tuned.row.design.dial]
+    apart = [tuned for tuned in state.rows if not tuned.row.design.dial]
+    pairs = [(dial, T, pair) for dial in dials for T in TEST_DEPTHS if (pair := _against(dial, T, state)) is not None]
     corrected = family([pair for _, _, pair in pairs])
     return DialSummary(
         bits,
         {t.row.name: falls_up_to(bits[t.row.name]) for t in dials if t.row.name in bits},
         {(dial.row.name, T): pair for (dial, T, _), pair in zip(pairs, corrected, strict=True)},
-        {tuned.row.name: ended for tuned in found.rows if (ended := _stopped(tuned))},
+        {tuned.row.name: ended for tuned in state.rows if (ended := _stopped(tuned))},
         _flops(apart, plan) / _flops(dials[:1], plan) if apart and dials else None,
         study.unit,
         study.floor,
@@ -108,9 +108,9 @@ def _stopped(tuned: Tuned) -> tuple[AtStop, ...]:
     return stopping.means(replicates) if all(replicates) else ()  # one that diverged has none
 
 
-def _against(dial: Tuned, steps: int, found: State) -> Compared | None:
+def _against(dial: Tuned, steps: int, state: State) -> Compared | None:
     """A dial with so many steps against the model for them; None where no seed has both."""
-    other = found.of(own(steps))
+    other = state.of(own(steps))
     i = TEST_DEPTHS.index(steps)
     mine = {
         seed: bits
@@ -142,25 +142,25 @@ _DESIGN = """\
   subtracted there."""
 
 
-def read(study: Found) -> Findings:
+def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it is."""
-    plan, found, summary = study.plan, study.state, summarise(study)
-    said, recipe = list(sentences(summary)), plan.recipe
+    plan, state, summary = study.plan, study.state, summarise(study)
+    known_sentences, recipe = list(sentences(summary)), plan.recipe
     scale = max(parameters(row.design) for row in plan.rows)
-    blocks: list[str | Picture | Table] = [paragraph([*said, f"The models have {scale:,} parameters."])]
+    blocks: list[str | Picture | Table] = [paragraph([*known_sentences, f"The models have {scale:,} parameters."])]
     if summary.bits:
-        blocks.append(Picture("test-time", "Bits over the number of steps at test time", picture(found, summary)))
+        blocks.append(Picture("test-time", "Bits over the number of steps at test time", picture(state, summary)))
     blocks += [
         _DESIGN.format(**study.measured, depths=", ".join(map(str, doubling(plan.depth))), last=TEST_DEPTHS[-1]),
-        test_time(plan, found, summary),
+        test_time(plan, state, summary),
         stopped(summary),
         against(summary),
-        tables.tuning(found, study.unit),
+        tables.tuning(state, study.unit),
         GENERATED,
     ]
     return Findings(
         Page(f"Depth as a dial: {LAYERS[plan.replaced]}, size {plan.size}", blocks),
-        " ".join(said),
+        " ".join(known_sentences),
         list(summary.against.values()),
         "One model for all T over a model for each",
         {
@@ -185,7 +185,7 @@ def sentences(summary: DialSummary) -> Iterator[str]:
     """What is known now of the models for each T and for all of them, sentence by sentence."""
     each = {T: summary.above(own(T)) for T in TEST_DEPTHS}
     if apart := [f"{at[T]:.4f} (T = {T})" for T, at in each.items() if T in at]:
-        yield f"Models that are trained for one T need {', '.join(apart)} {summary.what}."
+        yield f"Models that are trained for one T need {', '.join(apart)} {summary.quantity}."
     for name in summary.falls:
         if at := summary.above(name):
             first, best, last = min(at), min(at, key=lambda T: at[T]), max(at)
@@ -194,9 +194,9 @@ def sentences(summary: DialSummary) -> Iterator[str]:
                 f" best number, and {at[last]:.4f} with {last}."
             )
     ended = [
-        f"*{name}* {found[0] - summary.off:.4f} ({found[1].steps:.1f} steps)"
+        f"*{name}* {best_stop[0] - summary.off:.4f} ({best_stop[1].steps:.1f} steps)"
         for name in summary.falls
-        if (found := stopping.best(summary.stopped.get(name, ()))) is not None
+        if (best_stop := stopping.best(summary.stopped.get(name, ()))) is not None
     ]
     if ended:
         yield (
@@ -209,7 +209,7 @@ def sentences(summary: DialSummary) -> Iterator[str]:
             " all T."
         )
     verdicts = {
-        name: [found.verdict for (model, _), found in summary.against.items() if model == name]
+        name: [best_stop.verdict for (model, _), best_stop in summary.against.items() if model == name]
         for name in summary.falls
     }
     worse = [f"*{name}* is worse at {v.count('worse') or 'none'} of {len(v)} T" for name, v in verdicts.items() if v]
@@ -220,14 +220,14 @@ def sentences(summary: DialSummary) -> Iterator[str]:
 # --- tables and picture ------------------------------------------------------------------------------
 
 
-def test_time(plan: Plan, found: State, summary: DialSummary) -> Table:
+def test_time(plan: Plan, state: State, summary: DialSummary) -> Table:
     """Bits of every row with each number of steps at test time."""
     rows: list[list[Cell]] = []
-    for tuned in found.rows:
+    for tuned in state.rows:
         at = summary.above(tuned.row.name)
         flops = cost(tuned.row.design, plan.recipe.context).training / 1e6
-        shown = [_shown(at.get(T)) for T in TEST_DEPTHS]
-        rows.append([tuned.row.name, tuned.row.why, len(tuned.records), f"{flops:,.3f}", *shown])
+        figures = [_decimals(at.get(T)) for T in TEST_DEPTHS]
+        rows.append([tuned.row.name, tuned.row.why, len(tuned.records), f"{flops:,.3f}", *figures])
     columns = ("row", "what", "seeds", "training MFLOPs/token", *(f"T' = {T}" for T in TEST_DEPTHS))
     return Table(f"{_above(summary)}, with T' steps at test time, mean over seeds", columns, rows)
 
@@ -239,9 +239,16 @@ def stopped(summary: DialSummary) -> Table:
     for name, stops in summary.stopped.items():
         at = summary.above(name)
         best = min(at, key=lambda T: at[T], default=None)
-        ends = [NOTHING if s.figure is None else f"{_shown(s.figure - summary.off)} ({s.steps:.1f})" for s in stops]
+        ends = [
+            NOTHING if s.figure is None else f"{_decimals(s.figure - summary.off)} ({s.steps:.1f})" for s in stops
+        ]
         rows.append(
-            [name, _shown(at.get(last)), NOTHING if best is None else f"{_shown(at[best])} (T' = {best})", *ends]
+            [
+                name,
+                _decimals(at.get(last)),
+                NOTHING if best is None else f"{_decimals(at[best])} (T' = {best})",
+                *ends,
+            ]
         )
     columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = {stopping.share(q)}" for q in STOPS))
     title = f"{_above(summary)}, stopped by energy after at most {last} steps (steps a token took), means"
@@ -254,34 +261,34 @@ def against(summary: DialSummary) -> Table:
         [
             name,
             T,
-            len(found.seeds),
-            shown_ratio(found.comparison),
-            ", ".join(f"{ratio:.4f}" for ratio in found.ratios),
-            found.verdict,
+            len(pair.seeds),
+            shown_ratio(pair.comparison),
+            ", ".join(f"{ratio:.4f}" for ratio in pair.ratios),
+            pair.verdict,
         ]
-        for (name, T), found in summary.against.items()
+        for (name, T), pair in summary.against.items()
     ]
     columns = ("model", "T", "seeds", "ratio [95 %]", "each seed", "verdict")
     return Table("Bits of one model for all T over those of the model for T, paired by seed", columns, rows)
 
 
-def picture(found: State, summary: DialSummary) -> Curves:
+def picture(state: State, summary: DialSummary) -> Curves:
     """Bits over T': the models for each T at their own, and the dials at all."""
-    known = {T: at[T] for T in TEST_DEPTHS if T in (at := summary.above(own(T)))}
-    curves = [Curve("a model for each T", list(known), list(known.values()))] if known else []
-    most = 4 * max(known.values(), default=math.inf)  # what explodes would leave nothing else to be seen
-    for tuned in found.rows:
+    at_own = {T: at[T] for T in TEST_DEPTHS if T in (at := summary.above(own(T)))}
+    curves = [Curve("a model for each T", list(at_own), list(at_own.values()))] if at_own else []
+    most = 4 * max(at_own.values(), default=math.inf)  # what explodes would leave nothing else to be seen
+    for tuned in state.rows:
         seen = {T: bits for T, bits in summary.above(tuned.row.name).items() if bits < most}
         if tuned.row.design.dial and seen:
             curves.append(Curve(tuned.row.name, list(seen), list(seen.values())))
-    return Curves([Panel("depth as a dial", "T' at test time", summary.what, curves, ticks=(1, 2, 4, 8, 16))])
+    return Curves([Panel("depth as a dial", "T' at test time", summary.quantity, curves, ticks=(1, 2, 4, 8, 16))])
 
 
 def _above(summary: DialSummary) -> str:
-    return summary.what if summary.floor is None else f"{summary.what}'s {summary.floor:.4f}"
+    return summary.quantity if summary.floor is None else f"{summary.quantity}'s {summary.floor:.4f}"
 
 
-def _shown(above: float | None) -> str:
+def _decimals(above: float | None) -> str:
     if above is None:
         return NOTHING
     return f"{above:.4f}" if above < 100 else f"{above:.1e}"

@@ -65,11 +65,11 @@ def compared(
 
 def family(comparisons: Sequence[Compared]) -> list[Compared]:
     """Comparisons that are read together, with their p-values corrected by Holm's method."""
-    found = correct([one.comparison for one in comparisons])
-    return [replace(one, comparison=comparison) for one, comparison in zip(comparisons, found, strict=True)]
+    corrected = correct([one.comparison for one in comparisons])
+    return [replace(one, comparison=comparison) for one, comparison in zip(comparisons, corrected, strict=True)]
 
 
 def pair_of(comparisons: Sequence[Compared], model: str, base: str) -> Compared | None:
     """The comparison of two rows, if it is there and has a seed."""
-    found = (one for one in comparisons if (one.model, one.base) == (model, base))
-    return next((one for one in found if one.comparison is not None), None)
+    matching = (one for one in comparisons if (one.model, one.base) == (model, base))
+    return next((one for one in matching if one.comparison is not None), None)

@@ -42,13 +42,13 @@ class Progress(Generic[Result]):
     """How far a study is.
 
     Attributes:
-        result: what it returned. todo: the cells that are to be computed next; () if all is done. known: those that
-            have a payload.
+        result: what it returned. todo: the cells that are to be computed next; () if all is done.
+        computed: those that have a payload.
     """
 
     result: Result
     todo: tuple[Cell, ...]
-    known: tuple[Cell, ...]
+    computed: tuple[Cell, ...]
 
 
 def follow(course: Course[Result], fetch: Callable[[Wanted], Sequence[Payload | None]]) -> Progress[Result]:
@@ -58,17 +58,17 @@ def follow(course: Course[Result], fetch: Callable[[Wanted], Sequence[Payload | 
         fetch: the payloads of the cells that are wanted.
     """
     todo: list[Cell] = []
-    known: list[Cell] = []
+    computed: list[Cell] = []
     try:
         wanted = next(course)
         while True:
             sent = fetch(wanted)
-            known += [cell for cell, payload in zip(wanted.cells, sent, strict=True) if payload is not None]
+            computed += [cell for cell, payload in zip(wanted.cells, sent, strict=True) if payload is not None]
             if wanted.computed:
                 todo += [cell for cell, payload in zip(wanted.cells, sent, strict=True) if payload is None]
             wanted = course.send(sent)
     except StopIteration as end:
-        return Progress(end.value, tuple(todo), tuple(known))
+        return Progress(end.value, tuple(todo), tuple(computed))
 
 
 def together(courses: Iterable[Course[None]]) -> Course[None]:

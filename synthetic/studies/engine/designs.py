@@ -101,15 +101,15 @@ class Design:
         in_attention, in_mlp = self.replaced in ("attention", "full"), self.replaced in ("mlp", "full")
         attention = self._with(frame.attention(1, P)) if in_attention else frame.llama_attention(self.position)
         mlp = self._with(frame.mlp(1, P)) if in_mlp else frame.swiglu()
-        found = frame.model(
+        config = frame.model(
             attention,
             mlp,
             attention_times=self.times if in_attention or self.replaced == "llama-alibi" else 1,
             mlp_times=self.times if in_mlp or self.replaced == "llama-rotary" else 1,
         )
-        block = replace(found.model.block, rounds=self.rounds)
+        block = replace(config.model.block, rounds=self.rounds)
         return replace(
-            found, model=replace(found.model, block=block, embedding_std=self.embedding_std, head_std=self.head_std)
+            config, model=replace(config.model, block=block, embedding_std=self.embedding_std, head_std=self.head_std)
         )
 
     def _with(self, config: Any) -> Any:
@@ -150,9 +150,9 @@ def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
     Raises:
         UsageError: there is no such row; the sentence lists those there are.
     """
-    known = [row.name for row in every]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"there is no row {unknown[0]!r}; choose from {'; '.join(known)}")
+    there = [row.name for row in every]
+    if unknown := [name for name in names if name not in there]:
+        raise UsageError(f"there is no row {unknown[0]!r}; choose from {'; '.join(there)}")
     return tuple(row for row in every if row.name in names)
 
 

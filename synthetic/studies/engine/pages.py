@@ -94,7 +94,7 @@ class Page:
         return [block for block in self.blocks if isinstance(block, Table)]
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """What a result file keeps beside the tables: {"title": ..., "blocks": [...]}, a table as its number."""
         numbers = iter(range(len(self.tables)))
         blocks = [next(numbers) if isinstance(block, Table) else plain(block) for block in self.blocks]
@@ -108,12 +108,12 @@ def page_of(content: Mapping[str, Any]) -> Page:
         content: of the file.
     """
     tables = tables_of(content)
-    kept = content["page"]
+    page = content["page"]
     blocks = [
         tables[block] if isinstance(block, int) else block if isinstance(block, str) else restore(Picture, block)
-        for block in kept["blocks"]
+        for block in page["blocks"]
     ]
-    return Page(kept["title"], blocks)
+    return Page(page["title"], blocks)
 
 
 def write_page(path: Path, content: Mapping[str, Any], made: Page | None = None) -> list[Path]:

@@ -59,18 +59,18 @@ class Setting:
     def design(self, *layer: Option) -> Design:
         """The model with these options of its CEM layers."""
         frame = self.frame
-        found = Design(self.replaced, frame.size, frame.vocabulary, self.embedding_std, frame.init_std, tuple(layer))
+        model = Design(self.replaced, frame.size, frame.vocabulary, self.embedding_std, frame.init_std, tuple(layer))
         # what is as usual goes unnamed, so that studies share trainings
-        if self.P not in (None, found.preconditioner):
-            found = replace(found, layer=(*found.layer, ("preconditioner", self.P)))
-        return found if self.positions in (None, found.position) else replace(found, positions=self.positions)
+        if self.P not in (None, model.preconditioner):
+            model = replace(model, layer=(*model.layer, ("preconditioner", self.P)))
+        return model if self.positions in (None, model.position) else replace(model, positions=self.positions)
 
     @property
     def llama(self) -> Design:
         """Llama with the positions that the study's models have."""
-        found = self.design()
-        name: Literal["llama-rotary", "llama-alibi"] = "llama-rotary" if found.position == "rotary" else "llama-alibi"
-        return replace(found, replaced=name, layer=(), positions=None)
+        usual = self.design()
+        name: Literal["llama-rotary", "llama-alibi"] = "llama-rotary" if usual.position == "rotary" else "llama-alibi"
+        return replace(usual, replaced=name, layer=(), positions=None)
 
 
 @dataclass(frozen=True)

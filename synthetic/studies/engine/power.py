@@ -57,8 +57,8 @@ def needs(deviation: float, source: str) -> Table:
     """How many seeds show which difference, for a standard deviation of log ratios from a source."""
     rows: list[list[Cell]] = []
     for effect in EFFECTS:
-        found = (seeds_to_find(effect, deviation), seeds_to_equal(effect, deviation))
-        rows.append([f"{effect:.2%}", *(f"more than {MOST_SEEDS:,}" if n is None else n for n in found)])
+        seeds = (seeds_to_find(effect, deviation), seeds_to_equal(effect, deviation))
+        rows.append([f"{effect:.2%}", *(f"more than {MOST_SEEDS:,}" if n is None else n for n in seeds)])
     title = (
         f"Seeds for {POWER:.0%} power at 5 %, where log ratios of pairs have a standard deviation of {deviation:.2%},"
         f" {source}"

@@ -29,15 +29,16 @@ def measured_ratio(
     }
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """A number of things in words: "1 seed", "3 seeds"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """The result file: the ratios of the payload as a table, and the payload."""
     rows = [
-        (r["on"], r["model"], r["baseline"], f"{r['mean']:.4f}", _shown(r["interval95"])) for r in payload["ratios"]
+        (r["on"], r["model"], r["baseline"], f"{r['mean']:.4f}", _interval(r["interval95"]))
+        for r in payload["ratios"]
     ]
     table = Table(title, ("on", "model", "baseline", "ratio", "95 % interval"), rows)
     return result("readings", maker, [table], payload)
@@ -47,5 +48,5 @@ def _ends(ratio: Ratio) -> list[float] | None:
     return None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
 
 
-def _shown(interval: list[float] | None) -> str:
+def _interval(interval: list[float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"

@@ -28,20 +28,20 @@ class AtStop:
 
 def means(replicates: Sequence[Sequence[AtStop]]) -> tuple[AtStop, ...]:
     """Means over replicates at each q; no figure where one has none."""
-    found = []
+    stops_of_all = []
     for stops in zip(*replicates, strict=True):
         figures = [stop.figure for stop in stops if stop.figure is not None]
         whole = len(figures) == len(stops)
-        found.append(
+        stops_of_all.append(
             AtStop(stops[0].least_fall, fmean(stop.steps for stop in stops), fmean(figures) if whole else None)
         )
-    return tuple(found)
+    return tuple(stops_of_all)
 
 
 def best(stops: Sequence[AtStop]) -> tuple[float, AtStop] | None:
     """The smallest figure, which is then a number, and its stop; None if no stop has one."""
-    known = [(stop.figure, stop) for stop in stops if stop.figure is not None]
-    return min(known, key=lambda pair: pair[0]) if known else None
+    finite = [(stop.figure, stop) for stop in stops if stop.figure is not None]
+    return min(finite, key=lambda pair: pair[0]) if finite else None
 
 
 def share(least_fall: float) -> str:

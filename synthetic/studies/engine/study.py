@@ -3,7 +3,7 @@
 A study of language models is one file of rows and one of sentences:
 
     rows.py         def rows(setting: Setting) -> Sequence[Row]
-    sentences.py    def read(found: Found) -> Findings
+    sentences.py    def read(outcome: StudyOutcome) -> Findings
 
 and a `Study` that names both. `python -m synthetic language` makes a command of it: the engine finds each row's
 learning rate, judges the rows with fresh seeds, goes on where it was stopped, and writes result, readings and page.
@@ -30,7 +30,7 @@ from synthetic.training.recipe import RecipeChanges
 
 
 @dataclass(frozen=True)
-class Found:
+class StudyOutcome:
     """A study as far as it is: all that its sentences may rest on.
 
     Attributes:
@@ -103,7 +103,7 @@ class Study:
     name: str
     summary: str
     rows: Callable[[Setting], Sequence[Row]]
-    read: Callable[[Found], Findings]
+    read: Callable[[StudyOutcome], Findings]
     replaced: Replaced = "attention"
     depth: int = 2
     per_parameter: float = 20.0
@@ -134,14 +134,14 @@ class Study:
         P: PreconditionerName | None = None,
         tuning: int | None = None,
         tuning_seeds: int | None = None,
-        **others: Any,
+        **more: Any,
     ) -> Plan:
         """What the study runs; what is None is as usual in this study.
 
         Args:
             vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
             names: of the rows to run; if (), all that are usual. with_beyond: and all that are beyond the paper.
-            P: of CEM's layers. others: `seed` and `compiled` of the `Plan`.
+            P: of CEM's layers. more: `seed` and `compiled` of the `Plan`.
 
         Raises:
             UsageError: there is no such size or row, or a number is out of its range.
@@ -170,14 +170,14 @@ class Study:
         also = [row.name for row in every if row.beyond and with_beyond]
         rows = chosen(every, [*usual, *also])
         rules = ("depths", "stops", "papers", "rounded", "registered")
-        kept: dict[str, Any] = {**{name: getattr(self, name) for name in rules}, **others}
-        kept |= {"tuning": tuning or self.tuning, "tuning_seeds": tuning_seeds or self.tuning_seeds}
-        return Plan(replaced, size, frame, depth, per_parameter, recipe, rows, seeds or self.seeds, **kept)
+        options: dict[str, Any] = {**{name: getattr(self, name) for name in rules}, **more}
+        options |= {"tuning": tuning or self.tuning, "tuning_seeds": tuning_seeds or self.tuning_seeds}
+        return Plan(replaced, size, frame, depth, per_parameter, recipe, rows, seeds or self.seeds, **options)
 
 
-def figures(study: str, found: Found, findings: Findings) -> dict[str, Any]:
+def figures(study: str, outcome: StudyOutcome, findings: Findings) -> dict[str, Any]:
     """The readings of a study: what it measured, and at what scale; see docs/result-files.md."""
-    plan, recipe = found.plan, found.plan.recipe
+    plan, recipe = outcome.plan, outcome.plan.recipe
     # a control may be wider
     of_cem = [r.design for r in plan.rows if r.design.replaced == plan.replaced and r.design.size == plan.frame.size]
     common = {
@@ -186,13 +186,13 @@ def figures(study: str, found: Found, findings: Findings) -> dict[str, Any]:
         "size": plan.size,
         "parameters": max((parameters(design) for design in of_cem), default=0),
         "seen": f"{recipe.tokens / 1e6:.3g}M tokens",
-        "replicates": readings.counted(found.state.seeds, "seed"),
+        "replicates": readings.counted(outcome.state.seeds, "seed"),
         "recipe": (
-            f"{recipe.steps:,} steps on {found.corpus}, embeddings N(0, 1), each row at its own learning rate, tuned"
-            " on other seeds and another half of the validation part"
+            f"{recipe.steps:,} steps on {outcome.corpus}, embeddings N(0, 1), each row at its own learning rate,"
+            " tuned on other seeds and another half of the validation part"
             f"{', through torch.compile' if plan.compiled else ''}"
         ),
-        "figure": f"bits per {found.unit} at equal tokens",
+        "figure": f"bits per {outcome.unit} at equal tokens",
         "margin": MARGIN,
         "ratios": [
             readings.measured_ratio(c.model, c.base, c.values, c.references) | {"verdict": c.verdict}
@@ -201,18 +201,18 @@ def figures(study: str, found: Found, findings: Findings) -> dict[str, Any]:
         ],
         "best_rates": [
             {"model": tuned.row.name, "rate": tuned.rate, "at_edge": False}
-            for tuned in found.state.rows
+            for tuned in outcome.state.rows
             if tuned.rate is not None
         ],
     }
     return {**common, **findings.figures}
 
 
-def everything(study: str, found: Found, findings: Findings) -> dict[str, Any]:
+def everything(study: str, outcome: StudyOutcome, findings: Findings) -> dict[str, Any]:
     """What the result file holds: the readings, every training, every comparison in full, and the page."""
     return {
-        **figures(study, found, findings),
-        "missing": found.missing,
+        **figures(study, outcome, findings),
+        "missing": outcome.missing,
         "rows": [
             {
                 "name": tuned.row.name,
@@ -224,10 +224,10 @@ def everything(study: str, found: Found, findings: Findings) -> dict[str, Any]:
                 ],
                 "judged": {str(seed): None if r is None else asdict(r) for seed, r in tuned.judged.items()},
             }
-            for tuned in found.state.rows
+            for tuned in outcome.state.rows
         ],
         "pairs": [asdict(pair) for pair in findings.compared],
         **findings.more,
-        "paths": paths_of(found.plan),
-        "page": findings.page.kept,
+        "paths": paths_of(outcome.plan),
+        "page": findings.page.content,
     }

@@ -13,12 +13,12 @@ from synthetic.studies.engine.comparisons import Compared, pair_of
 from synthetic.studies.engine.designs import cost, parameters
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import rate
-from synthetic.studies.engine.study import Found
+from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.tuning import State, trainings
 from synthetic.training import footprint
 
 
-def models(study: Found, pairs: Sequence[Compared], base: str) -> Table:
+def models(study: StudyOutcome, pairs: Sequence[Compared], base: str) -> Table:
     """Every row: what it is, the rate it got, its bits, and its ratio to one of them.
 
     Args:
@@ -50,7 +50,7 @@ def models(study: Found, pairs: Sequence[Compared], base: str) -> Table:
     return Table(title, (*columns, f"ratio to {base}"), rows)
 
 
-def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
+def comparisons(state: State, pairs: Sequence[Compared]) -> Table:
     """Every comparison, and what it could have seen."""
     rows: list[list[Cell]] = []
     for pair in pairs:
@@ -63,7 +63,7 @@ def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
                 ", ".join(f"{value:.4f}" for value in pair.ratios) or NOTHING,
                 NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
                 shown_share(None if c is None else c.detectable),
-                shown_share(_windows(found, pair)),
+                shown_share(_windows(state, pair)),
                 pair.verdict,
             ]
         )
@@ -71,22 +71,22 @@ def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
     return Table("Comparisons at equal tokens, paired by seed", (*columns, "verdict"), rows)
 
 
-def _windows(found: State, pair: Compared) -> float | None:
+def _windows(state: State, pair: Compared) -> float | None:
     """What the text that is scored contributes to the error of a comparison."""
-    rows = [found.of(name) for name in (pair.model, pair.base)]
+    rows = [state.of(name) for name in (pair.model, pair.base)]
     records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]
     return power.from_windows(*records)
 
 
-def tuning(found: State, unit: str) -> Table:
+def tuning(state: State, unit: str) -> Table:
     """Every training of the tuning: bits per byte on the tuning half."""
-    tried = sorted({k for tuned in found.rows for curve in tuned.curves for k in curve.bits})
+    tried = sorted({k for tuned in state.rows for curve in tuned.curves for k in curve.bits})
     rows: list[list[Cell]] = []
-    for tuned in found.rows:
+    for tuned in state.rows:
         for curve in tuned.curves:
-            shown: list[Cell] = [_bits(curve.bits.get(k), k == curve.best) for k in tried]
+            figures: list[Cell] = [_bits(curve.bits.get(k), k == curve.best) for k in tried]
             taken = NOTHING if tuned.rate is None or curve is not tuned.curves[-1] else f"{tuned.rate:.3g}"
-            rows.append([tuned.row.name, f"{curve.share:.3g}", *shown, taken])
+            rows.append([tuned.row.name, f"{curve.share:.3g}", *figures, taken])
     columns = ("row", "share of the length", *(f"{rate(k):.3g}" for k in tried), "rate taken")
     return Table(f"Tuning: bits/{unit} at each learning rate, the best of a line starred", columns, rows)
 
@@ -105,7 +105,7 @@ def costs(study: str, plan: Plan, flops_per_second: float, of: str) -> Table:
                 *(row.name, f"{count:,}", f"{of_one:.3g}", f"{counts[row.name]:.3g}", _hours(hours)),
                 *(
                     _bytes(footprint.PER_PARAMETER * count),
-                    _bytes(footprint.kept(row.design.looped, plan.recipe.context)),
+                    _bytes(footprint.activations(row.design.looped, plan.recipe.context)),
                 ),
                 _bytes(12 * count),
             ]

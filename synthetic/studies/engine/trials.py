@@ -145,13 +145,13 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             at_stops = tuple(map(at_stop, cell.stops))
         else:
             diverged_at = recipe.steps
-    found = cost(design, recipe.context)
+    flops = cost(design, recipe.context)
     path.unlink(missing_ok=True)
     record = asdict(
         TrialRecord(
             parameters(design),
-            found.forward,
-            found.training,
+            flops.forward,
+            flops.training,
             groups,
             pieces(training.bits),
             diverged_at,
@@ -165,8 +165,8 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
         )
     )
     asked_for = {"at_depths": cell.depths, "at_stops": cell.stops, "along": cell.every}
-    for name, asked in asked_for.items():
-        if not asked:
+    for name, is_asked in asked_for.items():
+        if not is_asked:
             del record[name]
     return record
 

@@ -67,9 +67,9 @@ class State:
         """The row of that name, as far as it is; None if the study has no such row."""
         return next((tuned for tuned in self.rows if tuned.row.name == name), None)
 
-    def compared(self, asked: Iterable[tuple[str, str]]) -> list[Compared]:
+    def compared(self, names: Iterable[tuple[str, str]]) -> list[Compared]:
         """Rows over others, by their names; of rows that the study lacks nothing is compared."""
-        pairs = [(self.of(model), self.of(base)) for model, base in asked]
+        pairs = [(self.of(model), self.of(base)) for model, base in names]
         return [model.over(base) for model, base in pairs if model is not None and base is not None]
 
     @property

@@ -37,33 +37,33 @@ def rows(setting: Setting) -> tuple[Row, ...]:
     """All rows, those first that decide."""
     depth, design = setting.depth, setting.design
     plain = design()
-    found = []
+    steps = []
     for eta, size in zip(etas(depth), (1 / depth, 1.0), strict=True):
         step = () if size == 1 else (("step_size", size),)
         one_step = design(*step)
-        found.append(
+        steps.append(
             Row(
                 several(depth, "fixed", eta),
                 design(("steps", depth), *step),
                 why="all steps on the memory of the first",
             )
         )
-        found.append(
+        steps.append(
             Row(
                 several(depth, "refreshed", eta),
                 replace(one_step, times=depth),
                 why="each step reads its memory anew",
             )
         )
-    deep = found[0].design
+    deep = steps[0].design
     times = cost(deep, setting.context).training / cost(plain, setting.context).training
     wider = as_costly(plain, deep, setting.context)
     return (
-        *found,
+        *steps,
         Row(ONE, plain, why=f"one step, as long as {depth} of 1/{depth}"),
         Row(as_long(depth, "1"), design(("step_size", float(depth))), why=f"one step, as long as {depth} of 1"),
-        Row(LONGER, plain, why=f"as many FLOPs as *{found[0].name}*, on {times:.2f} times the tokens", length=times),
-        Row(WIDER, wider, why=f"as many FLOPs a token as *{found[0].name}*"),
+        Row(LONGER, plain, why=f"as many FLOPs as *{steps[0].name}*, on {times:.2f} times the tokens", length=times),
+        Row(WIDER, wider, why=f"as many FLOPs a token as *{steps[0].name}*"),
         *(
             (Row(TIED, _tied(setting), why="Llama's parameters, all tied"),)
             if setting.replaced == "attention"

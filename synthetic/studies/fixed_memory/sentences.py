@@ -13,7 +13,7 @@ from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_
 from synthetic.studies.engine.designs import LAYERS, cost, parameters
 from synthetic.studies.engine.pages import GENERATED, Dots, Page, Picture, joined, paragraph, ratio_dots
 from synthetic.studies.engine.plan import Plan
-from synthetic.studies.engine.study import Findings, Found
+from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.engine.tuning import State
 from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, MEMORIES, ONE, TIED, WIDER, as_long, etas, several
 
@@ -39,39 +39,39 @@ class Summary:
 
     Attributes:
         answer: to what a fixed memory costs. memories: the refreshed over the fixed, at each step size.
-        others: all other comparisons. judged, to_judge: trainings that judge, done and in all.
+        further: all other comparisons. judged, to_judge: trainings that judge, done and in all.
     """
 
     answer: Answer
     memories: tuple[Compared, ...]
-    others: tuple[Compared, ...]
+    further: tuple[Compared, ...]
     judged: int
     to_judge: int
 
     @property
     def pairs(self) -> tuple[Compared, ...]:
         """All comparisons; () before the look."""
-        return *self.memories, *self.others
+        return *self.memories, *self.further
 
 
-def summarise(plan: Plan, found: State) -> Summary:
+def summarise(plan: Plan, state: State) -> Summary:
     """Compares the rows as the plan says, once all are judged and not before."""
-    judged, to_judge = sum(len(tuned.records) for tuned in found.rows), len(plan.rows) * plan.seeds
+    judged, to_judge = sum(len(tuned.records) for tuned in state.rows), len(plan.rows) * plan.seeds
     if judged < to_judge:
         return Summary("not yet", (), (), judged, to_judge)
     depth = plan.depth
-    memories, others = [], []
+    memories, further = [], []
     for eta in etas(depth):
         fixed, refreshed = several(depth, "fixed", eta), several(depth, "refreshed", eta)
         memories.append((refreshed, fixed))
-        others += [(fixed, as_long(depth, eta)), (refreshed, as_long(depth, eta))]
+        further += [(fixed, as_long(depth, eta)), (refreshed, as_long(depth, eta))]
     short, long = (several(depth, "fixed", eta) for eta in etas(depth))
-    others += [(long, short), (several(depth, "refreshed", "1"), short), (as_long(depth, "1"), ONE)]
-    others += [(short, base) for base in (LONGER, WIDER, LLAMA)]
-    others += [(name, ONE) for name in (LONGER, WIDER, TIED, LLAMA)]
-    others.append((TIED, LLAMA))
+    further += [(long, short), (several(depth, "refreshed", "1"), short), (as_long(depth, "1"), ONE)]
+    further += [(short, base) for base in (LONGER, WIDER, LLAMA)]
+    further += [(name, ONE) for name in (LONGER, WIDER, TIED, LLAMA)]
+    further.append((TIED, LLAMA))
     # two families: what is said of the memories does not depend on how much else is compared
-    first, second = (family(found.compared(asked)) for asked in (memories, others))
+    first, second = (family(state.compared(names)) for names in (memories, further))
     return Summary(answered(first), tuple(first), tuple(second), judged, to_judge)
 
 
@@ -82,12 +82,12 @@ def answered(memories: Sequence[Compared]) -> Answer:
         return "undecided"
     if len(verdicts) > 1:
         return "depends on the step"
-    found: dict[str, Answer] = {
+    answers: dict[str, Answer] = {
         "better": "refreshed is better",
         "equivalent": "equivalent",
         "worse": "fixed is better",
     }
-    return found[verdicts.pop()]
+    return answers[verdicts.pop()]
 
 
 _DESIGN = """\
@@ -119,10 +119,10 @@ A large dot is the mean over seeds and its bar the 95 % interval, not corrected 
 is one seed. The grey band is a difference of at most {margin:.1%}."""
 
 
-def read(study: Found) -> Findings:
+def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it may."""
-    plan, found = study.plan, study.state
-    summary = summarise(plan, found)
+    plan, state = study.plan, study.state
+    summary = summarise(plan, state)
     blocks: list[str | Picture | Table] = [paragraph(sentences(plan, summary))]
     if summary.pairs:
         blocks += [Picture("ratios", "Refreshed over fixed, and every row over T = 1", ratios(summary))]
@@ -130,11 +130,11 @@ def read(study: Found) -> Findings:
     but = f", but *{LONGER}* more" if plan.row(LONGER) is not None else ""
     blocks.append(_DESIGN.format(**study.measured, name=plan.name, but=but))
     if summary.pairs:
-        blocks += [tables.comparisons(found, summary.pairs), tables.models(study, summary.pairs, ONE)]
+        blocks += [tables.comparisons(state, summary.pairs), tables.models(study, summary.pairs, ONE)]
         blocks.append(
             tables.need(summary.memories[0].deviation if summary.memories else None, "refreshed over fixed")
         )
-    blocks += [tables.tuning(found, study.unit), GENERATED]
+    blocks += [tables.tuning(state, study.unit), GENERATED]
     scale = f"{plan.rows[0].design.preconditioner} P, {plan.size}, {plan.per_parameter:.3g} tokens a parameter"
     return Findings(
         Page(f"What does a fixed memory cost? {LAYERS[plan.replaced]}, {scale}", blocks),
@@ -146,11 +146,11 @@ def read(study: Found) -> Findings:
 
 def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
     """What is known now."""
-    what, recipe = LAYERS[plan.replaced], plan.recipe
+    layers, recipe = LAYERS[plan.replaced], plan.recipe
     yield f"**{MEANS[summary.answer]}**"
     scale = max(parameters(row.design) for row in plan.rows)
     yield (
-        f"This is about {what} with a {plan.rows[0].design.preconditioner} P, windows of {recipe.context}"
+        f"This is about {layers} with a {plan.rows[0].design.preconditioner} P, windows of {recipe.context}"
         f" tokens, {recipe.tokens:,} tokens and at most {scale:,} parameters. T is the number of steps inside a layer"
         " and eta their size; a ratio below 1 means fewer bits."
     )
@@ -162,9 +162,9 @@ def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
         return
     yield f"The ratios rest on {plan.seeds} seeds."
     short, long = (several(plan.depth, "fixed", eta) for eta in etas(plan.depth))
-    told = [*((pair.model, pair.base) for pair in summary.memories), (long, short), (short, ONE), (short, LONGER)]
-    told.append((TIED, LLAMA))
-    for model, base in told:
+    names = [*((pair.model, pair.base) for pair in summary.memories), (long, short), (short, ONE), (short, LONGER)]
+    names.append((TIED, LLAMA))
+    for model, base in names:
         if (pair := pair_of(summary.pairs, model, base)) is not None:
             yield f"*{model}* needs {shown_ratio(pair.comparison)} times the bits of *{base}*: {pair.verdict}."
     yield from _price(plan)
@@ -190,8 +190,8 @@ def _price(plan: Plan) -> Iterator[str]:
 
 def ratios(summary: Summary) -> Dots:
     """The refreshed memory over the fixed one, and every row over T = 1."""
-    over_one = [pair for pair in summary.others if pair.base == ONE]
-    rest = [pair for pair in summary.others if pair.base != ONE]
+    over_one = [pair for pair in summary.further if pair.base == ONE]
+    rest = [pair for pair in summary.further if pair.base != ONE]
     return ratio_dots(
         [
             ("bits with a refreshed memory over those with a fixed one", _named(summary.memories)),

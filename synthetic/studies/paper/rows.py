@@ -87,13 +87,13 @@ def reuse(setting: Setting) -> tuple[Variant, ...]:
     def twice(variant: Variant, name: str) -> Variant:
         return replace(variant, name=name, design=replace(variant.design, times=2))
 
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for base, kind, build in ((ALIBI, "attention", _attention), (ROTARY, "MLP", _mlp)):
         llama, cem = _llama(setting, base), [build(setting, T) for T in (1, 2)]
         again = twice(cem[0], f"{cem[0].name}, twice")
-        found += [llama, replace(twice(llama, f"Llama {kind} twice"), against=base), *cem, again]
-        found += _widened(setting, cem)
-    return tuple(found)
+        variants += [llama, replace(twice(llama, f"Llama {kind} twice"), against=base), *cem, again]
+        variants += _widened(setting, cem)
+    return tuple(variants)
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ class Experiment:
 
     def rows(self, setting: Setting) -> tuple[Variant, ...]:
         """The models, each with the name of its widened twin where the experiment has one."""
-        found = self.variants(setting)
-        twins = {row.name: _widened_name(row) for row in found}
+        variants = self.variants(setting)
+        twins = {row.name: _widened_name(row) for row in variants}
         names = twins.keys()
-        return tuple(replace(row, widened=twins[row.name] if twins[row.name] in names else None) for row in found)
+        return tuple(replace(row, widened=twins[row.name] if twins[row.name] in names else None) for row in variants)
 
 
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
@@ -188,9 +188,9 @@ def _widened(setting: Setting, narrow: list[Variant]) -> list[Variant]:
     def of(design: Design, hidden: int) -> Design:
         return replace(design, size=replace(design.size, hidden=hidden))
 
-    found = []
+    wide_models = []
     for row in narrow:
         there, more = (parameters(of(row.design, hidden)) for hidden in (M, M + 1))
         wide = 8 * round((M + (base - there) / (more - there)) / 8)
-        found.append(replace(row, name=row.name + WIDENED, design=of(row.design, wide)))
-    return found
+        wide_models.append(replace(row, name=row.name + WIDENED, design=of(row.design, wide)))
+    return wide_models

@@ -15,7 +15,7 @@ from synthetic.studies.engine.comparisons import MARGIN, Compared, compared
 from synthetic.studies.engine.designs import parameters
 from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture
 from synthetic.studies.engine.statements import shown_statements
-from synthetic.studies.engine.study import Findings, Found
+from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.paper import statements
 from synthetic.studies.paper.rows import ALIBI, EXPERIMENTS, FULL, RATES, ROTARY, WIDENED, Variant, at_rate
 from synthetic.studies.paper.statements import EXPECTATIONS
@@ -71,15 +71,15 @@ _PAPER_SCALE = """, the
   number that Chinchilla's law recommends, of one text, in runs that are not the paper's own."""
 
 
-def read(study: Found, name: str) -> Findings:
+def read(study: StudyOutcome, name: str) -> Findings:
     """What the experiment of that name says, once all of its models are trained."""
     plan, unit = study.plan, study.unit
     rows, figure = summarise(plan.recipe.steps, study.state.rows), EXPERIMENTS[name].figure
     read = statements.read(name, rows)
-    shown = [comparisons(study, name, rows)]
+    tables = [comparisons(study, name, rows)]
     picture = Picture("ratios", "Along the way, and what the models cost", ratios(study, rows))
     if name == "learning-rate":
-        shown.append(rates(rows, unit))
+        tables.append(rates(rows, unit))
         picture = Picture("rates", "Bits over the learning rate", learning_rates(rows, unit))
     # what the verdict rests on depends on whether there are seeds enough for a p-value
     rule = "the p-value, corrected by Holm's method, is below 0.05" if plan.seeds >= FEWEST else _INTERVAL_RULE
@@ -95,7 +95,7 @@ def read(study: Found, name: str) -> Findings:
         "## The paper's statements",
         shown_statements(read),
         picture,
-        *shown,
+        *tables,
         _NOT_SAID.format(
             parameters=largest, tokens=plan.recipe.tokens, scale=_TINY_SCALE if plan.size == TINY else _PAPER_SCALE
         ),
@@ -108,7 +108,7 @@ def read(study: Found, name: str) -> Findings:
         figures={
             "parameters": largest,
             "recipe": f"{plan.recipe.steps:,} steps on {study.corpus}, AdamW with the settings of Table 2",
-            "best_rates": [_best(model, found) for model, found in optima.items() if found],
+            "best_rates": [_best(model, each) for model, each in optima.items() if each],
         },
         more={"statements": [asdict(statement) for statement in read]},
     )
@@ -117,7 +117,7 @@ def read(study: Found, name: str) -> Findings:
 # --- tables ------------------------------------------------------------------------------------------
 
 
-def comparisons(study: Found, name: str, rows: Sequence[Summed]) -> Table:
+def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table:
     """Every model at equal tokens, at equal FLOPs, at equal parameters."""
     plan, recipe, unit = study.plan, study.plan.recipe, study.unit
     title = (
@@ -136,16 +136,16 @@ def rates(rows: Sequence[Summed], unit: str) -> Table:
     """The best learning rate of each model, found seed by seed between those tried."""
     cells: list[list[Cell]] = []
     optima = {name: tuned(rows, name) for name in (ROTARY, ALIBI, FULL, FULL + WIDENED)}
-    bits = {name: [o.bits for o in found] for name, found in optima.items()}
-    others = [name for name in optima if name != ROTARY]
-    against = dict(zip(others, correct([between(bits[name], bits[ROTARY]) for name in others]), strict=True))
-    for name, found in optima.items():
-        if not found:
+    bits = {name: [o.bits for o in each] for name, each in optima.items()}
+    rivals = [name for name in optima if name != ROTARY]
+    against = dict(zip(rivals, correct([between(bits[name], bits[ROTARY]) for name in rivals]), strict=True))
+    for name, each in optima.items():
+        if not each:
             cells.append([name, "too many runs diverged", NOTHING, NOTHING, NOTHING])
             continue
-        edges = sum(optimum.at_edge for optimum in found)
-        edge = f" (at the edge for {edges} of {len(found)})" if edges else ""
-        rate = shown_spread(spread([optimum.rate for optimum in found]), 5)
+        edges = sum(optimum.at_edge for optimum in each)
+        edge = f" (at the edge for {edges} of {len(each)})" if edges else ""
+        rate = shown_spread(spread([optimum.rate for optimum in each]), 5)
         cells.append([name, f"{rate}{edge}", shown_spread(spread(bits[name])), *_comparison(against.get(name))])
     columns = ("model", "best rate", f"bits/{unit} there", f"ratio to {ROTARY}", "verdict")
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
@@ -183,7 +183,7 @@ SHOWN_FROM = 4
 BASELINE = ("baseline", 1.0)
 
 
-def ratios(study: Found, rows: Sequence[Summed]) -> Curves:
+def ratios(study: StudyOutcome, rows: Sequence[Summed]) -> Curves:
     """For each baseline two panels: ratios of bits along the way, and the last ones against training FLOPs."""
     recipe, unit = study.plan.recipe, study.unit
     panels = []
@@ -206,10 +206,10 @@ def learning_rates(rows: Sequence[Summed], unit: str) -> Curves:
     curves = []
     for name in (ROTARY, ALIBI, FULL, FULL + WIDENED):
         sound = [rate for rate in RATES if not named[at_rate(name, rate)].diverged]
-        found = [named[at_rate(name, rate)].finals for rate in sound]
-        means = [math.fsum(bits) / len(bits) for bits in found]
+        finals = [named[at_rate(name, rate)].finals for rate in sound]
+        means = [math.fsum(bits) / len(bits) for bits in finals]
         rates = [1e4 * rate for rate in sound]
-        curves.append(Curve(name, rates, means, [min(bits) for bits in found], [max(bits) for bits in found]))
+        curves.append(Curve(name, rates, means, [min(bits) for bits in finals], [max(bits) for bits in finals]))
     ticks = [1e4 * rate for rate in RATES]
     panel = Panel("mean and range over seeds", "learning rate x 10,000", f"bits/{unit}", curves, ticks=ticks)
     return Curves([panel])
@@ -237,16 +237,16 @@ def _by_cost(row: Summed) -> Curve:
 # --- readings ----------------------------------------------------------------------------------------
 
 
-def _pairs(study: Found, name: str) -> list[Compared]:
+def _pairs(study: StudyOutcome, name: str) -> list[Compared]:
     """Every comparison that a statement makes, and every row's with its baseline."""
-    asked = [(e.name, e.base) for _, expectations in EXPECTATIONS.get(name, ()) for e in expectations]
-    asked += [(row.name, row.against) for row in study.plan.rows if isinstance(row, Variant) and row.against]
-    return study.state.compared(dict.fromkeys(asked))
+    names = [(e.name, e.base) for _, expectations in EXPECTATIONS.get(name, ()) for e in expectations]
+    names += [(row.name, row.against) for row in study.plan.rows if isinstance(row, Variant) and row.against]
+    return study.state.compared(dict.fromkeys(names))
 
 
 def _tuned_pairs(optima: Mapping[str, Sequence[Optimum]]) -> list[Compared]:
     """Full CEM against both Llamas, each at its best learning rate."""
-    bits = {name: {i: o.bits for i, o in enumerate(found)} for name, found in optima.items() if found}
+    bits = {name: {i: o.bits for i, o in enumerate(each)} for name, each in optima.items() if each}
     bases = [base for base in (ROTARY, ALIBI) if FULL in bits and base in bits]
     return [compared(f"{FULL}, tuned", f"{base}, tuned", bits[FULL], bits[base]) for base in bases]
 

@@ -119,8 +119,10 @@ def read(study: str, rows: Sequence[Summed]) -> list[Statement]:
         both = [between(*(_bits(optima[name]) for name in (FULL, base))) for base in (ROTARY, ALIBI)]
         return [_tuned(optima, base, c) for base, c in zip((ROTARY, ALIBI), correct(both), strict=True)]
     finals = {row.name: row.finals for row in rows}
-    asked = {(e.name, e.base): between(finals[e.name], finals[e.base]) for _, es in EXPECTATIONS[study] for e in es}
-    compared = dict(zip(asked, correct(list(asked.values())), strict=True))
+    comparisons = {
+        (e.name, e.base): between(finals[e.name], finals[e.base]) for _, es in EXPECTATIONS[study] for e in es
+    }
+    compared = dict(zip(comparisons, correct(list(comparisons.values())), strict=True))
     return [_statement(text, expectations, compared) for text, expectations in EXPECTATIONS[study]]
 
 
@@ -165,27 +167,27 @@ def _tuned(optima: Mapping[str, Sequence[Optimum]], base: str, comparison: Paire
     text = f"(our question) full CEM at T = 2 is close to {base} or better, each at its best learning rate"
     if comparison is None:
         return Statement(text, "too many runs diverged", "undecided")
-    told = "; ".join(
+    figures = "; ".join(
         f"{name}: {spread(_bits(optima[name])).mean:.4f} bits at {spread([o.rate for o in optima[name]]).mean:.2g}"
         f"{' (edge)' if any(o.at_edge for o in optima[name]) else ''}"
         for name in (FULL, base)
     )
     better = comparison.conclusion in ("better", "equivalent")
     reading: Reading = "agrees" if better else reading_of("close", comparison)
-    return Statement(text, f"{told}; {_told(comparison)}", reading)
+    return Statement(text, f"{figures}; {_words(comparison)}", reading)
 
 
 def _statement(
     text: str, expectations: Sequence[Expectation], compared: Mapping[tuple[str, str], PairedComparison | None]
 ) -> Statement:
     readings = [reading_of(e.kind, compared[e.name, e.base]) for e in expectations]
-    found = "; ".join(f"{e.name} / {e.base}: {_told(compared[e.name, e.base])}" for e in expectations)
+    ratios = "; ".join(f"{e.name} / {e.base}: {_words(compared[e.name, e.base])}" for e in expectations)
     if "disagrees" in readings:
-        return Statement(text, found, "disagrees")
-    return Statement(text, found, "agrees" if set(readings) == {"agrees"} else "undecided")
+        return Statement(text, ratios, "disagrees")
+    return Statement(text, ratios, "agrees" if set(readings) == {"agrees"} else "undecided")
 
 
-def _told(comparison: PairedComparison | None) -> str:
+def _words(comparison: PairedComparison | None) -> str:
     if comparison is None:
         return "a run diverged"
     return f"{shown_ratio(comparison)}, {comparison.conclusion}"

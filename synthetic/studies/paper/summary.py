@@ -77,11 +77,11 @@ def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
     for model in models:
         assert isinstance(model.row, Variant)
         rows[model.row.name] = Summed(model.row, model.records, steps * cheapest / model.records[0].training)
-    found = [_compared(row, rows) for row in rows.values()]
+    summed = [_compared(row, rows) for row in rows.values()]
     for kind in ("tokens", "flops", "parameters"):
-        corrected = correct([getattr(row, kind) for row in found])
-        found = [replace(row, **{kind: comparison}) for row, comparison in zip(found, corrected, strict=True)]
-    return found
+        corrected = correct([getattr(row, kind) for row in summed])
+        summed = [replace(row, **{kind: comparison}) for row, comparison in zip(summed, corrected, strict=True)]
+    return summed
 
 
 def _compared(row: Summed, rows: Mapping[str, Summed]) -> Summed:
@@ -147,8 +147,8 @@ def tuned(rows: Sequence[Summed], name: str) -> list[Optimum]:
     A model that diverges at some rates is tuned over those at which no run did, at least three of them.
     """
     named = {row.name: row for row in rows}
-    found = {rate: named[at_rate(name, rate)].finals for rate in RATES}
-    sound = [rate for rate in RATES if found[rate]]
+    finals = {rate: named[at_rate(name, rate)].finals for rate in RATES}
+    sound = [rate for rate in RATES if finals[rate]]
     if len(sound) < 3:
         return []
-    return [optimum(sound, bits) for bits in zip(*(found[rate] for rate in sound), strict=True)]
+    return [optimum(sound, bits) for bits in zip(*(finals[rate] for rate in sound), strict=True)]

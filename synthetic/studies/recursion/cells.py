@@ -149,10 +149,10 @@ def compute_task(cell: TaskCell) -> dict[str, Any]:
 @algorithm("synthetic.recursion.cells:compute_model", tasks=1, regressors=1, training=1, evaluation=1)
 def compute_model(cell: ModelCell) -> dict[str, Any]:
     """Trains a contender on all replicates at once, in float32, and evaluates it in float64."""
-    found = _tasks(cell.replicates)
+    tasks = _tasks(cell.replicates)
     part = f"draw {cell.contender.draw}" if cell.contender.draw else ""
     streams = [replicate.streams for replicate in cell.replicates]
-    inputs, targets = torch.stack([t.inputs for t in found]), torch.stack([t.targets for t in found])
+    inputs, targets = torch.stack([t.inputs for t in tasks]), torch.stack([t.targets for t in tasks])
     device = cell.recipe.device
     model = RegressorStack(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
     batches = [s.generator(Stream.BATCHES, part) for s in streams]
@@ -160,7 +160,7 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
     model.cpu().double()  # so that rounding does not decide whether an energy falls
     with torch.no_grad():
         train_errors = squared_errors(model, inputs, targets).sqrt()  # (S,)
-        records = _evaluate(model, found, fits, train_errors, cell.recipe, cell.stops)
+        records = _evaluate(model, tasks, fits, train_errors, cell.recipe, cell.stops)
     runs = [asdict(record) for record in records]
     if not cell.stops:
         for run in runs:
@@ -170,8 +170,8 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
 
 def read_task(payload: Mapping[str, Any]) -> TaskRecord:
     """The record of a task cell's payload."""
-    found: TaskRecord = restore(TaskRecord, payload)
-    return replace(found, scores={name: found.scores[name] for name in REFERENCES})  # JSON objects have no order
+    record: TaskRecord = restore(TaskRecord, payload)
+    return replace(record, scores={name: record.scores[name] for name in REFERENCES})  # JSON objects have no order
 
 
 def read_runs(payload: Mapping[str, Any]) -> list[RunRecord]:
@@ -184,19 +184,19 @@ def read_runs(payload: Mapping[str, Any]) -> list[RunRecord]:
 
 def _evaluate(
     model: RegressorStack,
-    found: Sequence[Task],
+    tasks: Sequence[Task],
     fits: Sequence[Fit],
     train_errors: Tensor,
     recipe: Recipe,
     stops: Sequence[float],
 ) -> list[RunRecord]:
-    points = torch.stack([task.test_inputs for task in found])  # (S, m, d)
+    points = torch.stack([task.test_inputs for task in tasks])  # (S, m, d)
     predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
     own = predictions[model.depth - 1] if model.depth <= len(TEST_DEPTHS) else model(points)
     ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
     ways = _ways(model, points)
     records = []
-    for s, (task, fitted) in enumerate(zip(found, fits, strict=True)):
+    for s, (task, fitted) in enumerate(zip(tasks, fits, strict=True)):
         diverged_at = fitted.diverged_at
         if diverged_at is None and _expected(task, own[s]) is None:
             diverged_at = recipe.steps

@@ -141,8 +141,8 @@ def _held_out(model: RegressorStack, inputs: Tensor, targets: Tensor) -> Tensor:
     """What chooses the weights (S,): the error at T, or the mean over 1, 2, 4 ... T of a model for all of them."""
     if not isinstance(model.spec, DrawnSpec):
         return squared_errors(model, inputs, targets)
-    asked = [2**i for i in range(model.depth.bit_length()) if 2**i <= model.depth]
-    return torch.stack([squared_errors(model, inputs, targets, T) for T in asked]).mean(0)
+    depths = [2**i for i in range(model.depth.bit_length()) if 2**i <= model.depth]
+    return torch.stack([squared_errors(model, inputs, targets, T) for T in depths]).mean(0)
 
 
 class _Best:
@@ -160,12 +160,12 @@ class _Best:
         better = errors < self.errors  # (S,)
         self.errors = torch.where(better, errors, self.errors)
         self.steps = torch.where(better, step, self.steps)
-        for kept, parameter in zip(self.weights, self.model.parameters(), strict=True):
-            taken = better.view(-1, *(1,) * (kept.dim() - 1))
-            kept.copy_(torch.where(taken, parameter.detach(), kept))
+        for best, parameter in zip(self.weights, self.model.parameters(), strict=True):
+            taken = better.view(-1, *(1,) * (best.dim() - 1))
+            best.copy_(torch.where(taken, parameter.detach(), best))
 
     def restore(self) -> None:
         """Puts the best weights into the model."""
         with torch.no_grad():
-            for kept, parameter in zip(self.weights, self.model.parameters(), strict=True):
-                parameter.copy_(kept)
+            for best, parameter in zip(self.weights, self.model.parameters(), strict=True):
+                parameter.copy_(best)

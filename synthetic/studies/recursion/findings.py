@@ -77,9 +77,9 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
         runs: dict[Contender, dict[float, list[RunRecord]]] = {}
         for cell in config.model_cells(prior):
             runs.setdefault(cell.contender, {})[cell.recipe.learning_rate] = read_runs(payloads[cell])
-        found = summarise(records, runs, {contender: cost_of(contender.spec) for contender in runs})
+        summary = summarise(records, runs, {contender: cost_of(contender.spec) for contender in runs})
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
-        rows += [entry(prior, row) for row in found]
+        rows += [entry(prior, row) for row in summary]
         notes += _notes(prior, records)
     statements = [asdict(statement) for statement in read({"rows": rows})]
     return {"inputs": INPUTS, "tasks": tasks, "rows": rows, "statements": statements, "notes": notes}
@@ -205,7 +205,7 @@ def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spre
         for task, linear, score in zip(tasks, ridge, scores, strict=True)
     ]
     expected, observed, excess = (
-        spread([getattr(score, what) for score in scores]) for what in ("expected", "observed", "excess")
+        spread([getattr(score, name) for score in scores]) for name in ("expected", "observed", "excess")
     )
     return expected, observed, excess, spread(closed)
 
@@ -267,17 +267,17 @@ def read(content: Mapping[str, Any]) -> list[Statement]:
 def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Statement:
     """ "Usually" is taken as: better on most priors, worse on none. The verdicts are those of the tables."""
     text = "T = 2 usually improves on T = 1"
-    asked = {short(prior): at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
-    if not asked:
+    comparisons = {short(prior): at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
+    if not comparisons:
         return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
-    verdicts = [c["conclusion"] for c in asked.values()]
+    verdicts = [c["conclusion"] for c in comparisons.values()]
     better, worse = verdicts.count("better"), verdicts.count("worse")
-    found = "; ".join(
-        f"{name}: {shown_ratio(Ratio(**c['ratio']), 3)}, {c['conclusion']}" for name, c in asked.items()
+    ratios = "; ".join(
+        f"{name}: {shown_ratio(Ratio(**c['ratio']), 3)}, {c['conclusion']}" for name, c in comparisons.items()
     )
-    if better > len(asked) / 2 and not worse:
-        return Statement(text, found, "agrees")
-    return Statement(text, found, "disagrees" if worse > len(asked) / 2 else "undecided")
+    if better > len(comparisons) / 2 and not worse:
+        return Statement(text, ratios, "agrees")
+    return Statement(text, ratios, "disagrees" if worse > len(comparisons) / 2 else "undecided")
 
 
 def _best_depth(
@@ -290,17 +290,17 @@ def _best_depth(
     if expected not in at or len(at) < 2:
         return Statement(text, f"{name}: T = {expected} was not compared", "not asked")
     best = best_depth(at)
-    others = [T for T in at if best != T]
-    compared = correct([compare(errors(at[T]), errors(at[best])) for T in others])
-    rivals = dict(zip(others, compared, strict=True))
-    found = f"{name}: best T = {best}; " + "; ".join(
+    rest = [T for T in at if best != T]
+    compared = correct([compare(errors(at[T]), errors(at[best])) for T in rest])
+    rivals = dict(zip(rest, compared, strict=True))
+    ratios = f"{name}: best T = {best}; " + "; ".join(
         f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {c.conclusion}" for T, c in rivals.items()
     )
     if best == expected:
         agrees = all(c.conclusion == "worse" for c in rivals.values())
-        return Statement(text, found, "agrees" if agrees else "undecided")
+        return Statement(text, ratios, "agrees" if agrees else "undecided")
     contrary = rivals[expected].conclusion == "worse" and of_the_papers_case
-    return Statement(text, found, "disagrees" if contrary else "undecided")
+    return Statement(text, ratios, "disagrees" if contrary else "undecided")
 
 
 # --- what the ledger reads --------------------------------------------------------------------------

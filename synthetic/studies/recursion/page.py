@@ -127,14 +127,14 @@ def sentences(content: Mapping[str, Any]) -> Iterator[str]:
     """The sentences, each from the rows that it is about; none about rows that are not there."""
     studied = priors(content)
     for family, words in _FAMILIES:
-        told = [
+        ratios = [
             f"{shown_ratio(Ratio(**row['deeper']['ratio']), 3)} on {short(prior)}"
             for prior, rows in studied.items()
             for row in rows
             if row["name"] == f"{family}, T = 2" and row["deeper"] is not None
         ]
-        if told:
-            yield f"{words} {', '.join(told)}."
+        if ratios:
+            yield f"{words} {', '.join(ratios)}."
     best = [(short(prior), best_depth(at)) for prior, rows in studied.items() if len(at := by_depth(rows)) > 1]
     if best:
         yield f"The smallest error of plain CEM is at {', '.join(f'T = {T} ({name})' for name, T in best)}."
@@ -157,39 +157,39 @@ def sentences(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _summed(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """Steps that sum to 1 against steps of 1, each at its best depth."""
-    told = []
+    places = []
     for prior, rows in studied.items():
         plain, summed = by_depth(rows), by_depth(rows, "CEM, steps sum to 1")
         if len(summed) > 1 and plain and not any(map(is_drawn, rows)):
             T, other = best_depth(summed), best_depth(plain)
             pairs = zip(errors(summed[T]), errors(plain[other]), strict=True)
             ratio = math.exp(math.fsum(math.log(a / b) for a, b in pairs) / len(errors(plain[other])))
-            told.append(f"T = {T} ({short(prior)}), {ratio:.3f} times as large")
-    if told:
-        yield f"With steps that sum to 1, it is at {', and at '.join(told)}."
+            places.append(f"T = {T} ({short(prior)}), {ratio:.3f} times as large")
+    if places:
+        yield f"With steps that sum to 1, it is at {', and at '.join(places)}."
 
 
 def _dial(name: str, rows: Sequence[Row]) -> Iterator[str]:
     """One model for all depths against models for each, with the most steps that were tried, and with a stop."""
-    drawn = sorted(((row, at_depths(row)) for row in rows if is_drawn(row)), key=lambda found: _last(found[1]))
+    drawn = sorted(((row, at_depths(row)) for row in rows if is_drawn(row)), key=lambda pair: _last(pair[1]))
     if not drawn:
         return
     each = {T: at_depths(row) for T, row in by_depth(rows).items()}
     own = ", ".join(f"{at.get(T, math.inf):.3f} (T = {T})" for T, at in each.items())
     far = ", ".join(f"{_last(at):.2g}" for at in each.values())
     yield f"On {name}, models trained for one T have an error of {own}; with {_LAST} steps, of {far}."
-    (first, at), *others = drawn
+    (first, at), *rest = drawn
     lowest = min(at, key=lambda T: at[T])
     yield (
         f"Of the models for all T, the one that is best with {_LAST} steps (*{first['contender']['family']}*) has"
         f" {at[1]:.3f} with one step, {at[lowest]:.3f} with {lowest}, its best number, and"
         f" {_last(at):.3f} with {_LAST}."
     )
-    if others:
-        least, last = [min(at.values()) for _, at in others], [_last(at) for _, at in others]
+    if rest:
+        least, last = [min(at.values()) for _, at in rest], [_last(at) for _, at in rest]
         yield f"The others have {_span(least)} with their best number of steps, and {_span(last)} with {_LAST}."
     ended = [
-        (min(known), at_depths(row)) for row in rows if (known := [e for _, _, e in at_stops(row) if e is not None])
+        (min(finite), at_depths(row)) for row in rows if (finite := [e for _, _, e in at_stops(row) if e is not None])
     ]
     if ended:
         fewer = sum(error < _last(at) for error, at in ended)

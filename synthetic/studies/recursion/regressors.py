@@ -147,8 +147,8 @@ class RegressorStack(nn.Module):
             return None
         x = self.state(inputs)
         energy = self.core.energy
-        found = replace(self.core.descent(steps), least_fall=least_fall).stopped(energy, x, energy.remember(x))
-        return (found.states[-1] @ self.readout)[..., 0] + self.intercept, found.steps
+        path = replace(self.core.descent(steps), least_fall=least_fall).stopped(energy, x, energy.remember(x))
+        return (path.states[-1] @ self.readout)[..., 0] + self.intercept, path.steps
 
     def trajectory(self, inputs: Tensor) -> Trajectory | None:
         """Every state and energy on the way; None for a core without an energy."""

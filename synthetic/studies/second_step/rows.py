@@ -68,24 +68,24 @@ def beyond(setting: Setting) -> tuple[Row, ...]:
     own: tuple[Option, ...] = (("own_preconditioners", True),)
     cooled: tuple[Option, ...] = () if setting.replaced == "mlp" else (("cooling", COOLING),)
 
-    def row(what: str, why: str, *layer: Option, T: int = depth, rounds: int = 1) -> Row:
-        return Row(f"T = {T}, {what}", replace(setting.design(*layer), rounds=rounds), why=why, beyond=True)
+    def row(name: str, why: str, *layer: Option, T: int = depth, rounds: int = 1) -> Row:
+        return Row(f"T = {T}, {name}", replace(setting.design(*layer), rounds=rounds), why=why, beyond=True)
 
-    found = [
+    rows_ = [
         row("momentum", "heavy ball, mu learned from 0", *deep, *momentum),
         row("P per step", "each step learns a preconditioner of its own", *deep, *own),
         row("eta per step", f"each step learns a size of its own, from 1/{depth}", *deep, *learned),
     ]
     if cooled:
-        found.append(row("temperature per step", f"step t has tau {COOLING}^t", *deep, *cooled))
-    found.append(row("all of these", "all that is above", *deep, *momentum, *own, *learned, *cooled))
+        rows_.append(row("temperature per step", f"step t has tau {COOLING}^t", *deep, *cooled))
+    rows_.append(row("all of these", "all that is above", *deep, *momentum, *own, *learned, *cooled))
     if setting.replaced == "full":
         why = f"attention and MLP take {depth} turns on the sum of their energies, memories fixed"
-        found.append(row("joint", why, ("step_size", 1 / depth), rounds=depth))
+        rows_.append(row("joint", why, ("step_size", 1 / depth), rounds=depth))
     for norm in ("scalar", "folded"):
-        found.append(row(f"{norm} norm", f"the norm inside is {norm}", *deep, ("norm", norm)))
-        found.append(row(f"{norm} norm", "its control", ("norm", norm), T=1))
-    return (*found, *_scaled(setting))
+        rows_.append(row(f"{norm} norm", f"the norm inside is {norm}", *deep, ("norm", norm)))
+        rows_.append(row(f"{norm} norm", "its control", ("norm", norm), T=1))
+    return (*rows_, *_scaled(setting))
 
 
 def _scaled(setting: Setting) -> Iterator[Row]:

@@ -22,7 +22,7 @@ from synthetic.studies.engine.designs import LAYERS, Design
 from synthetic.studies.engine.designs import parameters as parameters_of
 from synthetic.studies.engine.pages import COMMAND, Drawing, Page, Picture, paragraph
 from synthetic.studies.second_step.rows import one, several
-from synthetic.studies.second_step.sentences import SAID
+from synthetic.studies.second_step.sentences import WORDS
 from synthetic.training.cost import parameters
 
 _COLOURS: Mapping[str, str] = {"attention": "#0072B2", "mlp": "#D55E00", "full": "#009E73"}
@@ -111,7 +111,7 @@ def table(points: Sequence[Point]) -> Table:
                 p.seeds,
                 shown_ratio(p.over_one),
                 shown_ratio(p.over_longer),
-                SAID[p.verdict],
+                WORDS[p.verdict],
             )
             for p in points
         ],
@@ -189,7 +189,7 @@ def sentences(points: Sequence[Point]) -> Iterator[str]:
     ratios = [p.over_one.mean for p in points if p.over_one is not None]
     if ratios:
         yield f"T steps of size 1/T need {_change(min(ratios), max(ratios))} bits than one step."
-    told = {
+    places = {
         word: [
             f"{LAYERS[p.replaced]} at {p.parameters:,} parameters and {p.tokens:,} tokens"
             for p in points
@@ -197,7 +197,7 @@ def sentences(points: Sequence[Point]) -> Iterator[str]:
         ]
         for word in ("pays", "does not pay")
     }
-    decided = [f"a second step {SAID[word]} in {', '.join(names)}" for word, names in told.items() if names]
+    decided = [f"a second step {WORDS[word]} in {', '.join(names)}" for word, names in places.items() if names]
     open_ones = sum(p.verdict == "undecided" for p in points)
     if decided:
         yield f"By each study's own rule, at equal tokens, {'; '.join(decided)}."

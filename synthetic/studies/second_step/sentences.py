@@ -17,14 +17,14 @@ from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Pictur
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
 from synthetic.studies.engine.rates import rate
-from synthetic.studies.engine.study import Findings, Found
+from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.engine.tuning import State
 from synthetic.studies.second_step.rows import AGAIN, LLAMA, TWICE, WIDER, one, several
 from synthetic.training.steps import Steps
 
 Verdict = Literal["pays", "does not pay", "undecided"]
 # the words of a page: the comparison is at equal tokens, and "pays" would be a word about the price
-SAID: dict[str, str] = {"pays": "helps", "does not pay": "does not help", "undecided": "undecided"}
+WORDS: dict[str, str] = {"pays": "helps", "does not pay": "does not help", "undecided": "undecided"}
 
 
 # --- whether it pays ---------------------------------------------------------------------------------
@@ -64,17 +64,17 @@ class Summary:
         return pair_of(self.pairs, model, base)
 
 
-def summarise(plan: Plan, found: State) -> Summary:
+def summarise(plan: Plan, state: State) -> Summary:
     """Compares every row with T = 1, and the recursion with each of its controls."""
     first, longer, deep = one(), one(plan.depth), several(plan.depth)
     names = [row.name for row in plan.rows]
-    asked = [(name, first) for name in names if name != first]
-    asked += [(deep, base) for base in (longer, WIDER, TWICE, LLAMA)]
-    asked += [(name, longer) for name in (f"T = {plan.depth}, eta 1", f"T = {plan.depth}, eta learned")]
-    others = [row for row in plan.rows if row.beyond and not row.name.startswith(f"{first},")]
-    asked += [(row.name, base) for row in others for base in (longer, deep, WIDER, TWICE)]
-    asked += [(row.name, row.name.replace(f"T = {plan.depth}", first)) for row in others]
-    pairs = found.compared(asked)
+    compared = [(name, first) for name in names if name != first]
+    compared += [(deep, base) for base in (longer, WIDER, TWICE, LLAMA)]
+    compared += [(name, longer) for name in (f"T = {plan.depth}, eta 1", f"T = {plan.depth}, eta learned")]
+    further = [row for row in plan.rows if row.beyond and not row.name.startswith(f"{first},")]
+    compared += [(row.name, base) for row in further for base in (longer, deep, WIDER, TWICE)]
+    compared += [(row.name, row.name.replace(f"T = {plan.depth}", first)) for row in further]
+    pairs = state.compared(compared)
     beyond = {row.name for row in plan.rows if row.beyond}
     # two families: what is said of the paper's rows does not depend on how many others were tried
     pairs = family([p for p in pairs if p.model not in beyond]) + family([p for p in pairs if p.model in beyond])
@@ -84,7 +84,7 @@ def summarise(plan: Plan, found: State) -> Summary:
         return _verdict(row, [by_name.get((row, base)) for base in (first, longer)])
 
     main = by_name.get((deep, first))
-    answers = [Answer(row.name, *decided(row.name)) for row in others]
+    answers = [Answer(row.name, *decided(row.name)) for row in further]
     return Summary(tuple(pairs), *decided(deep), None if main is None else main.deviation, tuple(answers))
 
 
@@ -144,10 +144,10 @@ is one seed. Green intervals lie below 1, orange ones above, and blue ones inclu
 at most {margin:.1%}."""
 
 
-def read(study: Found) -> Findings:
+def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it is."""
-    plan, found, unit = study.plan, study.state, study.unit
-    summary = summarise(plan, found)
+    plan, state, unit = study.plan, study.state, study.unit
+    summary = summarise(plan, state)
     deep = several(plan.depth)
     measured = f"T = {plan.depth} over T = 1"
     blocks: list[str | Picture | Table] = [paragraph(sentences(plan, summary))]
@@ -156,16 +156,16 @@ def read(study: Found) -> Findings:
     blocks += [
         _DESIGN.format(**study.measured),
         *beyond(plan, summary),
-        tables.comparisons(found, summary.pairs),
+        tables.comparisons(state, summary.pairs),
         tables.models(study, summary.pairs, one()),
-        tables.tuning(found, unit),
+        tables.tuning(state, unit),
         tables.need(summary.deviation, measured),
-        steps(found),
+        steps(state),
     ]
-    if (lying := how_steps_lie(found, deep)) is not None:
+    if (lying := how_steps_lie(state, deep)) is not None:
         blocks.append(Picture("steps", f"How the steps of {deep} lie", lying))
-    if any(tuned.curves for tuned in found.rows):
-        blocks.append(Picture("rates", "Tuning", rates(found, unit)))
+    if any(tuned.curves for tuned in state.rows):
+        blocks.append(Picture("rates", "Tuning", rates(state, unit)))
     blocks.append(GENERATED)
     # what a title adds where the study also asks what else the FLOPs of the second step buy
     against = " against a wider layer" if plan.row(WIDER) is not None else ""
@@ -182,12 +182,12 @@ def read(study: Found) -> Findings:
 def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
     """What is known now, in five sentences."""
     deep, first, longer = several(plan.depth), one(), one(plan.depth)
-    what = LAYERS[plan.replaced]
+    layers = LAYERS[plan.replaced]
     count = max((len(pair.seeds) for pair in summary.pairs), default=0)
     answers = {
-        "pays": f"**A second step helps in {what} at this size and at equal tokens.**",
-        "does not pay": f"**A second step does not help in {what} at this size and at equal tokens.**",
-        "undecided": f"**Whether a second step helps in {what} at this size and at equal tokens is undecided.**",
+        "pays": f"**A second step helps in {layers} at this size and at equal tokens.**",
+        "does not pay": f"**A second step does not help in {layers} at this size and at equal tokens.**",
+        "undecided": f"**Whether a second step helps in {layers} at this size and at equal tokens is undecided.**",
     }
     yield f"{answers[summary.verdict]} This page rests on {count} seed{'' if count == 1 else 's'}: {summary.why}."
     yield "T is the number of steps inside a layer and eta their size; a ratio below 1 means fewer bits."
@@ -195,13 +195,13 @@ def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
     if not count:
         yield "What is there is the tuning: bits at each learning rate, with seeds that judge nothing."
         return
-    told = [
+    ratios_ = [
         f"{shown_ratio(pair.comparison)} times the bits of *{base}*"
         for base in (first, longer, WIDER, TWICE)
         if (pair := summary.pair(deep, base)) is not None
     ]
-    if told:
-        yield f"*{deep}* needs {joined(told)}."
+    if ratios_:
+        yield f"*{deep}* needs {joined(ratios_)}."
     if (control := summary.pair(longer, first)) is not None:
         ratio = shown_ratio(control.comparison)
         yield f"The longer update alone, *{longer}*, needs {ratio} times the bits of *{first}*."
@@ -239,12 +239,12 @@ def _price(plan: Plan) -> Iterator[str]:
 
 def _beyond(summary: Summary) -> str:
     """What came of the rows that are beyond the paper."""
-    told = []
+    answers = []
     for word in ("pays", "does not pay", "undecided"):
         rows = [f"*{answer.row}*" for answer in summary.beyond if answer.verdict == word]
         if rows:
-            told.append(f"{'is undecided' if word == 'undecided' else SAID[word]} in {joined(rows)}")
-    return f"Beyond the paper, by the same rule, a second step {'; '.join(told)}."
+            answers.append(f"{'is undecided' if word == 'undecided' else WORDS[word]} in {joined(rows)}")
+    return f"Beyond the paper, by the same rule, a second step {'; '.join(answers)}."
 
 
 # --- tables ------------------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ def beyond(plan: Plan, summary: Summary) -> list[Table]:
     rows: list[list[Cell]] = []
     for answer in summary.beyond:
         against = [summary.pair(answer.row, base) for base in bases]
-        shown = [shown_ratio(None if pair is None else pair.comparison) for pair in against]
-        rows.append([answer.row, *shown, SAID[answer.verdict]])
+        figures = [shown_ratio(None if pair is None else pair.comparison) for pair in against]
+        rows.append([answer.row, *figures, WORDS[answer.verdict]])
     columns = ("row", *(f"over {base}" for base in bases), "a second step")
     return [Table(f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}", columns, rows)]
 
 
-def steps(found: State) -> Table:
+def steps(state: State) -> Table:
     """How the steps lie in each layer, at the start and after training, of the first judged seed."""
     rows: list[list[Cell]] = [
         [
@@ -272,7 +272,7 @@ def steps(found: State) -> Table:
             *layer.cells(when),
             " > ".join(f"{energy:.1f}" for energy in layer.energies),
         ]
-        for tuned in found.rows
+        for tuned in state.rows
         for record in tuned.records[:1]
         for when, of_layers in (("start", record.start), ("trained", record.end))
         for layer in of_layers
@@ -291,26 +291,26 @@ def ratios(plan: Plan, summary: Summary) -> Dots:
     """Every row over T = 1, and the recursion over its controls: a dot for each seed, the mean and its interval."""
     first, deep = one(), several(plan.depth)
     over_one = [(pair.model, pair) for pair in summary.pairs if pair.base == first]
-    others = [(pair.base, pair) for pair in summary.pairs if pair.model == deep and pair.base != first]
-    return ratio_dots([(f"bits over those of {first}", over_one), (f"bits of {deep} over those of", others)])
+    over_controls = [(pair.base, pair) for pair in summary.pairs if pair.model == deep and pair.base != first]
+    return ratio_dots([(f"bits over those of {first}", over_one), (f"bits of {deep} over those of", over_controls)])
 
 
-def rates(found: State, unit: str) -> Curves:
+def rates(state: State, unit: str) -> Curves:
     """Bits over the learning rate at the length that decided it, one curve for each row."""
     curves = []
-    for tuned in found.rows:
+    for tuned in state.rows:
         if not tuned.curves:
             continue
-        shown = {k: bits for k, bits in tuned.curves[-1].bits.items() if math.isfinite(bits)}
-        curves.append(Curve(tuned.row.name, [1e4 * rate(k) for k in shown], list(shown.values())))
+        finite = {k: bits for k, bits in tuned.curves[-1].bits.items() if math.isfinite(bits)}
+        curves.append(Curve(tuned.row.name, [1e4 * rate(k) for k in finite], list(finite.values())))
     ticks = sorted({x for curve in curves for x in curve.x})
     label = "learning rate x 10,000"
     return Curves([Panel("tuning half, before judging", label, f"bits/{unit}", curves, ticks=ticks)])
 
 
-def how_steps_lie(found: State, name: str) -> Dots | None:
+def how_steps_lie(state: State, name: str) -> Dots | None:
     """How the steps of one row lie, layer by layer, at the start and after training; None without a record."""
-    tuned = found.of(name)
+    tuned = state.of(name)
     if tuned is None or not tuned.records:
         return None
     record = tuned.records[0]
