@@ -144,6 +144,11 @@ class Row:
     length: float = 1.0
 
 
+def more_parameters(wider: Row, narrow: Row) -> str:
+    """How much larger a row is, in a sentence."""
+    return f"*{wider.name}* has {parameters(wider.design) / parameters(narrow.design) - 1:.0%} more parameters."
+
+
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
     """The rows of these names, in the study's order.
 

@@ -159,6 +159,15 @@ def ratio_dots(groups: Iterable[tuple[str, Iterable[tuple[str, Compared]]]]) -> 
     return Dots(drawn, band=MARGIN, x_label="below 1: fewer bits")
 
 
+def about_dots(colours: str = "") -> str:
+    """The paragraph below a chart of comparisons."""
+    dots = (
+        "A large dot is the mean over seeds and its bar the 95 % interval, not corrected for several comparisons; a"
+        " small dot is one seed."
+    )
+    return paragraph(filter(None, [dots, colours, f"The grey band is a difference of at most {MARGIN:.1%}."]))
+
+
 def paragraph(sentences: Iterable[str]) -> str:
     """Sentences as one paragraph, in lines of `WIDTH`."""
     return textwrap.fill(" ".join(sentences), WIDTH, break_on_hyphens=False)

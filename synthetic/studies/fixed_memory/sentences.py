@@ -9,9 +9,9 @@ from typing import Literal
 from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
 from synthetic.studies.engine import tables
-from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
-from synthetic.studies.engine.designs import LAYERS, cost, parameters
-from synthetic.studies.engine.pages import GENERATED, Dots, Page, Picture, joined, paragraph, ratio_dots
+from synthetic.studies.engine.comparisons import Compared, family, pair_of
+from synthetic.studies.engine.designs import LAYERS, cost, more_parameters, parameters
+from synthetic.studies.engine.pages import GENERATED, Dots, Page, Picture, about_dots, joined, paragraph, ratio_dots
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.engine.tuning import State
@@ -114,10 +114,6 @@ _DESIGN = """\
 - **Answer.** "Refreshed is better" if it is at both step sizes, "equivalent" if both are, "fixed is better" if the
   refreshed memory is worse at both; "depends on the step" if both are decided and differ; else "undecided"."""
 
-_PICTURE = """\
-A large dot is the mean over seeds and its bar the 95 % interval, not corrected for several comparisons; a small dot
-is one seed. The grey band is a difference of at most {margin:.1%}."""
-
 
 def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it may."""
@@ -125,8 +121,8 @@ def read(study: StudyOutcome) -> Findings:
     summary = summarise(plan, state)
     blocks: list[str | Picture | Table] = [paragraph(sentences(plan, summary))]
     if summary.pairs:
-        blocks += [Picture("ratios", "Refreshed over fixed, and every row over T = 1", ratios(summary))]
-        blocks += [_PICTURE.format(margin=MARGIN)]
+        blocks.append(Picture("ratios", "Refreshed over fixed, and every row over T = 1", ratios(summary)))
+        blocks.append(about_dots())
     but = f", but *{LONGER}* more" if plan.row(LONGER) is not None else ""
     blocks.append(_DESIGN.format(**study.measured, name=plan.name, but=but))
     if summary.pairs:
@@ -184,8 +180,7 @@ def _price(plan: Plan) -> Iterator[str]:
     if times:
         yield f"A token of training takes {joined(times)} the FLOPs that it takes with *{ONE}*."
     if wider is not None:
-        more = parameters(wider.design) / parameters(plain.design) - 1
-        yield f"*{WIDER}* has {more:.0%} more parameters."
+        yield more_parameters(wider, plain)
 
 
 def ratios(summary: Summary) -> Dots:

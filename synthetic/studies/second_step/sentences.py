@@ -12,8 +12,18 @@ from cemverify.results.numbers import shown_ratio
 from reports.pictures.charts import Curve, DotRow, Panel
 from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
-from synthetic.studies.engine.designs import LAYERS, cost, parameters
-from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Picture, joined, paragraph, ratio_dots
+from synthetic.studies.engine.designs import LAYERS, cost, more_parameters, parameters
+from synthetic.studies.engine.pages import (
+    GENERATED,
+    Curves,
+    Dots,
+    Page,
+    Picture,
+    about_dots,
+    joined,
+    paragraph,
+    ratio_dots,
+)
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
 from synthetic.studies.engine.rates import rate
@@ -138,11 +148,6 @@ _DESIGN = """\
   stream, the second starts far from the state that the memory was made from. Where the cosine of two steps is near
   1, the second repeats the first."""
 
-_PICTURE = """\
-A large dot is the mean over seeds and its bar the 95 % interval, not corrected for several comparisons; a small dot
-is one seed. Green intervals lie below 1, orange ones above, and blue ones include 1. The grey band is a difference of
-at most {margin:.1%}."""
-
 
 def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it is."""
@@ -152,7 +157,8 @@ def read(study: StudyOutcome) -> Findings:
     measured = f"T = {plan.depth} over T = 1"
     blocks: list[str | Picture | Table] = [paragraph(sentences(plan, summary))]
     if any(pair.seeds for pair in summary.pairs):
-        blocks += [Picture("ratios", "Every row over T = 1", ratios(plan, summary)), _PICTURE.format(margin=MARGIN)]
+        blocks.append(Picture("ratios", "Every row over T = 1", ratios(plan, summary)))
+        blocks.append(about_dots("Green intervals lie below 1, orange ones above, and blue ones include 1."))
     blocks += [
         _DESIGN.format(**study.measured),
         *beyond(plan, summary),
@@ -233,8 +239,7 @@ def _price(plan: Plan) -> Iterator[str]:
         times = cost(deep.design, context).training / cost(plain.design, context).training
         yield f"*{deep.name}* takes {times:.2f} times the training FLOPs of *{plain.name}*."
     if plain is not None and wider is not None:
-        more = parameters(wider.design) / parameters(plain.design) - 1
-        yield f"*{wider.name}* has {more:.0%} more parameters."
+        yield more_parameters(wider, plain)
 
 
 def _beyond(summary: Summary) -> str:
