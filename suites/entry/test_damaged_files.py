@@ -148,7 +148,7 @@ def _checkpoint(folder: Path) -> Path:
     for parameter in model.parameters():
         zeros = torch.zeros_like(parameter)
         optimiser.state[parameter] = {"step": torch.tensor(1.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
-    path, state = folder / "checkpoint.safetensors", checkpoints.State(1, (2.0,), "digest")
+    path, state = folder / "checkpoint.safetensors", checkpoints.TrainingState(1, (2.0,), "digest")
     checkpoints.save(path, model, optimiser, state, {"vocabulary": 4, "steps": 2}, writes=True)
     return path
 

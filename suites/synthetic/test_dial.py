@@ -29,7 +29,7 @@ from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.trials import TrialRecord, compute_trial
-from synthetic.studies.engine.tuning import State, Tuned
+from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.training.frames import tiny_dims
 from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.recipe import RecipeChanges
@@ -173,7 +173,7 @@ def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
         seed: SimpleNamespace(at_depths=(5.0, 4.0, *(6.0,) * 6), at_stops=stops, bits=bits)
         for seed, bits in enumerate((9.0, 8.0))
     }
-    state = State((Tuned(row, judged=cast(Any, judged)),))
+    state = StudyState((Tuned(row, judged=cast(Any, judged)),))
     summary = summarise(StudyOutcome(study, state, "the text", "byte"))
     assert summary.stopped == {ALIKE: stops}
     (cells,) = stopped(summary).rows
@@ -187,7 +187,7 @@ def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
     assert row is not None
     sound = SimpleNamespace(at_depths=(1.0,) * 8, at_stops=tuple(AtStop(q, 2.0, 1.0) for q in STOPS), bits=1.0)
     judged = {0: sound, 1: SimpleNamespace(at_depths=(), at_stops=(), bits=None)}
-    summary = summarise(StudyOutcome(study, State((Tuned(row, judged=cast(Any, judged)),)), "the text", "byte"))
+    summary = summarise(StudyOutcome(study, StudyState((Tuned(row, judged=cast(Any, judged)),)), "the text", "byte"))
     assert summary.stopped == {}
     assert summary.bits[SUM] == (1.0,) * 8
 
@@ -232,7 +232,7 @@ def test_a_depth_that_is_not_finite_in_one_seed_has_no_mean() -> None:
         seed: SimpleNamespace(at_depths=(1.0,) * 7 + (last,), at_stops=(), bits=1.0)
         for seed, last in enumerate((2.0, None))
     }
-    state = State((Tuned(row, judged=cast(Any, judged)),))
+    state = StudyState((Tuned(row, judged=cast(Any, judged)),))
     assert summarise(StudyOutcome(study, state, "the text", "byte")).bits[SUM] == (1.0,) * 7 + (None,)
 
 
@@ -262,7 +262,7 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
     judged = {
         seed: SimpleNamespace(at_depths=(bits,) * 8, at_stops=(), bits=bits) for seed, bits in enumerate((9.0, 8.0))
     }
-    state = State((Tuned(row, judged=cast(Any, judged)),))
+    state = StudyState((Tuned(row, judged=cast(Any, judged)),))
     summary = summarise(StudyOutcome(study, state, "the text", "byte"))
     assert (summary.against, summary.saved) == ({}, None)
     assert SUM in picture(state, summary).drawn

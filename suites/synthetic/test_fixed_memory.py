@@ -23,7 +23,7 @@ from synthetic.studies.engine.comparisons import compared, family
 from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Replaced, cost, parameters
 from synthetic.studies.engine.plan import Plan
-from synthetic.studies.engine.rates import Curve, optimum, rate
+from synthetic.studies.engine.rates import TuningCurve, optimum, rate
 from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.tuning import study, trainings
 from synthetic.studies.fixed_memory import STUDY
@@ -206,7 +206,7 @@ def test_nothing_is_compared_before_the_last_training_that_judges() -> None:
 def test_rates_are_the_minimum_of_the_parabola_and_not_rounded() -> None:
     state = judged(plan(seeds=1)).state
     assert [tuned.rate for tuned in state.rows] == pytest.approx([4.3e-3] * len(state.rows), rel=1e-4)
-    curve = Curve(1.0, {k: (k - 1.1) ** 2 for k in range(4)})
+    curve = TuningCurve(1.0, {k: (k - 1.1) ** 2 for k in range(4)})
     assert optimum(curve, rounded=False) == pytest.approx(rate(1.1))
     assert optimum(curve) == rate(1)
 

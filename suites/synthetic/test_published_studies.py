@@ -19,7 +19,7 @@ from cemverify.runs.exchange import cells_of
 from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
 from synthetic.language.studies import planned, study_of
-from synthetic.studies.engine.conduct import Wanted, follow
+from synthetic.studies.engine.conduct import WantedCells, follow
 from synthetic.studies.engine.pages import write_page
 from synthetic.studies.engine.study import StudyOutcome, everything, figures
 from synthetic.studies.engine.trials import compute_trial
@@ -48,7 +48,7 @@ def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(
     corpus = compute_trial.restore(first["spec"]).corpus
     device = first["spec"]["device"]
 
-    def look(wanted: Wanted) -> Any:
+    def look(wanted: WantedCells) -> Any:
         return [cells[cell.key]["payload"] if cell.key in cells else None for cell in wanted.cells]
 
     plan = planned(study, options, corpus.choice.vocabulary)

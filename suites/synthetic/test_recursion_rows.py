@@ -23,7 +23,7 @@ from synthetic.studies.recursion import findings
 from synthetic.studies.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of
 from synthetic.studies.recursion.ensembles import Recipe, fit
-from synthetic.studies.recursion.findings import Row, choose_rate, entry, summarise
+from synthetic.studies.recursion.findings import Predictor, choose_rate, entry, summarise
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
 
@@ -68,26 +68,26 @@ def runs(factor: float, wobble: float = 0.004) -> list[RunRecord]:
     return [run(2 * task.floor * factor * w) for task, w in zip(TASKS, wobbles, strict=True)]
 
 
-def rows_of(factors: dict[Contender, float]) -> list[Row]:
+def rows_of(factors: dict[Contender, float]) -> list[Predictor]:
     records = {contender: {1e-2: runs(factor)} for contender, factor in factors.items()}
     return summarise(TASKS, records, {contender: cost_of(contender.spec) for contender in factors})
 
 
-def content_of(rows: Sequence[Row], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
+def content_of(rows: Sequence[Predictor], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
     """What a result file says of the rows."""
     entries: list[dict[str, Any]] = json.loads(json.dumps([entry(prior, row) for row in rows]))
     made = {"configuration": {"noise": 0.1, "train_points": 64, "test_points": 64}}
     return {"rows": entries, "tasks": [{"prior": prior, "sampling": "exact"}], "made_by": made}
 
 
-def tables_of(rows: Sequence[Row]) -> dict[str, Table]:
+def tables_of(rows: Sequence[Predictor]) -> dict[str, Table]:
     """The tables of the rows, by a word of their titles."""
     tables = [plain(sheet) for sheet in sheets(content_of(rows))]
     words = ("mean ± std", "against CEM", "root mean square", "with T' steps", "stop by energy")
     return {word: table for word in words for table in tables if word in table.title}
 
 
-def by_name(rows: Sequence[Row]) -> dict[str, Row]:
+def by_name(rows: Sequence[Predictor]) -> dict[str, Predictor]:
     return {row.name: row for row in rows}
 
 

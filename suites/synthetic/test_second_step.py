@@ -32,9 +32,9 @@ from synthetic.studies.engine import trials as cells
 from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
 from synthetic.studies.engine.plan import Plan, Setting
-from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
+from synthetic.studies.engine.rates import TuningCurve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
-from synthetic.studies.engine.tuning import State, study
+from synthetic.studies.engine.tuning import StudyState, study
 from synthetic.studies.second_step import STUDY
 from synthetic.studies.second_step import sentences as said
 from synthetic.studies.second_step.rows import AGAIN, TWICE, WIDER, one
@@ -263,17 +263,17 @@ def valley(lowest: float, start: list[int]) -> dict[int, float]:
 
 @pytest.mark.parametrize("lowest", [-4.3, 0.0, 1.2, 2.9, 3.0, 7.4])
 def test_the_best_rate_ends_up_inside_however_far_away_it_is(lowest: float) -> None:
-    curve = Curve(0.1, valley(lowest, starts(None)))
+    curve = TuningCurve(0.1, valley(lowest, starts(None)))
     assert len(curve.bits) >= 4
     assert min(curve.bits) < curve.best < max(curve.bits)
     assert math.log2(optimum(curve) / rate(0)) == pytest.approx(lowest, abs=1 / 8 + 1e-4)
-    finer = Curve(0.2, valley(lowest, starts(curve)))
+    finer = TuningCurve(0.2, valley(lowest, starts(curve)))
     assert len(finer.bits) == 3
     assert finer.best == curve.best
 
 
 def test_rates_that_diverge_are_worse_than_any_and_bend_no_parabola() -> None:
-    curve = Curve(0.1, {0: 3.0, 1: 2.0, 2: math.inf, 3: math.inf})
+    curve = TuningCurve(0.1, {0: 3.0, 1: 2.0, 2: math.inf, 3: math.inf})
     assert wanted(curve.bits, starts(None)) == []
     assert optimum(curve) == rate(1)
     assert wanted(dict.fromkeys(range(4), math.inf), starts(None)) == [-1]
@@ -335,7 +335,7 @@ def test_steps_are_those_of_the_layer() -> None:
 # --- how it is read ---------------------------------------------------------------------------------
 
 
-def made(study_plan: Plan, bits: dict[str, float], noise: float = 0.002) -> State:
+def made(study_plan: Plan, bits: dict[str, float], noise: float = 0.002) -> StudyState:
     """The finished study as if each row needed so many bits, all tuned alike, seeds a little apart."""
 
     def look(cell_: Cell) -> dict[str, Any]:

@@ -79,11 +79,11 @@ def parse(text: str) -> Expression:
     Raises:
         UsageError: the text is not a valid expression; the message says where and why.
     """
-    reader = _Reader(text)
+    reader = _PriorReader(text)
     return reader.sum(reader.tree())
 
 
-class _Reader:
+class _PriorReader:
     """Reads Python's syntax tree of a text in which a name is as many underscores, and stands where it stood."""
 
     def __init__(self, text: str) -> None:

@@ -18,7 +18,7 @@ from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand
 from synthetic.corpora.choice import CORPORA_VARIABLE, PinnedCorpus, open_corpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.arguments import Command, add_compact, add_corpus_arguments, corpus_choice, named_texts
-from synthetic.studies.engine.conduct import Progress
+from synthetic.studies.engine.conduct import StudyRun
 from synthetic.studies.engine.pages import write_page
 from synthetic.training.machine import compiler_missing
 
@@ -97,7 +97,10 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
 
 
 def write_results(
-    place: Workplace, progress: Progress[Any], result: Mapping[str, Any] | None, measured: Mapping[str, Any] | None
+    place: Workplace,
+    progress: StudyRun[Any],
+    result: Mapping[str, Any] | None,
+    measured: Mapping[str, Any] | None,
 ) -> None:
     """Writes the result file, the cells, and the page with its readings, as far as they are asked for.
 

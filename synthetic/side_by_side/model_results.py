@@ -25,7 +25,7 @@ from synthetic.training.machine import Machine, forget_peak_memory, peak_flops, 
 from synthetic.training.metrics import Metrics
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import LayerProbe, Steps, probe, steps_of, warnings
-from synthetic.training.training import Saving, Step, Training, score, train, unsharded
+from synthetic.training.training import Saving, Training, TrainingStep, score, train, unsharded
 
 SECONDS_BETWEEN_LINES = 5.0
 PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
@@ -123,7 +123,7 @@ def train_contender(
     few = few.to(machine.device)
     tell = _progress(contender.name, recipe)
 
-    def look(step: Step) -> None:
+    def look(step: TrainingStep) -> None:
         metrics.add(asdict(step))
         if step.step % config.probe_every == 0 and step.step < recipe.steps:
             layers = probe(unsharded(model), few)
@@ -164,11 +164,11 @@ def train_contender(
     )
 
 
-def _progress(name: str, recipe: Recipe) -> Callable[[Step], None]:
+def _progress(name: str, recipe: Recipe) -> Callable[[TrainingStep], None]:
     """Prints a line on stderr every few seconds and at the end of a training."""
     last = -math.inf
 
-    def tell(step: Step) -> None:
+    def tell(step: TrainingStep) -> None:
         nonlocal last
         left = recipe.steps - step.step
         if left and time.monotonic() - last < SECONDS_BETWEEN_LINES:

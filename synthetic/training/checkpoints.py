@@ -54,7 +54,7 @@ _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
 
 
 @dataclass(frozen=True)
-class State:
+class TrainingState:
     """How far a training is.
 
     Attributes:
@@ -72,7 +72,7 @@ def save(
     path: Path,
     model: LanguageModel,
     optimiser: torch.optim.Optimizer,
-    state: State,
+    state: TrainingState,
     specification: Mapping[str, Any],
     *,
     writes: bool,
@@ -107,7 +107,7 @@ def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, A
 
 def restore(
     path: Path, model: LanguageModel, optimiser: torch.optim.Optimizer, specification: Mapping[str, Any]
-) -> State:
+) -> TrainingState:
     """Gives a fresh model and optimiser the weights and state of a checkpoint.
 
     Raises:
@@ -117,7 +117,7 @@ def restore(
     _same_run(path, facts["specification"], json.loads(json.dumps(specification)))
     recorded = facts["state"]
     notes = tuple(recorded.get("notes", ()))
-    state = State(recorded["step"], tuple(recorded["bits"]), recorded["batches"], notes)
+    state = TrainingState(recorded["step"], tuple(recorded["bits"]), recorded["batches"], notes)
     for name, parameter in model.named_parameters():
         for part in ("weights", *_MOMENTS):
             tensor = tensors.get(f"{part}.{name}")

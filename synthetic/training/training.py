@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
 from synthetic.corpora.tokens import Batches
-from synthetic.training.checkpoints import State, restore, save, whole
+from synthetic.training.checkpoints import TrainingState, restore, save, whole
 from synthetic.training.machine import Machine, is_in_pieces
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import first_non_finite, first_non_finite_gradient
@@ -30,7 +30,7 @@ ONE_PROCESS = Machine()
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """What an observer is told after each update.
 
     Attributes:
@@ -90,7 +90,7 @@ def train(
     saving: Saving | None = None,
     until: int | None = None,
     prepare: Callable[[int], None] = lambda _step: None,
-    observe: Callable[[Step], None] = lambda _step: None,
+    observe: Callable[[TrainingStep], None] = lambda _step: None,
 ) -> Training:
     """Trains a model in place; stops before the update of a step whose loss or gradient is not finite.
 
@@ -110,7 +110,7 @@ def train(
         )
     wrapped = machine.wrap(model)
     optimiser = adamw(model, recipe)
-    state = State()
+    state = TrainingState()
     if saving and saving.resume and saving.path.exists():
         state = restore(saving.path, model, optimiser, saving.specification)
         saving.notes[:] = state.notes
@@ -139,9 +139,9 @@ def train(
         bits.append(loss / math.log(2))
         digest = hashlib.sha256(digest.encode() + batches(step).numpy().tobytes()).hexdigest()
         speed = (step + 1 - began_at) * recipe.batch * recipe.context / seconds
-        observe(Step(step + 1, bits[-1], norm, rate, speed))
+        observe(TrainingStep(step + 1, bits[-1], norm, rate, speed))
         if saving and ((step + 1) % saving.every == 0 or step + 1 == last):
-            done = State(step + 1, tuple(bits), digest, tuple(saving.notes))
+            done = TrainingState(step + 1, tuple(bits), digest, tuple(saving.notes))
             save(saving.path, model, optimiser, done, saving.specification, writes=machine.rank == 0)
     trained = len(bits) - began_at
     speed = trained * recipe.batch * recipe.context / seconds if trained else math.nan

@@ -18,7 +18,7 @@ from synthetic.studies.engine.pages import GENERATED, Curves, Page, Picture, par
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.engine.study import Findings, StudyOutcome
-from synthetic.studies.engine.tuning import State, Tuned
+from synthetic.studies.engine.tuning import StudyState, Tuned
 
 # --- what is known -----------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ def _stopped(tuned: Tuned) -> tuple[AtStop, ...]:
     return stopping.means(replicates) if all(replicates) else ()  # one that diverged has none
 
 
-def _against(dial: Tuned, steps: int, state: State) -> Compared | None:
+def _against(dial: Tuned, steps: int, state: StudyState) -> Compared | None:
     """A dial with so many steps against the model for them; None where no seed has both."""
     other = state.of(own(steps))
     i = TEST_DEPTHS.index(steps)
@@ -220,7 +220,7 @@ def sentences(summary: DialSummary) -> Iterator[str]:
 # --- tables and picture ------------------------------------------------------------------------------
 
 
-def test_time(plan: Plan, state: State, summary: DialSummary) -> Table:
+def test_time(plan: Plan, state: StudyState, summary: DialSummary) -> Table:
     """Bits of every row with each number of steps at test time."""
     rows: list[list[Cell]] = []
     for tuned in state.rows:
@@ -272,7 +272,7 @@ def against(summary: DialSummary) -> Table:
     return Table("Bits of one model for all T over those of the model for T, paired by seed", columns, rows)
 
 
-def picture(state: State, summary: DialSummary) -> Curves:
+def picture(state: StudyState, summary: DialSummary) -> Curves:
     """Bits over T': the models for each T at their own, and the dials at all."""
     at_own = {T: at[T] for T in TEST_DEPTHS if T in (at := summary.above(own(T)))}
     curves = [Curve("a model for each T", list(at_own), list(at_own.values()))] if at_own else []

@@ -1,7 +1,7 @@
 """A study from its first cell to its last: it yields the cells that it wants next, and is sent what they came to.
 
-    functions = yield Wanted(cells_of_functions)
-    models = yield Wanted(cells_of_models)
+    functions = yield WantedCells(cells_of_functions)
+    models = yield WantedCells(cells_of_models)
     return assemble(functions, models)
 
 What comes next follows from payloads alone, so a run that was stopped anywhere begins its study again, finds in the
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedCells:
     """What a study asks for.
 
     Attributes:
@@ -34,11 +34,11 @@ class Wanted:
     computed: bool = True
 
 
-Course = Generator[Wanted, Sequence[Payload | None], Result]
+Course = Generator[WantedCells, Sequence[Payload | None], Result]
 
 
 @dataclass(frozen=True)
-class Progress(Generic[Result]):
+class StudyRun(Generic[Result]):
     """How far a study is.
 
     Attributes:
@@ -51,7 +51,7 @@ class Progress(Generic[Result]):
     computed: tuple[Cell, ...]
 
 
-def follow(course: Course[Result], fetch: Callable[[Wanted], Sequence[Payload | None]]) -> Progress[Result]:
+def follow(course: Course[Result], fetch: Callable[[WantedCells], Sequence[Payload | None]]) -> StudyRun[Result]:
     """Sends a study what it wants until it ends.
 
     Args:
@@ -68,19 +68,19 @@ def follow(course: Course[Result], fetch: Callable[[Wanted], Sequence[Payload | 
                 todo += [cell for cell, payload in zip(wanted.cells, sent, strict=True) if payload is None]
             wanted = course.send(sent)
     except StopIteration as end:
-        return Progress(end.value, tuple(todo), tuple(computed))
+        return StudyRun(end.value, tuple(todo), tuple(computed))
 
 
 def together(courses: Iterable[Course[None]]) -> Course[None]:
     """Several studies side by side, as one: what each of them wants next is wanted at once."""
     waiting = [(course, wanted) for course in courses if (wanted := _send(course, None)) is not None]
     while waiting:
-        sent = iter((yield Wanted([cell for _, wanted in waiting for cell in wanted.cells])))
+        sent = iter((yield WantedCells([cell for _, wanted in waiting for cell in wanted.cells])))
         after = [(course, _send(course, list(islice(sent, len(wanted.cells))))) for course, wanted in waiting]
         waiting = [(course, wanted) for course, wanted in after if wanted is not None]
 
 
-def _send(course: Course[None], sent: Any) -> Wanted | None:
+def _send(course: Course[None], sent: Any) -> WantedCells | None:
     """What a study wants after these payloads; None if it has ended."""
     try:
         return course.send(sent)
@@ -88,7 +88,7 @@ def _send(course: Course[None], sent: Any) -> Wanted | None:
         return None
 
 
-def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float | None = None) -> Progress[Result]:
+def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float | None = None) -> StudyRun[Result]:
     """Computes what a study wants and the store lacks, for so many minutes at most, and says how far it is.
 
     Args:
@@ -102,7 +102,7 @@ def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float
     read: dict[str, Payload] = {}
     computed: set[str] = set()
 
-    def look(wanted: Wanted) -> list[Payload | None]:
+    def look(wanted: WantedCells) -> list[Payload | None]:
         for cell in wanted.cells:
             if cell.key not in read and (where.resume or cell.key in computed):
                 try:
@@ -113,7 +113,7 @@ def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float
                     read[cell.key] = stored.payload
         return [read.get(cell.key) for cell in wanted.cells]
 
-    def compute(wanted: Wanted) -> list[Payload | None]:
+    def compute(wanted: WantedCells) -> list[Payload | None]:
         missing = [cell for cell, payload in zip(wanted.cells, look(wanted), strict=True) if payload is None]
         if wanted.computed and (missing or where.shard is not None):
             # a shard ends here, and says how much of the whole is missing

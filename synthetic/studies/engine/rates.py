@@ -24,7 +24,7 @@ PARTS = 4
 
 
 @dataclass(frozen=True)
-class Curve:
+class TuningCurve:
     """The bits per byte found at one length of training.
 
     Attributes:
@@ -57,20 +57,20 @@ def wanted(curve: Mapping[int, float], start: Sequence[int]) -> list[int]:
     missing = [k for k in start if k not in curve]
     if missing:
         return missing
-    best = Curve(1.0, curve).best
+    best = TuningCurve(1.0, curve).best
     if math.isinf(curve[best]):
         return _beyond(min(curve) - 1)
     return [k for side in (best - 1, best + 1) if side not in curve for k in _beyond(side)]
 
 
-def starts(before: Curve | None) -> list[int]:
+def starts(before: TuningCurve | None) -> list[int]:
     """The rates that a length begins with: four, or those around the best of the length before."""
     if before is None:
         return list(range(FEWEST_RATES))
     return [before.best - 1, before.best, before.best + 1]
 
 
-def optimum(curve: Curve, *, rounded: bool = True) -> float:
+def optimum(curve: TuningCurve, *, rounded: bool = True) -> float:
     """The rate at the lowest point of the parabola through the best rate and its neighbours, over log2 of the rate.
 
     Where a neighbour diverged there is no parabola, and it is the best rate itself.

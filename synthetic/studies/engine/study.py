@@ -24,7 +24,7 @@ from synthetic.studies.engine.designs import EMBEDDING_STD, LAYERS, Positions, R
 from synthetic.studies.engine.pages import Page
 from synthetic.studies.engine.plan import JUDGING_WINDOWS, NO_CHANGES, TUNING_WINDOWS, Plan, Setting, sized
 from synthetic.studies.engine.rates import rate
-from synthetic.studies.engine.tuning import State, paths_of
+from synthetic.studies.engine.tuning import StudyState, paths_of
 from synthetic.training.frames import TINY, PreconditionerName
 from synthetic.training.recipe import RecipeChanges
 
@@ -40,7 +40,7 @@ class StudyOutcome:
     """
 
     plan: Plan
-    state: State
+    state: StudyState
     corpus: str
     unit: str
     floor: float | None = None

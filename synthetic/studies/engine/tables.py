@@ -14,7 +14,7 @@ from synthetic.studies.engine.designs import cost, parameters
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.study import StudyOutcome
-from synthetic.studies.engine.tuning import State, trainings
+from synthetic.studies.engine.tuning import StudyState, trainings
 from synthetic.training import footprint
 
 
@@ -50,7 +50,7 @@ def models(study: StudyOutcome, pairs: Sequence[Compared], base: str) -> Table:
     return Table(title, (*columns, f"ratio to {base}"), rows)
 
 
-def comparisons(state: State, pairs: Sequence[Compared]) -> Table:
+def comparisons(state: StudyState, pairs: Sequence[Compared]) -> Table:
     """Every comparison, and what it could have seen."""
     rows: list[list[Cell]] = []
     for pair in pairs:
@@ -71,14 +71,14 @@ def comparisons(state: State, pairs: Sequence[Compared]) -> Table:
     return Table("Comparisons at equal tokens, paired by seed", (*columns, "verdict"), rows)
 
 
-def _windows(state: State, pair: Compared) -> float | None:
+def _windows(state: StudyState, pair: Compared) -> float | None:
     """What the text that is scored contributes to the error of a comparison."""
     rows = [state.of(name) for name in (pair.model, pair.base)]
     records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]
     return power.from_windows(*records)
 
 
-def tuning(state: State, unit: str) -> Table:
+def tuning(state: StudyState, unit: str) -> Table:
     """Every training of the tuning: bits per byte on the tuning half."""
     tried = sorted({k for tuned in state.rows for curve in tuned.curves for k in curve.bits})
     rows: list[list[Cell]] = []

@@ -20,7 +20,7 @@ from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import Steps, steps_of, steps_taken
-from synthetic.training.training import Saving, Step, score, train
+from synthetic.training.training import Saving, TrainingStep, score, train
 
 Part = Literal["tuning", "judging", "whole"]
 # A training of so many steps is worth checkpoints.
@@ -129,7 +129,7 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
         bits = _mean(bits_with(cell.depths[-1], least_fall))
         return AtStop(least_fall, short([steps_taken(model, few)])[0], bits)
 
-    def observe(step: Step) -> None:
+    def observe(step: TrainingStep) -> None:
         if cell.every and (step.step % cell.every == 0 or step.step == recipe.steps):
             along.append((step.step, _mean(bits_with(design.steps))))
 

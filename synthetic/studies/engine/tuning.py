@@ -12,10 +12,10 @@ from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokens import Batches
 from synthetic.studies.engine.comparisons import Compared, compared
-from synthetic.studies.engine.conduct import Course, Wanted, together
+from synthetic.studies.engine.conduct import Course, WantedCells, together
 from synthetic.studies.engine.designs import Row, cost
 from synthetic.studies.engine.plan import TUNING_SEED, Plan
-from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
+from synthetic.studies.engine.rates import TuningCurve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.training.cost import Paths, paths
 from synthetic.training.looped import looped_on_meta
@@ -32,7 +32,7 @@ class Tuned:
     """
 
     row: Row
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[TuningCurve] = field(default_factory=list)
     rate: float | None = None
     judged: dict[int, TrialRecord | None] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class State:
+class StudyState:
     """The rows of a study in its order, as far as they are."""
 
     rows: tuple[Tuned, ...]
@@ -78,7 +78,7 @@ class State:
         return min((len(tuned.records) for tuned in self.rows), default=0)
 
 
-def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[State]:
+def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[StudyState]:
     """Tunes the rows that have no learning rate, all side by side; then judges them, seed by seed.
 
     Raises:
@@ -98,7 +98,7 @@ def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[State]:
     records = yield from _train([cell for _, _, cell in trainings], labels, computed=all_tuned)
     for (tuned, seed, _), record in zip(trainings, records, strict=True):
         tuned.judged[seed] = record
-    return State(tuple(rows))
+    return StudyState(tuple(rows))
 
 
 def _train(
@@ -107,14 +107,14 @@ def _train(
     """The records of trainings; None of those that are not there."""
     flops = [cost(spec.design, spec.recipe.context).training * spec.recipe.tokens for spec in specs]
     cells = [compute_trial.cell(s, cost=f, label=label) for s, f, label in zip(specs, flops, labels, strict=True)]
-    payloads = yield Wanted(cells, computed)
+    payloads = yield WantedCells(cells, computed)
     return [None if payload is None else restore(TrialRecord, payload) for payload in payloads]
 
 
 def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course[None]:
     """Finds the learning rate of a row; ends without one where a training is not there."""
     seeds = range(TUNING_SEED, TUNING_SEED + plan.tuning_seeds)
-    before: Curve | None = None
+    before: TuningCurve | None = None
     for share in plan.shares:
         bits: dict[int, float] = {}
         while numbers := wanted(bits, starts(before)):
@@ -130,9 +130,9 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course
                     bits[k] = _mean(finals)
             if any(k not in bits for k in numbers):
                 if bits:
-                    tuned.curves.append(Curve(share, dict(sorted(bits.items()))))
+                    tuned.curves.append(TuningCurve(share, dict(sorted(bits.items()))))
                 return
-        before = Curve(share, dict(sorted(bits.items())))
+        before = TuningCurve(share, dict(sorted(bits.items())))
         tuned.curves.append(before)
     assert before is not None
     tuned.rate = optimum(before, rounded=plan.rounded)

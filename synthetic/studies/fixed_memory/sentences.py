@@ -14,7 +14,7 @@ from synthetic.studies.engine.designs import LAYERS, cost, more_parameters, para
 from synthetic.studies.engine.pages import GENERATED, Dots, Page, Picture, about_dots, joined, paragraph, ratio_dots
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.study import Findings, StudyOutcome
-from synthetic.studies.engine.tuning import State
+from synthetic.studies.engine.tuning import StudyState
 from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, MEMORIES, ONE, TIED, WIDER, as_long, etas, several
 
 Answer = Literal[
@@ -34,7 +34,7 @@ MEANS: dict[Answer, str] = {
 
 
 @dataclass(frozen=True)
-class Summary:
+class MemorySummary:
     """The study in short.
 
     Attributes:
@@ -54,11 +54,11 @@ class Summary:
         return *self.memories, *self.further
 
 
-def summarise(plan: Plan, state: State) -> Summary:
+def summarise(plan: Plan, state: StudyState) -> MemorySummary:
     """Compares the rows as the plan says, once all are judged and not before."""
     judged, to_judge = sum(len(tuned.records) for tuned in state.rows), len(plan.rows) * plan.seeds
     if judged < to_judge:
-        return Summary("not yet", (), (), judged, to_judge)
+        return MemorySummary("not yet", (), (), judged, to_judge)
     depth = plan.depth
     memories, further = [], []
     for eta in etas(depth):
@@ -72,7 +72,7 @@ def summarise(plan: Plan, state: State) -> Summary:
     further.append((TIED, LLAMA))
     # two families: what is said of the memories does not depend on how much else is compared
     first, second = (family(state.compared(names)) for names in (memories, further))
-    return Summary(answered(first), tuple(first), tuple(second), judged, to_judge)
+    return MemorySummary(answered(first), tuple(first), tuple(second), judged, to_judge)
 
 
 def answered(memories: Sequence[Compared]) -> Answer:
@@ -140,7 +140,7 @@ def read(study: StudyOutcome) -> Findings:
     )
 
 
-def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
+def sentences(plan: Plan, summary: MemorySummary) -> Iterator[str]:
     """What is known now."""
     layers, recipe = LAYERS[plan.replaced], plan.recipe
     yield f"**{MEANS[summary.answer]}**"
@@ -183,7 +183,7 @@ def _price(plan: Plan) -> Iterator[str]:
         yield more_parameters(wider, plain)
 
 
-def ratios(summary: Summary) -> Dots:
+def ratios(summary: MemorySummary) -> Dots:
     """The refreshed memory over the fixed one, and every row over T = 1."""
     over_one = [pair for pair in summary.further if pair.base == ONE]
     rest = [pair for pair in summary.further if pair.base != ONE]

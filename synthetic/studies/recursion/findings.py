@@ -14,7 +14,7 @@ from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
 from synthetic.recursion_results import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
-from synthetic.studies.engine.conduct import Course, Payload, Wanted
+from synthetic.studies.engine.conduct import Course, Payload, WantedCells
 from synthetic.studies.engine.readings import measured_ratio
 from synthetic.studies.engine.statements import Statement
 from synthetic.studies.recursion.cells import (
@@ -56,10 +56,10 @@ def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, An
         for spec in config.model_cells(prior)
     }
     if part:
-        yield Wanted([*tasks.values(), *models.values()])
-    drawn = _by_spec(tasks, (yield Wanted(list(tasks.values()))))
+        yield WantedCells([*tasks.values(), *models.values()])
+    drawn = _by_spec(tasks, (yield WantedCells(list(tasks.values()))))
     admit(config, drawn)
-    trained = _by_spec(models, (yield Wanted(list(models.values()))))
+    trained = _by_spec(models, (yield WantedCells(list(models.values()))))
     return assemble(config, {**drawn, **trained})
 
 
@@ -110,7 +110,7 @@ def _notes(prior: str, tasks: Sequence[TaskRecord]) -> list[str]:
     return notes
 
 
-def entry(prior: str, row: Row) -> dict[str, Any]:
+def entry(prior: str, row: Predictor) -> dict[str, Any]:
     """A row of the summary as the result file keeps it: with its prior and its T, as plain values."""
     depth = None if row.contender is None else row.contender.depth
     return {"prior": prior, **asdict(row), "depth": depth}
@@ -123,7 +123,7 @@ Rates = Mapping[float, Sequence[RunRecord]]
 
 
 @dataclass(frozen=True)
-class Row:
+class Predictor:
     """A predictor on all functions of a prior.
 
     Attributes:
@@ -173,28 +173,28 @@ def choose_rate(rates: Rates) -> float:
 
 def summarise(
     tasks: Sequence[TaskRecord], runs: Mapping[Contender, Rates], costs: Mapping[Contender, RegressorCost]
-) -> list[Row]:
+) -> list[Predictor]:
     """The rows of one prior: references, contenders, the exact posterior.
 
     Args:
         tasks: the functions. runs: for each contender and rate one record for each function, in their order.
     """
     references = [
-        Row(name, None, None, False, None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
+        Predictor(name, None, None, False, None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
         for name in tasks[0].scores
     ]
     contenders = _compared([_row(tasks, contender, rates, costs[contender]) for contender, rates in runs.items()])
     return [*references[:-1], *contenders, references[-1]]
 
 
-def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: RegressorCost) -> Row:
+def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: RegressorCost) -> Predictor:
     rate = choose_rate(rates)
     runs = rates[rate]
     scores = [run.score for run in runs if run.score is not None]
     diverged = len(runs) - len(scores)
     at_edge = len(rates) > 1 and rate in (min(rates), max(rates))
     figures = (None, None, None, None) if diverged else _spreads(tasks, scores)
-    return Row(contender.name, contender, rate, at_edge, cost, runs, diverged, *figures)
+    return Predictor(contender.name, contender, rate, at_edge, cost, runs, diverged, *figures)
 
 
 def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spread, Spread, Spread, Spread]:
@@ -210,7 +210,7 @@ def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spre
     return expected, observed, excess, spread(closed)
 
 
-def _compared(rows: Sequence[Row]) -> list[Row]:
+def _compared(rows: Sequence[Predictor]) -> list[Predictor]:
     """The rows with their comparisons, corrected for how many of each kind there are."""
     plain = [row for row in rows if row.contender is not None and row.contender.family == "CEM"]
     deeper = [_against(row, _shallowest(row, rows, plain)) for row in rows]
@@ -220,19 +220,19 @@ def _compared(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _shallowest(row: Row, rows: Sequence[Row], plain: Sequence[Row]) -> Row | None:
+def _shallowest(row: Predictor, rows: Sequence[Predictor], plain: Sequence[Predictor]) -> Predictor | None:
     assert row.contender is not None
     family = [r for r in rows if r.contender is not None and r.contender.family == row.contender.family]
     candidates = family if len(family) > 1 else plain
     return min(candidates, key=_depth, default=None)
 
 
-def _depth(row: Row) -> int:
+def _depth(row: Predictor) -> int:
     assert row.contender is not None
     return row.contender.depth
 
 
-def _against(row: Row, base: Row | None) -> PairedComparison | None:
+def _against(row: Predictor, base: Predictor | None) -> PairedComparison | None:
     if base is None or base is row or row.diverged or base.diverged:
         return None
     return compare(row.errors, base.errors)

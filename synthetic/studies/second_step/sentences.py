@@ -28,7 +28,7 @@ from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.study import Findings, StudyOutcome
-from synthetic.studies.engine.tuning import State
+from synthetic.studies.engine.tuning import StudyState
 from synthetic.studies.second_step.rows import AGAIN, LLAMA, TWICE, WIDER, one, several
 from synthetic.training.steps import Steps
 
@@ -54,7 +54,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Summary:
+class StepSummary:
     """The study in short.
 
     Attributes:
@@ -74,7 +74,7 @@ class Summary:
         return pair_of(self.pairs, model, base)
 
 
-def summarise(plan: Plan, state: State) -> Summary:
+def summarise(plan: Plan, state: StudyState) -> StepSummary:
     """Compares every row with T = 1, and the recursion with each of its controls."""
     first, longer, deep = one(), one(plan.depth), several(plan.depth)
     names = [row.name for row in plan.rows]
@@ -95,7 +95,7 @@ def summarise(plan: Plan, state: State) -> Summary:
 
     main = by_name.get((deep, first))
     answers = [Answer(row.name, *decided(row.name)) for row in further]
-    return Summary(tuple(pairs), *decided(deep), None if main is None else main.deviation, tuple(answers))
+    return StepSummary(tuple(pairs), *decided(deep), None if main is None else main.deviation, tuple(answers))
 
 
 def _verdict(deep: str, pairs: Sequence[Compared | None]) -> tuple[Verdict, str]:
@@ -185,7 +185,7 @@ def read(study: StudyOutcome) -> Findings:
     )
 
 
-def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
+def sentences(plan: Plan, summary: StepSummary) -> Iterator[str]:
     """What is known now, in five sentences."""
     deep, first, longer = several(plan.depth), one(), one(plan.depth)
     layers = LAYERS[plan.replaced]
@@ -242,7 +242,7 @@ def _price(plan: Plan) -> Iterator[str]:
         yield more_parameters(wider, plain)
 
 
-def _beyond(summary: Summary) -> str:
+def _beyond(summary: StepSummary) -> str:
     """What came of the rows that are beyond the paper."""
     answers = []
     for word in ("pays", "does not pay", "undecided"):
@@ -255,7 +255,7 @@ def _beyond(summary: Summary) -> str:
 # --- tables ------------------------------------------------------------------------------------------
 
 
-def beyond(plan: Plan, summary: Summary) -> list[Table]:
+def beyond(plan: Plan, summary: StepSummary) -> list[Table]:
     """Each row beyond the paper against its controls, with its verdict; no table where the study has none."""
     if not summary.beyond:
         return []
@@ -269,7 +269,7 @@ def beyond(plan: Plan, summary: Summary) -> list[Table]:
     return [Table(f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}", columns, rows)]
 
 
-def steps(state: State) -> Table:
+def steps(state: StudyState) -> Table:
     """How the steps lie in each layer, at the start and after training, of the first judged seed."""
     rows: list[list[Cell]] = [
         [
@@ -292,7 +292,7 @@ def steps(state: State) -> Table:
 # --- pictures ----------------------------------------------------------------------------------------
 
 
-def ratios(plan: Plan, summary: Summary) -> Dots:
+def ratios(plan: Plan, summary: StepSummary) -> Dots:
     """Every row over T = 1, and the recursion over its controls: a dot for each seed, the mean and its interval."""
     first, deep = one(), several(plan.depth)
     over_one = [(pair.model, pair) for pair in summary.pairs if pair.base == first]
@@ -300,7 +300,7 @@ def ratios(plan: Plan, summary: Summary) -> Dots:
     return ratio_dots([(f"bits over those of {first}", over_one), (f"bits of {deep} over those of", over_controls)])
 
 
-def rates(state: State, unit: str) -> Curves:
+def rates(state: StudyState, unit: str) -> Curves:
     """Bits over the learning rate at the length that decided it, one curve for each row."""
     curves = []
     for tuned in state.rows:
@@ -313,7 +313,7 @@ def rates(state: State, unit: str) -> Curves:
     return Curves([Panel("tuning half, before judging", label, f"bits/{unit}", curves, ticks=ticks)])
 
 
-def how_steps_lie(state: State, name: str) -> Dots | None:
+def how_steps_lie(state: StudyState, name: str) -> Dots | None:
     """How the steps of one row lie, layer by layer, at the start and after training; None without a record."""
     tuned = state.of(name)
     if tuned is None or not tuned.records:
