@@ -31,6 +31,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -64,12 +65,22 @@ class Setting:
     other: Callable[[Any], Any] | None = None
 
 
-def _put_trace(functions: tuple[Any, ...]) -> None:
-    trace, profile, trace_threads, profile_threads = functions
-    sys.settrace(trace)
-    sys.setprofile(profile)
-    threading.settrace(trace_threads)
-    threading.setprofile(profile_threads)
+_Access = tuple[Callable[[], Any], Callable[[Any], object]]  # reads a setting, and puts it
+
+
+def _each(*settings: _Access) -> _Access:
+    """Several settings as one, whose values stand in a tuple."""
+
+    def put(values: tuple[Any, ...]) -> None:
+        for (_, put_one), value in zip(settings, values, strict=True):
+            put_one(value)
+
+    return lambda: tuple([read() for read, _ in settings]), put
+
+
+def _attribute(place: object, name: str) -> _Access:
+    """What reads an attribute of an object, and what sets it."""
+    return partial(getattr, place, name), partial(setattr, place, name)
 
 
 def _idle(*_: Any, **__: Any) -> None:
@@ -88,56 +99,6 @@ def _put_environment(environment: dict[str, str]) -> None:
 
 
 _CUDA: Any = torch.backends.cuda  # some of its functions are not typed
-
-
-def _flags() -> tuple[Any, ...]:
-    """Switches of torch's backends."""
-    cudnn, cuda = torch.backends.cudnn, _CUDA
-    return (
-        *(cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.backends.mkldnn.enabled),
-        *(cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()),
-    )
-
-
-def _put_flags(flags: tuple[Any, ...]) -> None:
-    cudnn, cuda = torch.backends.cudnn, _CUDA
-    cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.backends.mkldnn.enabled = flags[:4]
-    cuda.enable_flash_sdp(flags[4])
-    cuda.enable_mem_efficient_sdp(flags[5])
-    cuda.enable_math_sdp(flags[6])
-
-
-def _autocast() -> tuple[Any, ...]:
-    return (
-        *(torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda"), torch.is_autocast_cache_enabled()),
-        *(torch.get_autocast_dtype("cpu"), torch.get_autocast_dtype("cuda")),
-    )
-
-
-def _put_autocast(modes: tuple[Any, ...]) -> None:
-    torch.set_autocast_enabled("cpu", modes[0])
-    torch.set_autocast_enabled("cuda", modes[1])
-    torch.set_autocast_cache_enabled(modes[2])
-    torch.set_autocast_dtype("cpu", modes[3])
-    torch.set_autocast_dtype("cuda", modes[4])
-
-
-def _numpy_errors() -> tuple[Any, ...]:
-    return np.geterr(), np.geterrcall(), np.getbufsize()
-
-
-def _put_numpy_errors(state: tuple[Any, ...]) -> None:
-    np.seterr(**state[0])
-    np.seterrcall(state[1])
-    np.setbufsize(state[2])
-
-
-def _print_options() -> dict[str, Any]:
-    return dict(print_options())
-
-
-def _put_print_options(options: dict[str, Any]) -> None:
-    print_options().update(options)
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -212,22 +173,6 @@ _HOOKS: tuple[dict[Any, Any], ...] = tuple(
 )
 
 
-def _streams() -> tuple[Any, ...]:
-    return sys.stdin, sys.stdout, sys.stderr
-
-
-def _put_streams(streams: tuple[Any, ...]) -> None:
-    sys.stdin, sys.stdout, sys.stderr = streams
-
-
-def _program_hooks() -> tuple[Any, ...]:
-    return sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook, warnings.showwarning
-
-
-def _put_program_hooks(hooks: tuple[Any, ...]) -> None:
-    sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook, warnings.showwarning = hooks
-
-
 def _imports() -> tuple[Any, ...]:
     return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
 
@@ -285,16 +230,16 @@ def _put_jax(options: _Named) -> None:
                 jax.config.update(name, value)
 
 
-def _method() -> str | None:
-    return multiprocessing.get_start_method(allow_none=True)
-
-
 SETTINGS: Sequence[Setting] = (
     # first, since it sees every call of what follows
     Setting(
         "trace and profile functions",
-        lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
-        _put_trace,
+        *_each(
+            (sys.gettrace, sys.settrace),
+            (sys.getprofile, sys.setprofile),
+            (threading.gettrace, threading.settrace),
+            (threading.getprofile, threading.setprofile),
+        ),
         decides=True,
     ),
     Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, decides=True, other=lambda _: False),
@@ -318,8 +263,13 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "autocasting",
-        _autocast,
-        _put_autocast,
+        *_each(
+            (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
+            (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),
+            (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+            (partial(torch.get_autocast_dtype, "cpu"), partial(torch.set_autocast_dtype, "cpu")),
+            (partial(torch.get_autocast_dtype, "cuda"), partial(torch.set_autocast_dtype, "cuda")),
+        ),
         decides=True,
         other=lambda modes: (*modes[:2], not modes[2], *modes[4:2:-1]),
     ),
@@ -332,8 +282,13 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "switches of torch's backends",
-        _flags,
-        _put_flags,
+        *_each(
+            *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")),
+            _attribute(torch.backends.mkldnn, "enabled"),
+            (_CUDA.flash_sdp_enabled, _CUDA.enable_flash_sdp),
+            (_CUDA.mem_efficient_sdp_enabled, _CUDA.enable_mem_efficient_sdp),
+            (_CUDA.math_sdp_enabled, _CUDA.enable_math_sdp),
+        ),
         other=lambda flags: (flags[0], not flags[1], not flags[2], *flags[3:]),
     ),
     Setting(
@@ -353,8 +308,11 @@ SETTINGS: Sequence[Setting] = (
     Setting("hooks on all modules", _hooks, _put_hooks, decides=True),
     Setting(
         "NumPy error handling",
-        _numpy_errors,
-        _put_numpy_errors,
+        *_each(
+            (np.geterr, lambda errors: np.seterr(**errors)),
+            (np.geterrcall, np.seterrcall),
+            (np.getbufsize, np.setbufsize),
+        ),
         decides=True,
         other=lambda state: (dict.fromkeys(state[0], "ignore"), _idle, 2 * state[2]),
     ),
@@ -366,8 +324,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "torch print options",
-        _print_options,
-        _put_print_options,
+        lambda: dict(print_options()),
+        lambda options: print_options().update(options),
         other=lambda options: {**options, "precision": options["precision"] + 1},
     ),
     Setting(
@@ -395,10 +353,18 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.objects)),
     Setting(
-        "standard streams", _streams, _put_streams, other=lambda _: (io.StringIO(), io.StringIO(), io.StringIO())
+        "standard streams",
+        *_each(*(_attribute(sys, name) for name in ("stdin", "stdout", "stderr"))),
+        other=lambda _: (io.StringIO(), io.StringIO(), io.StringIO()),
     ),
     Setting(
-        "hooks of the interpreter", _program_hooks, _put_program_hooks, other=lambda hooks: (_idle,) * len(hooks)
+        "hooks of the interpreter",
+        *_each(
+            *(_attribute(sys, name) for name in ("excepthook", "displayhook", "unraisablehook")),
+            _attribute(threading, "excepthook"),
+            _attribute(warnings, "showwarning"),
+        ),
+        other=lambda hooks: (_idle,) * len(hooks),
     ),
     Setting(
         "signal handlers",
@@ -428,7 +394,9 @@ SETTINGS: Sequence[Setting] = (
     Setting("decimal context", _decimal, _put_decimal, other=lambda state: (state[0] + 1, *state[1:])),
     Setting("socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout, other=lambda _: 77.0),
     Setting(
-        "start method of processes", _method, lambda method: multiprocessing.set_start_method(method, force=True)
+        "start method of processes",
+        lambda: multiprocessing.get_start_method(allow_none=True),
+        lambda method: multiprocessing.set_start_method(method, force=True),
     ),
     Setting("JAX configuration", _jax, _put_jax),
 )
