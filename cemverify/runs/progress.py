@@ -14,7 +14,7 @@ from cemverify.console.streams import columns, is_live
 MOST_LINES = 200
 
 
-class Progress:
+class CellProgress:
     """How far a run is, and how long it may still take.
 
     Args:

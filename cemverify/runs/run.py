@@ -12,7 +12,7 @@ from cemverify.results.provenance import commit_of
 from cemverify.runs.cells import Cell
 from cemverify.runs.executors import Crew, cluster, compute_all, here, processes
 from cemverify.runs.options import RunOptions
-from cemverify.runs.progress import Progress
+from cemverify.runs.progress import CellProgress
 from cemverify.runs.store import CellStore, CorruptCell, StoredCell
 from cemverify.runs.work import CellOutcome
 
@@ -97,7 +97,7 @@ def _compute(
     todo: Sequence[Cell], store: CellStore, crew: Crew, stored: Mapping[str, StoredCell], options: RunOptions
 ) -> dict[str, StoredCell]:
     fresh: dict[str, StoredCell] = {}
-    progress = Progress(len(todo), sum(cell.cost for cell in todo))
+    progress = CellProgress(len(todo), sum(cell.cost for cell in todo))
     now = commit()
 
     def keep(cell: Cell, outcome: CellOutcome) -> None:

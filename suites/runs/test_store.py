@@ -42,7 +42,7 @@ from cemverify.runs import run as running
 from cemverify.runs.arguments import parse_shard
 from cemverify.runs.exchange import cells_of
 from cemverify.runs.plain import plain, restore
-from cemverify.runs.progress import Progress
+from cemverify.runs.progress import CellProgress
 from cemverify.runs.store import CorruptCell
 from cemverify.runs.work import compute
 from suites.kit.processes import heed
@@ -385,9 +385,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def progress(stream: io.StringIO, seconds: Sequence[float], total: int = 3) -> Progress:
+def progress(stream: io.StringIO, seconds: Sequence[float], total: int = 3) -> CellProgress:
     clock = iter(seconds)
-    return Progress(total, float(total), stream, lambda: next(clock))
+    return CellProgress(total, float(total), stream, lambda: next(clock))
 
 
 def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long() -> None:
@@ -417,7 +417,7 @@ def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytes
 
 def test_ten_thousand_cells_are_not_ten_thousand_lines() -> None:
     stream = io.StringIO()
-    bar = Progress(10_000, 1e4, stream)
+    bar = CellProgress(10_000, 1e4, stream)
     for i in range(10_000):
         bar.finished(f"cell {i}", 1.0)
     assert 100 <= len(stream.getvalue().splitlines()) <= 201

@@ -80,7 +80,7 @@ class Violation:
 
 
 @dataclass
-class Tally:
+class SearchTally:
     """The results of a property's examples so far.
 
     Attributes:
@@ -151,7 +151,7 @@ class PropertySearch:
     aiming: Aiming | None = None
     explaining: Explaining = field(default_factory=Explaining)
     after: CoreBudget | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: SearchTally = field(default_factory=SearchTally)
 
     def look(self, effort: Effort) -> None:
         """Asks until a question violates the property or all have been asked; the tally holds the result.

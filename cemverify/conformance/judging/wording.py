@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cemverify.conformance.implementations.faults import Unsupported
-from cemverify.conformance.judging.search import Tally, Violation
+from cemverify.conformance.judging.search import SearchTally, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Property
@@ -23,7 +23,7 @@ def unanswered(property_: Property) -> Record:
     )
 
 
-def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.inf) -> Record:
+def conclude(record: Record, tally: SearchTally, *, once: bool, seconds: float = math.inf) -> Record:
     """The record with the verdict that follows from the tally.
 
     Args:
@@ -56,7 +56,7 @@ def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.
     return replace(record, verdict=Verdict.HOLDS, margin=tally.margin, asked_up_to=tally.sizes)
 
 
-def _out_of_time(tally: Tally, seconds: float) -> str:
+def _out_of_time(tally: SearchTally, seconds: float) -> str:
     """How far it came, and how much time would do."""
     done = tally.examples + tally.discarded
     reason = f"the time budget of {seconds:g} seconds ran out after {done} of about {tally.planned} examples"

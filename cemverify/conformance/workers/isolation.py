@@ -50,7 +50,7 @@ from cemverify.conformance.workers.judge import (
     FirstCalls,
     Introduction,
     NotLoaded,
-    Wanted,
+    WantedProperty,
     judge,
 )
 from cemverify.conformance.workers.limits import check_memory, descendants
@@ -85,7 +85,7 @@ def run(
             or memory cannot be limited so.
     """
     check_memory(effort.memory)
-    run = _Run(name, effort, ending)
+    run = _CheckRun(name, effort, ending)
     try:
         run.load(properties)
         if first_call:
@@ -100,7 +100,7 @@ def run(
     yield run.finished()
 
 
-class _Run:
+class _CheckRun:
     """What is still to be tested, the workers that are at it, and what has come of it.
 
     Attributes:
@@ -347,7 +347,7 @@ class _Worker:
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
-            self.connection.send(again or Wanted(property_.id, property_.stated_in, explaining))
+            self.connection.send(again or WantedProperty(property_.id, property_.stated_in, explaining))
 
     def answer(self) -> Record | None:
         """The record, if it has arrived or can no longer arrive."""

@@ -123,7 +123,7 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedProperty:
     """A property that is to be asked.
 
     Attributes:
@@ -377,7 +377,7 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
 
 
 def _judged(
-    subject: Subject, wanted: Wanted | Again, effort: Effort, respondent: Respondent, code: OwnCode
+    subject: Subject, wanted: WantedProperty | Again, effort: Effort, respondent: Respondent, code: OwnCode
 ) -> FinishedProperty:
     """The engine's record, or one about faults that the engine cannot see."""
     property_ = by_id(wanted.property, wanted.stated_in)
@@ -385,7 +385,7 @@ def _judged(
     violated = Record(
         property_.id, property_.claim, property_.source, Verdict.VIOLATED, stated_in=property_.stated_in
     )
-    explaining = Explaining(wanted.explaining if isinstance(wanted, Wanted) else math.inf)
+    explaining = Explaining(wanted.explaining if isinstance(wanted, WantedProperty) else math.inf)
     trail, aiming, trails = None, Aiming(code, partial(respondent.reached, finished=False)), list[Trail]()
 
     def ran() -> Trail:
@@ -393,7 +393,7 @@ def _judged(
         return trails[-1]
 
     try:
-        if isinstance(wanted, Wanted):
+        if isinstance(wanted, WantedProperty):
             numbers, lines = aiming if code.numbers else None, ran if code.files and not code.traced else None
             record = judge_property(subject, property_, effort, respondent, numbers, explaining, lines)
         else:
