@@ -110,64 +110,6 @@ def test_first_goes_on_after_a_known_violation(workplace: Path, capsys: pytest.C
     assert "2 run: 1 hold, 1 violated (1 known)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["check", "nosuch:thing"], "no module 'nosuch'"),
-        (
-            ["check", "cemverify:reference", "--properties", "gradeint"],
-            "no property matches 'gradeint'; families are",
-        ),
-        (["check", "cemverify:reference", "--device", "cuda:99"], "device 'cuda:99' is not available"),
-        (["check", "cemverify:reference", "--device", "gpu"], "device 'gpu' is not available"),
-        (["check", "cemverify:reference", "--json", "/proc/no/r.json"], "cannot write /proc/no/r.json"),
-        (["check", "cemverify:reference", "--timeout", "-1"], "--timeout: must be a positive number, not -1"),
-        (["check", "cemverify:reference", "--seconds", "nan"], "--seconds: must be a positive number, not nan"),
-        (["check", "cemverify:reference", "--json", "r", "--junit", "r"], "two outputs have the same path"),
-        (["check", "cemverify:reference", "--json", ""], "an empty text names no file"),
-        (["power", "--store", ""], "an empty text names no file"),
-        (["check", "cemverify:reference", "--device", "meta"], "device 'meta' is not available"),
-        (["check", ":reference"], "has no module before the colon"),
-        (["check", "reference", "--properties", "gradient/layer"], "none of these properties applies to this kind"),
-        (["check", "cemverify:reference", "--known", "none.toml"], "cannot read none.toml"),
-        (["check", "cemverify:reference", "--update-known", "--reason", "x"], "--update-known needs --known FILE"),
-        (["check", "cemverify:reference", "--within", "0"], "--within: must be a positive number, not 0"),
-        (["check", "cemverify:reference", "--update-known", "--first"], "leave out --first, --within"),
-        (
-            ["check", "cemverify:reference", "--checkpoint", "w", "--layer", "a", "--quick"],
-            "--checkpoint asks everything at once",
-        ),
-        (["check", "cemverify:reference", "--known", "k", "--update-known"], '--update-known needs --reason "..."'),
-        (["check", "cemverify:reference", "--known", "k", "--update-known", "--reason", " "], "needs --reason"),
-        (
-            ["check", "cemverify:reference", "--known", "k", "--reason", "x"],
-            "have an effect only with --update-known",
-        ),
-        (
-            ["check", "reference", "--known", "k", "--update-known", "--reason", "x", "--expires", "2020-01-01"],
-            "--expires 2020-01-01 is in the past",
-        ),
-        (["check", "cemverify:reference", "--baseline", "none.json"], "cannot read none.json"),
-        (["check", "cemverify:reference", "--on-regression", "fail"], "--on-regression needs --baseline FILE"),
-        (["list", "nothing"], "no property matches 'nothing'"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert words in printed.err
-    lines = [line for line in printed.err.splitlines() if "properties to test" not in line]
-    assert [line[:6] for line in lines if not line.startswith("usage: ")] == ["error:"]
-
-
-def test_a_number_of_examples_below_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "cemverify:reference", "--examples", "0"]) == 2
-    assert "argument --examples: must be at least 1, not 0" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_accepted_violations_pass_until_they_expire(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -14,10 +14,16 @@ from cemverify.power.mutants import Mutant, mutants
 BY_NAME = {m.id: m for m in mutants()}
 OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
 # what is not the pair that the mutant itself names, of which every mutant is tried by the tests of power
-PAIRS = [(BY_NAME[m], row.id) for row in detected().values() for m in row.kills if BY_NAME[m].property != row.id]
+PAIRS = [
+    (BY_NAME[name], row.id)
+    for row in detected().values()
+    for name in row.kills
+    if name in BY_NAME and BY_NAME[name].property != row.id
+]
 
 
 def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> None:
+    pytest.importorskip("jax", reason="the extra `jax` is not installed: some mutants are not there")
     again = "run python -m cemverify.commands.detection --missing"
     assert list(detected()) == [p.id for p in catalogue()], again
     named = {mutant: row.id for row in detected().values() for mutant in row.named}

@@ -122,9 +122,8 @@ def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:
     workers = LostWorkers()
     (crashing,), (sound,) = select(["gradient/attention/plain"]), select(["gradient/attention/rotary"])
     queue = deque([sound])
-    for lost in range(IN_ALL):
+    for _ in range(IN_ALL):
         assert workers.give_up(queue) == []
-        assert lost < IN_ALL
         workers.note(crashing, Record("", "", "", Verdict.VIOLATED, cause="crashed"), lost=True)
         workers.note(sound, Record("", "", "", Verdict.HOLDS), lost=False)
     (record,) = workers.give_up(queue)

@@ -22,7 +22,8 @@ def test_every_public_name_is_on_the_python_page() -> None:
 def test_every_module_of_the_reference_is_on_its_page() -> None:
     page = (DOCS / "reference" / "cem.md").read_text()
     modules = {f"cemverify.cem.{path.stem}" for path in (ROOT / "cemverify" / "cem").glob("[!_]*.py")}
-    assert set(re.findall(r"automodule:: (\S+)", page)) == modules | {"cemverify.cem.energies"}
+    unpublished = {"cemverify.cem.torch_internals"}  # what torch does not promise
+    assert set(re.findall(r"automodule:: (\S+)", page)) == modules - unpublished | {"cemverify.cem.energies"}
 
 
 def test_every_page_is_in_the_contents() -> None:

@@ -25,10 +25,6 @@ def test_every_formula_can_be_typeset(page: Path) -> None:
         assert "<math" in tex2mathml(formula)
 
 
-def test_the_mathematics_is_written_in_formulas() -> None:
-    assert (DOCS / "mathematics.md").read_text().count("$$") >= 20
-
-
 def test_a_block_that_is_a_file_gets_its_name_and_one_with_another_title_stays() -> None:
     file = '```python title="layer.py"\nx = 1\n```\n'
     assert with_captions(file) == "```{code-block} python\n:caption: layer.py\n\nx = 1\n```\n"

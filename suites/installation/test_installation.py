@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from suites.installation import matrix, wheel
-from suites.installation.matrix import Row, as_markdown, combinations, interpreter
-from suites.installation.trials import FIRST_STEPS, VERSION_BY_VERSION, Trial, attempt
+from suites.installation import wheel
+from suites.installation.trials import Trial, attempt
 from suites.installation.wheel import DATA, ROOT, strangers
 
 
@@ -55,38 +54,6 @@ def test_what_is_no_code_is_package_data_of_a_package_that_there_is() -> None:
     named = {f"{package.replace('.', '/')}/{name}" for package, names in packed.items() for name in names}
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*") if path.is_file()}
     assert named == {name for name in there if not name.endswith((".py", ".pyc"))} == set(DATA)
-
-
-def test_every_python_and_both_ends_of_torch_are_asked_for() -> None:
-    rows = combinations()
-    assert [row.python for row in rows[:4]] == list(matrix.PYTHONS)
-    assert [row.torch for row in rows[4:]] == ["2.6.0", "newest"]
-    assert all(row.standing == "not tried" for row in rows)
-
-
-def test_a_python_that_is_not_there_is_not_passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(matrix, "wanted", lambda row, _: (row.torch, ""))
-    monkeypatch.setattr(matrix, "interpreter", lambda _: None)
-    row = matrix.tried(Row("3.14", "2.13.0"), tmp_path / "wheel", with_cuda=False)
-    assert (row.standing, row.reason) == ("not tried", "there is no Python 3.14 here")
-
-
-def test_this_python_is_found() -> None:
-    assert interpreter(f"{sys.version_info.major}.{sys.version_info.minor}") is not None
-
-
-def test_the_table_says_what_was_not_tried_and_why() -> None:
-    text = as_markdown(
-        [Row("3.11.7", "2.6.0", True, "passed", "", 12, 3.0), Row("3.14", "2.13.0", reason="none here")], "made"
-    )
-    assert "| 3.11.7 | 2.6.0, the oldest of all | passed, 12 commands |  |" in text
-    assert "| 3.14 | 2.13.0 | not tried | none here |" in text
-
-
-def test_trials_without_torch_are_among_the_first_steps() -> None:
-    assert {trial.torch for trial in FIRST_STEPS} == {True, False}
-    assert all(trial.torch for trial in VERSION_BY_VERSION)
-    assert wheel.ONE
 
 
 def test_an_sdist_of_other_times_owners_and_rights_gets_the_same_bytes(tmp_path: Path) -> None:
