@@ -20,6 +20,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.results import envelope
+from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
 from reports.pictures.drawing import Picture
@@ -68,30 +69,6 @@ def attend(seconds: float) -> Findings:
     return Findings([attention.table(title, rows)], {"rows": attention.as_json(rows), "peak_flops": speed})
 
 
-def keep(_seconds: float) -> Findings:
-    """Bytes kept for the backward pass."""
-    table, data = memory.table((256, 512, 1024, 2048, 4096, 8192), (1, 2, 4, 8), DIM, HEADS)
-    return Findings([table], {"memory": data})
-
-
-def mlp(seconds: float) -> Findings:
-    """The table that compares CEM's MLPs with Llama's."""
-    table, data = layers.mlps(DIM, HIDDEN, 2048, (1, 2, 4, 8), 9, seconds)
-    return Findings([table], {"mlp": data})
-
-
-def block(seconds: float) -> Findings:
-    """The table that compares CEM's blocks with Llama's."""
-    table, data = layers.blocks(DIM, HEADS, HIDDEN, 1024, (1, 2, 4, 8), 9, seconds)
-    return Findings([table], {"block": data})
-
-
-def compilers(seconds: float) -> Findings:
-    """Layers through torch.compile against what they are, and FlexAttention."""
-    table, data = compiled.table(DIM, HEADS, HIDDEN, 7, seconds)
-    return Findings([table], {"compiled": data})
-
-
 def language_step(_seconds: float) -> Findings:
     """A step of training of a small language model, and the most memory that it held."""
     contenders = [training.Contender("Llama", _language_model(None))]
@@ -123,35 +100,35 @@ def decode(seconds: float) -> Findings:
     return Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
 
 
-def ensemble(seconds: float) -> Findings:
-    """Regressors trained together."""
-    table, data = synthetic_tasks.ensembles(10, 15, seconds)
-    return Findings([table], {"ensemble": data})
+def _tabled(key: str, measure: Callable[[float], tuple[Table, Any]]) -> Callable[[float], Findings]:
+    """A benchmark of one table, whose data the result keeps under that key."""
+
+    def run(seconds: float) -> Findings:
+        table, data = measure(seconds)
+        return Findings([table], {key: data})
+
+    return run
 
 
-def sampler(seconds: float) -> Findings:
-    """The table of how quickly Gaussian-process functions are drawn together."""
-    table, data = synthetic_tasks.sampler(20, 9, seconds)
-    return Findings([table], {"sampler": data})
-
-
-def verifier(seconds: float) -> Findings:
-    """Starting, and judging the reference."""
-    table, data = start.verifier(2, whole=seconds >= 30)
-    return Findings([table], {"verifier": data})
-
+_memory = _tabled("memory", lambda _: memory.table((256, 512, 1024, 2048, 4096, 8192), (1, 2, 4, 8), DIM, HEADS))
+_mlp = _tabled("mlp", lambda seconds: layers.mlps(DIM, HIDDEN, 2048, (1, 2, 4, 8), 9, seconds))
+_block = _tabled("block", lambda seconds: layers.blocks(DIM, HEADS, HIDDEN, 1024, (1, 2, 4, 8), 9, seconds))
+_compiled = _tabled("compiled", lambda seconds: compiled.table(DIM, HEADS, HIDDEN, 7, seconds))
+_ensemble = _tabled("ensemble", lambda seconds: synthetic_tasks.ensembles(10, 15, seconds))
+_sampler = _tabled("sampler", lambda seconds: synthetic_tasks.sampler(20, 9, seconds))
+_verifier = _tabled("verifier", lambda seconds: start.verifier(2, whole=seconds >= 30))
 
 BENCHMARKS: Sequence[Benchmark] = (
     Benchmark("attention", attend, 0.42, "every kind of attention against multi-head attention, T = 1, 2, 4, 8"),
-    Benchmark("memory", keep, 0.06, "what attention keeps for the backward pass"),
-    Benchmark("mlp", mlp, 0.07, "MLPs against Llama's"),
-    Benchmark("block", block, 0.09, "blocks against Llama's"),
-    Benchmark("compiled", compilers, 0.10, "layers through torch.compile, and FlexAttention"),
+    Benchmark("memory", _memory, 0.06, "what attention keeps for the backward pass"),
+    Benchmark("mlp", _mlp, 0.07, "MLPs against Llama's"),
+    Benchmark("block", _block, 0.09, "blocks against Llama's"),
+    Benchmark("compiled", _compiled, 0.10, "layers through torch.compile, and FlexAttention"),
     Benchmark("language-step", language_step, 0.12, "a step of training a language model, and its memory"),
     Benchmark("decoding", decode, 0.06, "decoding from a cache of 1,024 to 16,384 tokens"),
-    Benchmark("ensemble", ensemble, 0.03, "regressors trained together against one by one"),
-    Benchmark("sampler", sampler, 0.03, "functions drawn together against one by one"),
-    Benchmark("verifier", verifier, 0.12, "how long the verifier takes to start, and to judge the reference"),
+    Benchmark("ensemble", _ensemble, 0.03, "regressors trained together against one by one"),
+    Benchmark("sampler", _sampler, 0.03, "functions drawn together against one by one"),
+    Benchmark("verifier", _verifier, 0.12, "how long the verifier takes to start, and to judge the reference"),
 )
 
 

@@ -145,7 +145,11 @@ Property = Callable[[], None]
 Way = Callable[[Block, Tensor, Any], Walk]
 
 
-def way(turn: Callable[[Any, Any, Tensor, Any, Any, list[Tensor]], list[Tensor]], *, gate_of: str = "between") -> Way:
+# of the two halves, h, what each remembers and the state, the states after the turn of either
+Turn = Callable[[Any, Any, Tensor, Any, Any, Tensor], list[Tensor]]
+
+
+def way(turn: Turn, *, gate_of: str = "between") -> Way:
     """A walk whose later rounds, or whose MLP's memory, are wrong."""
 
     def walk(self: Block, h: Tensor, past: Any = None) -> Walk:
@@ -154,58 +158,15 @@ def way(turn: Callable[[Any, Any, Tensor, Any, Any, list[Tensor]], list[Tensor]]
         gate = mlp.energy.remember(mlp.norm().into({"between": x, "start": h}[gate_of]))
         states = [h, x, mlp.descend(x, gate)]
         for _ in range(self.rounds - 1):
-            states += turn(attention, mlp, h, memory, gate, states)
+            states += turn(attention, mlp, h, memory, gate, states[-1])
         return Walk(tuple(states), memory)
 
     return walk
 
 
-def _right(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    y = attention.descend(states[-1], memory)
+def _right(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, x: Tensor) -> list[Tensor]:
+    y = attention.descend(x, memory)
     return [y, mlp.descend(y, gate)]
-
-
-def _anew(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    y, _ = attention.residual(states[-1])
-    return [y, mlp.residual(y)]
-
-
-def _gate_anew(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    y = attention.descend(states[-1], memory)
-    return [y, mlp.residual(y)]
-
-
-def _from_the_start(
-    attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]
-) -> list[Tensor]:
-    y = attention.descend(h, memory)
-    return [y, mlp.descend(y, gate)]
-
-
-def _other_order(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    y = mlp.descend(states[-1], gate)
-    return [y, attention.descend(y, memory)]
-
-
-def _uphill(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    y = attention.descend(states[-1], memory)
-    return [y, 2 * y - mlp.descend(y, gate)]
-
-
-def _no_attention(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    return [states[-1], mlp.descend(states[-1], gate)]
-
-
-def _detached(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
-    y = attention.descend(states[-1].detach(), memory)
-    return [y, mlp.descend(y, gate)]
-
-
-def _mean_of_tokens(
-    attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]
-) -> list[Tensor]:
-    y = attention.descend(states[-1], memory)
-    return [y, mlp.descend(y, gate) + 0.01 * y.mean(1, keepdim=True)]
 
 
 # of each property, the mutants that it kills
@@ -214,22 +175,35 @@ KILLS: Mapping[Property, Mapping[str, Way]] = {
         "the MLP remembers h": way(_right, gate_of="start"),
     },
     each_turn_is_a_step_on_the_joint_energy: {
-        "the MLP's memory read anew": way(_gate_anew),
-        "attention starts at h in each round": way(_from_the_start),
-        "the MLP goes first": way(_other_order),
-        "tokens that see each other": way(_mean_of_tokens),
+        "the MLP's memory read anew": way(
+            lambda a, m, h, memory, gate, x: [y := a.descend(x, memory), m.residual(y)]
+        ),
+        "attention starts at h in each round": way(
+            lambda a, m, h, memory, gate, x: [y := a.descend(h, memory), m.descend(y, gate)]
+        ),
+        "the MLP goes first": way(lambda a, m, h, memory, gate, x: [y := m.descend(x, gate), a.descend(y, memory)]),
+        "tokens that see each other": way(
+            lambda a, m, h, memory, gate, x: [
+                y := a.descend(x, memory),
+                m.descend(y, gate) + 0.01 * y.mean(1, keepdim=True),
+            ]
+        ),
     },
     a_round_keeps_its_promise: {
-        "the MLP climbs": way(_uphill),
+        "the MLP climbs": way(
+            lambda a, m, h, memory, gate, x: [y := a.descend(x, memory), 2 * y - m.descend(y, gate)]
+        ),
     },
     with_small_steps_the_sum_falls_to_first_order: {
-        "attention takes one turn": way(_no_attention),
+        "attention takes one turn": way(lambda a, m, h, memory, gate, x: [x, m.descend(x, gate)]),
     },
     decoding_is_the_full_pass: {
-        "both memories read anew": way(_anew),
+        "both memories read anew": way(lambda a, m, h, memory, gate, x: [y := a.residual(x)[0], m.residual(y)]),
     },
     gradients_flow_everywhere: {
-        "rounds that carry no gradient": way(_detached),
+        "rounds that carry no gradient": way(
+            lambda a, m, h, memory, gate, x: [y := a.descend(x.detach(), memory), m.descend(y, gate)]
+        ),
     },
 }
 
