@@ -144,16 +144,15 @@ class Plan:
         """The cell of one training: a row with a seed, at a share of the full length and a learning rate."""
         steps = math.ceil(share * row.length * self.recipe.steps)
         recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate, base=row.base)
-        windows, depths, stops, every = JUDGING_WINDOWS, self.depths, self.stops, 0
+        count, depths, stops, every = JUDGING_WINDOWS, self.depths, self.stops, 0
         if part == "tuning":
-            windows, depths, stops = TUNING_WINDOWS, (), ()
+            count, depths, stops = TUNING_WINDOWS, (), ()
         elif self.papers:
-            part, windows, every = "whole", WHOLE_WINDOWS, math.ceil(steps / VALIDATIONS)
+            part, count, every = "whole", WHOLE_WINDOWS, math.ceil(steps / VALIDATIONS)
         weights = seed + row.weights
         name = self.name if self.registered and part == "judging" else ""
         return TrialCell(
-            *(corpus, row.design, recipe, seed, weights, part, windows, device),
-            *(self.compiled, depths, stops, every, name),
+            corpus, row.design, recipe, seed, weights, part, count, device, self.compiled, depths, stops, every, name
         )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -80,11 +79,11 @@ class Family:
     contenders: Callable[[Sequence[int]], list[Contender]]
 
 
-def _each(about: str, name: str, model: CEMSpec | GatedMLPSpec, **changes: Any) -> Family:
+def _each(about: str, name: str, model: CEMSpec | GatedMLPSpec) -> Family:
     """One model at every T, which is its number of steps, or of its applications."""
-    spec: Any = replace(model, **changes)
-    steps = "steps" if isinstance(spec, CEMSpec) else "reuse"
-    return Family(about, lambda depths: [Contender(name, replace(spec, **{steps: T})) for T in depths])
+    if isinstance(model, CEMSpec):
+        return Family(about, lambda depths: [Contender(name, replace(model, steps=T)) for T in depths])
+    return Family(about, lambda depths: [Contender(name, replace(model, reuse=T)) for T in depths])
 
 
 def _drawn(depths: Sequence[int]) -> list[Contender]:
@@ -123,37 +122,42 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "cem": _each("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", "CEM", CEM),
         "unlifted": _each(
             "the same without a lift: the state has the inputs' dimension, the hidden size is three times as large",
-            *("CEM, D = inputs", CEM),
-            width=INPUTS,
-            hidden=306,
+            "CEM, D = inputs",
+            replace(CEM, width=INPUTS, hidden=306),
         ),
-        "normed": _each("RMSNorm inside the recursion, with one gain", "CEM, norm inside", CEM, norm="scalar"),
-        "diagonal": _each("a learned diagonal preconditioner", "CEM, diagonal P", CEM, preconditioner="diagonal"),
+        "normed": _each(
+            "RMSNorm inside the recursion, with one gain", "CEM, norm inside", replace(CEM, norm="scalar")
+        ),
+        "diagonal": _each(
+            "a learned diagonal preconditioner", "CEM, diagonal P", replace(CEM, preconditioner="diagonal")
+        ),
         "low-rank": _each(
             "a learned diagonal-plus-low-rank preconditioner, positive definite by construction",
-            *("CEM, low-rank P", CEM),
-            preconditioner="low-rank",
+            "CEM, low-rank P",
+            replace(CEM, preconditioner="low-rank"),
         ),
         "low-rank-printed": _each(
             "the same as the paper prints it, which need not be positive definite",
-            *("CEM, printed low-rank P", CEM),
-            preconditioner="low-rank-printed",
+            "CEM, printed low-rank P",
+            replace(CEM, preconditioner="low-rank-printed"),
         ),
-        "learned-step": _each("a learned step size that starts at 1", "CEM, learned step", CEM, step_size="learned"),
+        "learned-step": _each(
+            "a learned step size that starts at 1", "CEM, learned step", replace(CEM, step_size="learned")
+        ),
         "normed-learned-step": _each(
             "RMSNorm inside, and a learned step size that starts at 1",
-            *("CEM, norm inside, learned step", CEM),
-            norm="scalar",
-            step_size="learned",
+            "CEM, norm inside, learned step",
+            replace(CEM, norm="scalar", step_size="learned"),
         ),
         "shared-step": _each(
-            "a step size of 1/T: however many the steps, they sum to 1", "CEM, steps sum to 1", CEM, step_size="1/T"
+            "a step size of 1/T: however many the steps, they sum to 1",
+            "CEM, steps sum to 1",
+            replace(CEM, step_size="1/T"),
         ),
         "normed-shared-step": _each(
             "RMSNorm inside, and a step size of 1/T",
-            *("CEM, norm inside, steps sum to 1", CEM),
-            norm="scalar",
-            step_size="1/T",
+            "CEM, norm inside, steps sum to 1",
+            replace(CEM, norm="scalar", step_size="1/T"),
         ),
         "drawn": Family("one model for all depths: T is drawn for each batch, in five variants", _drawn),
         "untied": Family(
@@ -162,7 +166,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
         "reused": _each(
             "the untied gated MLP applied T times: recursion without a fixed memory and without an energy",
-            *("MLP reused", MLP),
+            "MLP reused",
+            MLP,
         ),
         "narrow": Family(
             "CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow
