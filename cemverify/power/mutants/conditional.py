@@ -14,6 +14,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import UPDATE, Call, Zoo, fault, remembering
+from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("conditional")
 
@@ -182,8 +183,7 @@ ZOO += [
         "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
         answer=lambda call, *arguments: _rounded(call(*arguments))),
     ZOO.but("three-ranks-at-most", "Only the first three ranks of a low-rank preconditioner are used.",
-        "gradient/mlp/preconditioner-low-rank-printed",
-        cross=lambda usual, w: usual.cross({name: w[name][..., :3] for name in ("P_U", "P_V")})),
+        "gradient/mlp/preconditioner-low-rank-printed", cross=of_ranks(3)),
     ZOO.but("states-clipped", "States are clipped to 20 before the gradient is computed.",
         "gradient/mlp/silu", mlp_direction=lambda usual, x, h, w, c: usual.mlp_direction(x.clamp(-20, 20), h, w, c)),
     ZOO.but("step-size-in-float32", "The step size passes through float32.",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cemverify.power.mutants.base import Function, fault
-from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, last_of
+from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, last_of, remembered
 
 ZOO = LayerZoo("layer-contract")
 
@@ -26,17 +26,7 @@ _WINDOWS, _DTYPE, _SETTINGS = "structure/layer/windows", "structure/layer/dtype"
 _AROUND, _RECORDED = "modes/layer/surroundings", "modes/layer/no-gradients"
 
 
-def _remembered(memory: dict[str, Any], f: Function, x: Any, *rest: Any) -> Any:
-    """The last answer again for the same array."""
-    if memory.get("array") is not first_of(x):
-        memory.update(array=first_of(x), answer=f(x, *rest))
-    return each(lambda a: a + 0, memory["answer"])
-
-
 # --- the state map ---------------------------------------------------------------------------------------------
-
-
-_NORMS: dict[str, Any] = {}
 
 
 @ZOO.answers(
@@ -58,7 +48,7 @@ ZOO += [
         "The state map returns its last output for the same array, edited or not.",
         _EDITED, "update for edited arrays*(state map)", of="state_map", needs=("torch",),
         example="energy_transformer", edits=True,
-        answer=lambda f, x: _remembered(_NORMS, f, x)),
+        answer=remembered()),
     ZOO.answering("nrgpt-step-norm-of-the-default-dtype",
         "The state map's constant is created in the default dtype of the process.",
         _AROUND, "with the default dtype*(state map)", of="state_map", needs=("torch",), example="nrgpt_step",
@@ -127,15 +117,12 @@ def cem_mlp_preconditions_in_place(f: Function, x: Any) -> Any:
     return x
 
 
-_STEPS: dict[str, Any] = {}
-
-
 ZOO += [
     ZOO.answering("cem-mlp-preconditioner-remembered",
         "The preconditioner returns its last output for the same array, edited or not.",
         _EDITED, "update for edited arrays*(preconditioner)", of="preconditioner", needs=("torch",),
         example="cem_mlp", edits=True,
-        answer=lambda f, x: _remembered(_STEPS, f, x)),
+        answer=remembered()),
 ]  # fmt: skip
 
 
@@ -169,9 +156,6 @@ def nrgpt_step_energy_edits_the_present_state(f: Function, x: Any, *rest: Any) -
     return answer
 
 
-_SCALARS: dict[str, Any] = {}
-
-
 @ZOO.answers(
     _INPUTS,
     "memory after the call of the energy",
@@ -192,7 +176,7 @@ ZOO += [
         "The scalar energy is returned again for the same array, edited or not.",
         _EDITED, "update for edited arrays*(energy)", of="energy", needs=("torch",), example="averaged_energy",
         edits=True,
-        answer=lambda f, x, *rest: _remembered(_SCALARS, f, x, *rest)),
+        answer=remembered()),
     ZOO.answering("averaged-energy-energy-with-noise", "The energy has noise of its own.",
         _SAME, "second call = first call (energy)", of="energy", needs=("torch",), example="averaged_energy",
         answer=lambda f, *rest: f(*rest) + 1e-6 * torch.randn(())),

@@ -16,7 +16,7 @@ from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.power.mutants.base import UPDATE, Function, fault
 from cemverify.power.mutants.contract import COUNTED
-from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, states_of
+from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, remembered, states_of
 
 ZOO = LayerZoo("layers")
 
@@ -137,15 +137,6 @@ def layer_edits_its_memory(f: Function, x: Any, *m: Any) -> Any:
     return f(x, 2 * m[0], *m[1:])
 
 
-@ZOO.answers("structure/layer/edited-arrays", "update for edited arrays*", edits=True)
-@fault("The last output is returned again for the same array, edited or not.")
-def layer_remembers_by_identity(f: Function, x: Any, *m: Any) -> Any:
-    first = first_of(x)
-    if _LAST.get("array") is not first:
-        _LAST.update(array=first, answer=f(x, *m))
-    return each(lambda u: u + 0, _LAST["answer"])
-
-
 _LAST: dict[str, Any] = {}
 
 
@@ -200,6 +191,9 @@ ZOO += [
     ZOO.answering("layer-answers-in-float32", "The output is float32, whatever the dtype of the state.",
         "structure/layer/dtype", "bytes per number*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u.to(torch.float32), f(x, *m))),
+    ZOO.answering("layer-remembers-by-identity",
+        "The last output is returned again for the same array, edited or not.",
+        "structure/layer/edited-arrays", "update for edited arrays*", edits=True, answer=remembered()),
 ]  # fmt: skip
 
 

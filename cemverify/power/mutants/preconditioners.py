@@ -15,6 +15,11 @@ from cemverify.power.mutants.base import After, Function, Zoo, fault, in_both
 ZOO = Zoo("preconditioners")
 
 
+def of_ranks(most: int) -> Function:
+    """The cross term U V^T + V U^T of so many first ranks."""
+    return lambda usual, w: usual.cross({name: w[name][..., :most] for name in ("P_U", "P_V")})
+
+
 @ZOO.layers(
     "gradient/attention/any-options",
     also=("gradient/mlp/any-options", "gradient/block/any-options"),
@@ -81,6 +86,9 @@ ZOO += [
     ZOO.but("preconditioner-of-the-first-head", "Every head uses the first head's preconditioner.",
         "gradient/attention/preconditioner-low-rank-printed-per-head",
         preconditioner=After(lambda P, w, c: P[:1].expand_as(P) if P.dim() == 3 else P)),
+    ZOO.but("second-rank-forgotten", "Only the first rank of a low-rank preconditioner is used.",
+        "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank-printed",),
+        cross=of_ranks(1)),
 ]  # fmt: skip
 
 
@@ -92,14 +100,3 @@ def root_of_the_diagonal_once(usual: Plain, w: Weights, c: Any) -> Tensor:
         return P
     root = usual.positive(w["P_d"]).sqrt()
     return P * root[..., :, None] / root[..., None, :]
-
-
-@ZOO.part(
-    "cross",
-    "gradient/attention/preconditioner-low-rank-printed",
-    also=("gradient/mlp/preconditioner-low-rank-printed",),
-)
-@fault("Only the first rank of a low-rank preconditioner is used.")
-def second_rank_forgotten(usual: Plain, w: Weights) -> Tensor:
-    U, V = w["P_U"][..., :1], w["P_V"][..., :1]
-    return U @ V.mT + V @ U.mT

@@ -13,6 +13,7 @@ from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import After, Call, Zoo, fault
 from cemverify.power.mutants.block import one_for_both
 from cemverify.power.mutants.positions import distances_capped_at
+from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("regions")
 
@@ -47,13 +48,6 @@ def rotary_of_two_planes(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConf
     turned, half = usual.rotate(x, rows, c, sign), x.shape[-1] // 2
     still = torch.arange(x.shape[-1], device=x.device) % half >= 2 if half else torch.zeros(0, dtype=torch.bool)
     return torch.where(still, x, turned)
-
-
-@ZOO.part("cross", "gradient/attention/any-options", needs=("preconditioner:low-rank",))
-@fault("Only the first three ranks of a low-rank preconditioner are used.")
-def fourth_rank_forgotten(usual: Plain, w: Weights) -> Tensor:
-    U, V = w["P_U"][..., :3], w["P_V"][..., :3]
-    return U @ V.mT + V @ U.mT
 
 
 ZOO += [
@@ -104,6 +98,8 @@ ZOO += [
         "gradient/attention/plain", attention=lambda usual, x, h, w, c: usual.attention(x, h.clamp(-100, 100), w, c)),
     ZOO.but("seventh-step-not-taken", "The seventh step is not taken.",
         "recursion/attention/equals-descent", steps=After(lambda steps, c: steps - (steps >= 7))),
+    ZOO.but("fourth-rank-forgotten", "Only the first three ranks of a low-rank preconditioner are used.",
+        "gradient/attention/any-options", needs=("preconditioner:low-rank",), cross=of_ranks(3)),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from cemverify.conformance.implementations.contract import Implementation, imple
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Zoo, fault
 from cemverify.power.mutants.positions import distances_capped_at, narrow_rotary
+from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("sizes")
 
@@ -117,13 +118,6 @@ def padding_in_the_mean_square(usual: Plain, x: Tensor, c: Any) -> Tensor:
     return root
 
 
-@ZOO.part("cross", _WIDTHS, _LARGE, needs=("preconditioner:low-rank-printed",))
-@fault("Of a low-rank preconditioner sixteen ranks are used.")
-def sixteen_ranks(usual: Plain, w: Weights) -> Tensor:
-    U, V = w["P_U"][..., :16], w["P_V"][..., :16]
-    return U @ V.mT + V @ U.mT
-
-
 @ZOO.part("mlp_direction", "sizes/mlp/hidden-units", _LARGE)
 @fault("Where the hidden units leave a single one for a last block of 64, that one is left out.")
 def last_unit_of_ablock_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
@@ -168,6 +162,8 @@ ZOO += [
     ZOO.but("mlpof-two-thousand-tokens", "The MLP updates the first 2048 tokens of a row.",
         "sizes/mlp/widths", _LARGE,
         mlp=lambda usual, x, h, w, c: torch.cat((usual.mlp(x, h, w, c)[:, :2048], x[:, 2048:]), 1)),
+    ZOO.but("sixteen-ranks", "Of a low-rank preconditioner sixteen ranks are used.",
+        _WIDTHS, _LARGE, needs=("preconditioner:low-rank-printed",), cross=of_ranks(16)),
 ]  # fmt: skip
 
 
