@@ -93,21 +93,31 @@ def as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _collecting(monkeypatch: pytest.MonkeyPatch, folder: Path, collect: Callable[..., Any]) -> int:
-    """The exit code of a command that does this instead of collecting results."""
-    monkeypatch.setattr("reports.collect.collect", collect)
-    monkeypatch.chdir(folder)
-    return call(["reports", "tables", "."])
+Collecting = Callable[[Callable[..., Any]], tuple[int, str]]
 
 
-def _one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    captured = capsys.readouterr()
-    assert [line[:7] for line in captured.err.splitlines()] == ["error: "], captured.err
+@pytest.fixture
+def collecting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collecting:
+    """Runs a command that does this instead of collecting results; returns its exit code and its only sentence."""
+
+    def run(collect: Callable[..., Any]) -> tuple[int, str]:
+        monkeypatch.setattr("reports.collect.collect", collect)
+        monkeypatch.chdir(tmp_path)
+        code = call(["reports", "tables", "."])
+        (sentence,) = capsys.readouterr().err.splitlines()
+        assert sentence.startswith("error: ")
+        return code, sentence
+
+    return run
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    raise UsageError("this is refused")
 
 
 @pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
 def test_a_signal_whose_exception_a_library_swallows_ends_the_command_soon_all_the_same(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, collecting: Collecting
 ) -> None:
     went_on = []
 
@@ -116,16 +126,13 @@ def test_a_signal_whose_exception_a_library_swallows_ends_the_command_soon_all_t
             signal.raise_signal(number)
         time.sleep(10)
         went_on.append(True)
-        raise UsageError("this is refused")
+        refuse()
 
-    assert _collecting(monkeypatch, tmp_path, swallows) == ONCE[number]
+    assert collecting(swallows)[0] == ONCE[number]
     assert not went_on
-    _one_sentence(capsys)
 
 
-def test_what_is_closed_after_a_signal_may_take_longer_and_is_not_disturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_closed_after_a_signal_may_take_longer_and_is_not_disturbed(collecting: Collecting) -> None:
     closed = []
 
     def closes_for_long(*_: Any, **__: Any) -> NoReturn:
@@ -139,19 +146,14 @@ def test_what_is_closed_after_a_signal_may_take_longer_and_is_not_disturbed(
             closed.append(True)
         raise AssertionError("the signal was not heeded")
 
-    assert _collecting(monkeypatch, tmp_path, closes_for_long) == ONCE[signal.SIGTERM]
+    assert collecting(closes_for_long)[0] == ONCE[signal.SIGTERM]
     assert closed
-    _one_sentence(capsys)
 
 
 @pytest.mark.parametrize("place", ["_streams", "_run", "_tell"])
 @pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
 def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sentence(
-    number: signal.Signals,
-    place: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals, place: str, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = getattr(guard, place)
 
@@ -159,13 +161,8 @@ def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sen
         signal.raise_signal(number)
         return original(*arguments)
 
-    def refuses(*_: Any, **__: Any) -> NoReturn:
-        raise UsageError("this is refused")
-
     monkeypatch.setattr(guard, place, signalled)
-    code = _collecting(monkeypatch, tmp_path, refuses)
-    assert code in (2, ONCE[number])  # it came too late, or not
-    _one_sentence(capsys)
+    assert collecting(refuse)[0] in (2, ONCE[number])  # it came too late, or not
 
 
 def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
@@ -176,13 +173,15 @@ def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError("the signal was not heeded")
 
-    assert _collecting(monkeypatch, tmp_path, prints) == ONCE[signal.SIGTERM]
+    monkeypatch.setattr("reports.collect.collect", prints)
+    monkeypatch.chdir(tmp_path)
+    assert call(["reports", "tables", "."]) == ONCE[signal.SIGTERM]
     assert capsys.readouterr().err.splitlines() == ["half a line", "error: terminated; nothing was written"]
 
 
 @pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
 def test_a_signal_as_a_temporary_folder_is_made_leaves_none(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, tmp_path: Path, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     makes, here = os.mkdir, tmp_path / "temporary"
     here.mkdir()
@@ -196,17 +195,16 @@ def test_a_signal_as_a_temporary_folder_is_made_leaves_none(
         monkeypatch.setattr(os, "mkdir", signalled)
         with tempfile.TemporaryDirectory():
             time.sleep(10)
-        raise UsageError("this is refused")
+        refuse()
 
-    assert _collecting(monkeypatch, tmp_path, collects) == ONCE[number]
+    assert collecting(collects)[0] == ONCE[number]
     assert list(here.iterdir()) == []
-    _one_sentence(capsys)
 
 
 @pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks workers from a server")
 @pytest.mark.parametrize("number", EVERY, ids=lambda number: number.name)
 def test_a_signal_as_the_server_of_workers_is_started_is_heeded_after_that(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[object] = []
 
@@ -219,17 +217,14 @@ def test_a_signal_as_the_server_of_workers_is_started_is_heeded_after_that(
         forkserver.ensure_server()
         time.sleep(10)
         begun.append("and nothing came of it")
-        raise UsageError("this is refused")
+        refuse()
 
-    assert _collecting(monkeypatch, tmp_path, collects) == EVERY[number]
+    assert collecting(collects)[0] == EVERY[number]
     assert begun == [number]
-    _one_sentence(capsys)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_fork_that_has_not_chosen_what_it_heeds_ends_by_a_signal_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fork_that_has_not_chosen_what_it_heeds_ends_by_a_signal_without_a_word(collecting: Collecting) -> None:
     codes = []
 
     def forks(*_: Any, **__: Any) -> NoReturn:
@@ -237,25 +232,21 @@ def test_a_fork_that_has_not_chosen_what_it_heeds_ends_by_a_signal_without_a_wor
             signal.raise_signal(signal.SIGTERM)
             os._exit(1)
         codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        raise UsageError("this is refused")
+        refuse()
 
-    assert _collecting(monkeypatch, tmp_path, forks) == 2
+    assert collecting(forks)[0] == 2
     assert codes == [ONCE[signal.SIGTERM]]
-    _one_sentence(capsys)
 
 
-def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(collecting: Collecting) -> None:
     def goes_on(*_: Any, **__: Any) -> NoReturn:
         with suppress(KeyboardInterrupt), ctrl_c_after(0.0):  # the clock of --until
             time.sleep(10)
         raise UsageError("the disk is full")
 
-    monkeypatch.setattr("reports.collect.collect", goes_on)
-    monkeypatch.chdir(tmp_path)
-    assert call(["reports", "tables", "."]) == 2
-    assert "the disk is full" in capsys.readouterr().err
+    code, sentence = collecting(goes_on)
+    assert code == 2
+    assert "the disk is full" in sentence
 
 
 @pytest.mark.slow

@@ -60,31 +60,47 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "CEMVERIFY_PORTABLE": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
-def run(environment: dict[str, str], folder: Path, *words: str, module: str = "cemverify") -> tuple[int, str]:
+# commands in one interpreter, each with its exit code and its words
+CHECK = "cemverify check {} --properties {} --examples 3"
+OUTPUTS = "--json out/result.json --junit out/result.xml"
+LINES = {
+    "judged by processes that are started one by one": (
+        f"{CHECK.format('reference', 'gradient/attention/plain gradient/mlp/silu')} --workers 2 {OUTPUTS}", 0,
+        "2 run: 2 hold"),
+    "a call that hangs is ended": (f"{CHECK.format('layer:mine', 'gradient/mlp/silu')} --timeout 3", 2,
+                                   "a call did not return within 3 seconds"),
+    "a list with the line ends of Windows is read": (
+        f"{CHECK.format('layer:right', 'gradient/mlp/silu')} --known known.toml", 0, "1 hold"),
+    "what cannot be enforced is refused": ("cemverify check reference --memory 1024", 2,
+                                           "memory can be limited on Linux only"),
+    "claims are judged without copies of the process": ("cemverify claims 1-scale --workers 2", 0, "1-scale"),
+}  # fmt: skip
+EACH = """
+import contextlib, io, json, sys
+from cemverify.cli import main
+
+if __name__ == "__main__":  # its workers import it
+    outcomes = []
+    for line in sys.argv[1:]:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            outcomes.append((main(line.split()[1:]), output.getvalue()))
+    print(json.dumps(outcomes))
+"""
+
+
+@pytest.mark.slow
+def test_commands_do_their_work_elsewhere(elsewhere: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "known.toml").write_bytes(b"# known\r\n\r\n")
+    (tmp_path / "each.py").write_text(EACH)
+    lines = [line for line, _, _ in LINES.values()]
     done = subprocess.run(
-        [sys.executable, "-m", module, *words], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, "each.py", *lines], cwd=tmp_path, env=elsewhere, capture_output=True, text=True
     )
-    return done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_a_check_is_judged_by_processes_that_are_started_one_by_one(
-    elsewhere: dict[str, str], tmp_path: Path
-) -> None:
-    chosen = ["gradient/attention/plain", "gradient/mlp/silu"]
-    words = ["check", "reference", "--properties", *chosen, "--examples", "5", "--workers", "2"]
-    code, output = run(elsewhere, tmp_path, *words, "--json", "out/result.json", "--junit", "out/result.xml")
-    assert code == 0, output
-    assert "2 run: 2 hold" in output
+    assert done.returncode == 0, done.stderr
+    for (name, (_, code, words)), outcome in zip(LINES.items(), json.loads(done.stdout), strict=True):
+        assert (outcome[0], words in outcome[1]) == (code, True), (name, outcome)
     assert json.loads((tmp_path / "out" / "result.json").read_text())["counts"]["holds"] == 2
-
-
-@pytest.mark.slow
-def test_a_call_that_hangs_is_ended(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    words = ("--properties", "gradient/mlp/silu", "--examples", "3", "--timeout", "3")
-    code, output = run(elsewhere, tmp_path, "check", "layer:mine", *words)
-    assert code == 2, output
-    assert "a call did not return within 3 seconds" in output
 
 
 @pytest.mark.slow
@@ -109,24 +125,3 @@ def soon(happened: Callable[[], bool], within: float = 120.0) -> bool:
     while not happened() and time.monotonic() < until:
         time.sleep(0.05)
     return happened()
-
-
-@pytest.mark.slow
-def test_a_list_with_the_line_ends_of_windows_is_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "known.toml").write_bytes(b"# known\r\n\r\n")
-    words = ("--properties", "gradient/mlp/silu", "--examples", "3", "--known", "known.toml")
-    code, output = run(elsewhere, tmp_path, "check", "layer:right", *words)
-    assert code == 0, output
-
-
-def test_what_cannot_be_enforced_is_refused(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    code, output = run(elsewhere, tmp_path, "check", "reference", "--memory", "1024")
-    assert code == 2
-    assert "memory can be limited on Linux only" in output
-
-
-@pytest.mark.slow
-def test_claims_are_judged_without_copies_of_the_process(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    code, output = run(elsewhere, tmp_path, "claims", "1-scale", "--workers", "2")
-    assert code == 0, output
-    assert "1-scale" in output
