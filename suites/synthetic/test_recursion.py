@@ -288,11 +288,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
 
 
-def test_an_unknown_study_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recursoin"]) == 2
     assert "choose from 'recursion', 'language'" in capsys.readouterr().err
     assert main([]) == 2
-    assert capsys.readouterr().err.startswith("usage: python -m synthetic [option ...] STUDY")
+    assert capsys.readouterr().err.startswith("usage: python -m synthetic [option ...] COMMAND")
 
 
 def test_help_of_the_bench_imports_no_study() -> None:
