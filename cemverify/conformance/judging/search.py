@@ -1,8 +1,9 @@
 """The search for a counterexample to one property.
 
-Questions come from three sources in turn: small integer cases, whose violations are readable; dense cases, which
-are generic; and scattered cases from a plain random generator (see `questions.spaces`). The first violation ends the
-search. It is then shrunk as long as it still fails in the same way.
+Questions come from three sources in turn: a few small integer cases, whose violations are readable; scattered cases
+from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and a few dense cases,
+which are generic. The first violation ends the search. It is then shrunk as long as it still fails in the same way;
+where a row is violated, small cases are drawn at length first, as one of them says the same in fewer numbers.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
+# How many of `Effort.examples` Hypothesis draws at most. Most mutants die of the third small case or by a row.
+_DRAWN = {"small": 8 / 60, "dense": 6 / 60}
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
@@ -163,19 +166,32 @@ class PropertySearch:
         layer = subject if isinstance(subject, EnergyLayer) else None
         offer = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
         each = max(2, round(effort.examples * self.property.share / _SEARCHES))
-        number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
-        searched = {source: self.property.questions.search(source, offer) for source in self.property.sources}
-        self.tally.planned = each * sum(strategy is not None for strategy in searched.values()) + number
-        for source, strategy in searched.items():
-            if self.tally.violation is None and strategy is not None:
-                self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
+        rows = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
+        strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
+        few = {
+            source: min(each, max(2, round(effort.examples * _DRAWN[source])))
+            for source, strategy in strategies.items()
+            if strategy is not None
+        }
+        self.tally.planned = rows + sum(few.values())
+        if "small" in few:
+            self._explore(strategies["small"], self._seeded(effort, "small", few["small"]))
         if self.tally.violation is None:
-            self._scatter(offer, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
+            self._scatter(offer, self._seeded(effort, "scattered", rows))
+            if self.tally.violation is not None and "small" in few and effort.shrink and not self.tally.flaky:
+                self._explore(strategies["small"], self._seeded(effort, "readable", each))
+        if self.tally.violation is None and "dense" in few:
+            self._explore(strategies["dense"], self._seeded(effort, "dense", few["dense"]))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
-            self._look_around(self.aiming, offer, replace(effort, seed=_seed(effort, self.property, "around")), most)
+            self._look_around(self.aiming, offer, self._seeded(effort, "around", most))
         if effort.shrink and not self.tally.flaky:
             self._reduce(offer)
+
+    def _seeded(self, effort: Effort, source: str, examples: int) -> Effort:
+        """That many examples of a source, with a seed of its own."""
+        seed = zlib.crc32(f"{effort.seed}/{self.property.id}/{source}".encode())
+        return replace(effort, examples=examples, seed=seed)
 
     def look_at(self, question: Any) -> None:
         """Asks one question.
@@ -297,13 +313,13 @@ class PropertySearch:
                 break
         self._settle()
 
-    def _look_around(self, aiming: Aiming, offer: Offer, effort: Effort, most: int) -> None:
-        """Asks questions around the numbers in the code, as many as one search does."""
+    def _look_around(self, aiming: Aiming, offer: Offer, effort: Effort) -> None:
+        """Asks questions around the numbers in the code."""
         questions = self.property.questions
         numbers = list(questions.aims(offer, aiming.numbers))
         if not numbers:
             return
-        aims, seed, left = deque(aiming.ordered(numbers, effort.seed)), effort.seed, most
+        aims, seed, left = deque(aiming.ordered(numbers, effort.seed)), effort.seed, effort.examples
         while aims and left and self.budget.spent() < self.budget.seconds / 2:
             aim, seed = aims.popleft(), seed + 1
             question = questions.aimed(offer, aim, seed)
@@ -360,7 +376,3 @@ class PropertySearch:
             pass
         self.tally.violation = violation
         return False
-
-
-def _seed(effort: Effort, property_: Property, source: str) -> int:
-    return zlib.crc32(f"{effort.seed}/{property_.id}/{source}".encode())
