@@ -34,7 +34,8 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
-# How many of `Effort.examples` Hypothesis draws at most. Most mutants die of the third small case or by a row.
+# How many of `Effort.examples` Hypothesis draws at most, unless a property climbs. Most mutants die of the third
+# small case or by a row.
 _DRAWN = {"small": 8 / 60, "dense": 6 / 60}
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
@@ -169,7 +170,7 @@ class PropertySearch:
         rows = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
         strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
         few = {
-            source: min(each, max(2, round(effort.examples * _DRAWN[source])))
+            source: each if self.property.climbs else min(each, max(2, round(effort.examples * _DRAWN[source])))
             for source, strategy in strategies.items()
             if strategy is not None
         }
@@ -178,8 +179,8 @@ class PropertySearch:
             self._explore(strategies["small"], self._seeded(effort, "small", few["small"]))
         if self.tally.violation is None:
             self._scatter(offer, self._seeded(effort, "scattered", rows))
-            if self.tally.violation is not None and "small" in few and effort.shrink and not self.tally.flaky:
-                self._explore(strategies["small"], self._seeded(effort, "readable", each))
+            if "small" in few and effort.shrink:
+                self._make_readable(strategies["small"], self._seeded(effort, "readable", each))
         if self.tally.violation is None and "dense" in few:
             self._explore(strategies["dense"], self._seeded(effort, "dense", few["dense"]))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
@@ -187,6 +188,11 @@ class PropertySearch:
             self._look_around(self.aiming, offer, self._seeded(effort, "around", most))
         if effort.shrink and not self.tally.flaky:
             self._reduce(offer)
+
+    def _make_readable(self, strategy: Any, effort: Effort) -> None:
+        """Draws small cases, where a row was violated, until one is violated too."""
+        if self.tally.violation is not None and not self.tally.flaky:
+            self._explore(strategy, effort)
 
     def _seeded(self, effort: Effort, source: str, examples: int) -> Effort:
         """That many examples of a source, with a seed of its own."""

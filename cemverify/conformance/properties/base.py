@@ -169,7 +169,8 @@ class Property:
         kind: of implementation that it is for.
         dtype: the dtype it is asked in, if not the run's.
         share: of the run's examples, how many it takes; costly properties take fewer.
-        sources: the searches that come before the scattered questions.
+        sources: what Hypothesis draws from, besides the scattered cases.
+        climbs: whether it draws at length, towards larger margins: of a bound that only few cases reach.
         scattered: the number of scattered questions, as a multiple of those of one search.
         first: whether it is asked before anything else, of a process of its own.
         once: whether a single failure proves a violation, even if it does not come back (determinism).
@@ -194,6 +195,7 @@ class Property:
     dtype: torch.dtype | None = None
     share: float = 1.0
     sources: tuple[Source, ...] = ("small", "dense")
+    climbs: bool = False
     scattered: float = 1.0
     first: bool = False
     once: bool = False

@@ -412,6 +412,7 @@ def properties() -> Iterator[Property]:
         source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
         cases=replace(crowd, long=10),
         controls={"random"},
+        climbs=True,
     )
     yield energy_layer_property(
         "descent/layer/lagrangian-convex",
@@ -425,6 +426,7 @@ def properties() -> Iterator[Property]:
         needs={"lagrangian"},
         source="Krotov & Hopfield, arXiv 2008.06996",
         cases=crowd,
+        climbs=True,
     )
     for id_, at, cases in (
         ("descent/layer/stationary", "The returned state", Cases(long=2)),
