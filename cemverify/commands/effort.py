@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="test properties of your own too, stated in these files or modules; their ids begin with own/",
     )
-    parser.add_argument("--examples", type=count, default=60, metavar="N", help="how much each property is asked (default 60)")
+    parser.add_argument(
+        "--examples", type=count, default=60, metavar="N", help="how much each property is asked (default 60)"
+    )
     parser.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
     )

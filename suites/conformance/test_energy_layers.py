@@ -517,7 +517,7 @@ TWINS: dict[str, Twin] = {
                              energy=lambda x, m: m.gain.reshape(-1, 1) * (x - m.h).pow(2).sum(-1) / 2), examples=6),
     "a solver that stops for the whole batch, and when one row has converged": Twin(
         f"{BATCH} {STATIONARY} training/layer/derivatives-agree", lambda: solved_until(torch.max),
-        lambda: solved_until(lambda steps: steps[0].max())),
+        lambda: solved_until(lambda steps: steps[0].max()), examples=60),
     "an equilibrium within its tolerance, and beyond": Twin(STATIONARY, lambda: equilibrium(0.9e-3),
                                                              lambda: equilibrium(1.1e-3)),
     "NumPy, differentiated by differences": Twin(

@@ -188,6 +188,7 @@ def properties() -> Iterator[Property]:
             space,
             rival,
             share=2.0 if layer != "block" else 3.4,
+            scattered=1.0 if layer != "block" else 1.6,  # the parts of a block draw their own numbers of steps
             looks_around=True,
         )
     yield from _long_rows()
