@@ -34,9 +34,9 @@ from cemverify.conformance.questions.contexts import (
     factors,
 )
 from cemverify.power.bank import plain
-from cemverify.power.mutants import mutants
 from cemverify.power.mutants.base import around
 from cemverify.processes.time_limits import CoreBudget
+from suites.kit.judging import mutant
 
 OFFER = Offer(frozenset())
 PROPERTY = by_id("contexts/attention/any-options")
@@ -156,8 +156,8 @@ def test_what_comes_between_an_answer_and_its_products_does_what_it_says() -> No
 
 
 def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:
-    mutant = next(m for m in mutants() if m.id == "windows-misread-when-mapped")
-    search = PropertySearch(Caller(mutant.subject()), by_id(mutant.property), CoreBudget(60.0))
+    fault = mutant("windows-misread-when-mapped")
+    search = PropertySearch(Caller(fault.subject()), by_id(fault.property), CoreBudget(60.0))
     search.look(Effort())
     assert search.tally.violation is not None
     context = search.tally.violation.question.context
@@ -167,8 +167,8 @@ def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> 
 
 
 def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() -> None:
-    mutant = next(m for m in mutants() if m.id == "one-array-trained-once")
-    search = PropertySearch(Caller(mutant.subject()), by_id(mutant.property), CoreBudget(60.0))
+    fault = mutant("one-array-trained-once")
+    search = PropertySearch(Caller(fault.subject()), by_id(fault.property), CoreBudget(60.0))
     search.look(Effort())
     assert search.tally.violation is not None
     case = search.tally.violation.question.case

@@ -31,14 +31,14 @@ from cemverify.conformance.judging.engine import judge_again, judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.recording import _weights
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import select
+from cemverify.conformance.properties import by_id, select
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.conformance.questions.saving import Packing, restored
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, scattered_case
-from cemverify.power.mutants import mutants
 from cemverify.results.envelope import ResultError
 from cemverify.results.provenance import Maker
+from suites.kit.judging import mutant
 
 ROOT = Path(__file__).parents[2]
 MODULE = """\
@@ -52,9 +52,8 @@ QUICK = Effort(examples=20)
 
 def leave(folder: Path, mutant_id: str, property_id: str = "") -> tuple[Record, Path]:
     """The record of a mutant's violation, and the saved case, with a module `faulty` beside it."""
-    (mutant,) = (m for m in mutants() if m.id == mutant_id)
-    (property_,) = select([property_id or mutant.property])
-    record = judge_property(mutant.subject(), property_, QUICK)
+    fault = mutant(mutant_id)
+    record = judge_property(fault.subject(), by_id(property_id or fault.property), QUICK)
     (folder / "faulty.py").write_text(MODULE.format(id=mutant_id))
     event = RunFinished("faulty:wrong", [record], 0.0)
     (saved,) = save_all(event, folder, Maker.now("cemverify check", {}, 0, "cpu"))
@@ -283,8 +282,8 @@ def test_numbers_shrink_to_fewer_digits_as_long_as_that_fails() -> None:
 
 
 def test_the_worst_example_stands_beside_the_smallest() -> None:
-    (mutant,) = (m for m in mutants() if m.id == "tanh-for-erf")
-    record = judge_property(mutant.subject(), select([mutant.property])[0], QUICK)
+    fault = mutant("tanh-for-erf")
+    record = judge_property(fault.subject(), by_id(fault.property), QUICK)
     assert record.worst is not None
     assert record.margin is not None
     assert record.worst["margin"] >= record.margin

@@ -17,6 +17,7 @@ from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.properties import Offer, catalogue
 from cemverify.conformance.questions.cases import Case
 from cemverify.power.mutants import Mutant, mutants
+from suites.kit.judging import mutant
 
 # what each of these has wrong, by its fault as the zoo states it; a second name where the fault is in both
 WRONG: Mapping[str, tuple[str, ...]] = {
@@ -143,8 +144,7 @@ def test_no_mutant_is_located_wrongly_and_most_are_located(
 
 @pytest.mark.parametrize("id_", ["score-only-diagonal", "untied-output", "sees-the-next-token", "divides-by-p"])
 def test_the_part_comes_with_the_sub_identity_that_shows_it(id_: str) -> None:
-    (mutant,) = (m for m in mutants() if m.id == id_)
-    part = located(mutant)
+    part = located(mutant(id_))
     assert part is not None
     assert part.name in WRONG[id_]
     assert part.because

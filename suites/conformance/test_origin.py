@@ -13,9 +13,9 @@ from cemverify import energy_layer, implementation, implementation_from_modules
 from cemverify.conformance.implementations.contract import Subject, load
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers.isolation import run
+from suites.kit.judging import finished
 
 HERE = "suites/conformance/test_origin.py"
 
@@ -80,8 +80,7 @@ def test_the_digest_follows_the_files_and_what_they_import_from_beside_them(
 def test_a_run_in_worker_processes_says_what_a_run_here_says() -> None:
     subject: Subject = load("suites.conformance.wrong_layers:single")
     properties = select(["gradient/layer/energy"])
-    *_, finished = run("suites.conformance.wrong_layers:single", properties, Effort(examples=2))
-    assert isinstance(finished, RunFinished)
-    assert finished.origin.places == origin_of(subject).places
-    assert finished.origin.places["update"].file == "suites/conformance/wrong_layers.py"
-    assert finished.origin.digest is not None
+    origin = finished(run("suites.conformance.wrong_layers:single", properties, Effort(examples=2))).origin
+    assert origin.places == origin_of(subject).places
+    assert origin.places["update"].file == "suites/conformance/wrong_layers.py"
+    assert origin.digest is not None

@@ -20,11 +20,13 @@ from cemverify.conformance.gate.known_violations import parse_known
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue, own_properties
 from cemverify.conformance.properties.own import OWN
+from suites.kit.judging import finished
 
 QUICK = Effort(examples=12)
 
@@ -141,12 +143,7 @@ def test_what_the_layer_lacks_is_not_asked() -> None:
 
 
 def _run(layer: Any, stated: Any) -> list[Record]:
-    from cemverify.conformance.judging import engine
-    from cemverify.conformance.judging.events import RunFinished
-
-    events = list(engine.run(layer, "it", [stated.property], QUICK))
-    assert isinstance(events[-1], RunFinished)
-    return list(events[-1].records)
+    return list(finished(engine.run(layer, "it", [stated.property], QUICK)).records)
 
 
 @pytest.mark.parametrize("of", ["attention", "mlp", "block"])
