@@ -342,6 +342,30 @@ def of_rows(x: Tensor, m: Any) -> Any:
 COUPLED = torch.tensor([[0.6, -0.3], [0.2, 0.5]], dtype=torch.float64)
 
 
+def sparse_retrieval(first: int) -> EnergyLayer:
+    """Retrieval by sparsemax (Martins & Astudillo 2016), the ranks of its scores counted from `first`; 1 is right."""
+
+    def sparsemax(scores: Tensor) -> Tensor:  # (..., M)
+        ordered = scores.sort(-1, descending=True).values
+        ranks = torch.arange(first, first + scores.shape[-1], dtype=scores.dtype)
+        support = (1 + ranks * ordered > ordered.cumsum(-1)).sum(-1, keepdim=True).clamp(min=1)
+        threshold = (ordered.cumsum(-1).gather(-1, support - 1) - 1) / support
+        return torch.relu(scores - threshold)
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        p, scores = sparsemax(x @ m.mT), x @ m.mT
+        return x.pow(2).sum(-1) / 2 - (p * scores).sum(-1) + p.pow(2).sum(-1) / 2
+
+    return energy_layer(
+        update=lambda x, m: (sparsemax(x @ m.mT) @ m - x) / 2,
+        energy=energy,
+        step_size=0.5,
+        state=("J", 4),
+        memory=("M", 4),
+        permutable=True,
+    )
+
+
 def solved_until(converged: Callable[[Tensor], Tensor]) -> EnergyLayer:
     """A solver that stops for a whole batch."""
 
@@ -518,6 +542,9 @@ TWINS: dict[str, Twin] = {
     "a solver that stops for the whole batch, and when one row has converged": Twin(
         f"{BATCH} {STATIONARY} training/layer/derivatives-agree", lambda: solved_until(torch.max),
         lambda: solved_until(lambda steps: steps[0].max()), examples=60),
+    "sparsemax, whose slope jumps, and with its ranks counted from 0": Twin(
+        f"gradient/layer/conservative-field {ENERGY}", lambda: sparse_retrieval(1), lambda: sparse_retrieval(0),
+        examples=60),
     "an equilibrium within its tolerance, and beyond": Twin(STATIONARY, lambda: equilibrium(0.9e-3),
                                                              lambda: equilibrium(1.1e-3)),
     "NumPy, differentiated by differences": Twin(

@@ -38,3 +38,10 @@ def test_a_jacobian_has_a_row_for_each_output_and_a_column_for_each_input() -> N
     J, error = jacobian(function, at, 0.25, torch.zeros(4, dtype=torch.float64))
     assert torch.equal(J, A.expand(4, 2, 3))
     assert error.tolist() == [0.0] * 4
+
+
+def test_at_a_kink_both_widths_agree_on_the_mean_of_two_slopes_and_the_estimate_is_the_jump() -> None:
+    at = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    J, error = jacobian(torch.relu, at, 2.0**-8, torch.zeros(1, dtype=torch.float64))
+    assert J.tolist() == [[[0.5, 0.0], [0.0, 1.0]]]
+    assert error.tolist() == [1.0]
