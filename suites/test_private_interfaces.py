@@ -200,12 +200,15 @@ def test_print_options_are_those_that_are_set() -> None:
     assert torch_internals.print_options() == before, TORCH
 
 
-def test_recompilations_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recompilations_are_limited() -> None:
     import torch._dynamo
 
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", torch._dynamo.config.recompile_limit)
-    torch_internals.limit_recompilations(3)
-    assert torch._dynamo.config.recompile_limit == 3, TORCH
+    before = torch._dynamo.config.recompile_limit
+    try:
+        torch_internals.limit_recompilations(3)
+        assert torch._dynamo.config.recompile_limit == 3, TORCH
+    finally:
+        torch_internals.limit_recompilations(before)
 
 
 def test_gelu_is_taken_apart() -> None:
