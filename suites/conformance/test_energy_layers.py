@@ -23,7 +23,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.engine import applicable, judge_again
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import by_id, catalogue
+from cemverify.conformance.properties import Offer, by_id, catalogue
 from cemverify.conformance.questions.black_boxes import Form, Question, scattered, stretched
 from cemverify.conformance.questions.saving import restored
 from cemverify.power.mutants import layer_papers
@@ -342,6 +342,43 @@ def of_rows(x: Tensor, m: Any) -> Any:
 COUPLED = torch.tensor([[0.6, -0.3], [0.2, 0.5]], dtype=torch.float64)
 
 
+def fused_norm(tile: int | None) -> EnergyLayer:
+    """Attention over an RMS norm with a backward pass by hand; from 1024 rows on it visits whole tiles alone."""
+    gain = torch.tensor([1.2, 0.7, 1.5, 0.9], dtype=torch.float64)
+
+    def norm(x: Tensor) -> Tensor:
+        scale: Tensor = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return gain * x * scale
+
+    class Fused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return norm(x)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Tensor:
+            (x,) = ctx.saved_tensors
+            scale, grad = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6), grads[0] * gain
+            rows = x[..., 0].numel()
+            visited = rows if tile is None or rows < 1024 else rows // tile * tile
+            result = scale * grad - scale**3 * x * (grad * x).mean(-1, keepdim=True)
+            return result * (torch.arange(rows) < visited).reshape(x.shape[:-1])[..., None]
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return 0.3 * torch.softmax(Fused.apply(x) @ m.mT, -1) @ m  # type: ignore[no-untyped-call]
+
+    return energy_layer(
+        update=update,
+        energy=lambda g, m: -torch.logsumexp(g @ m.mT, -1),
+        state_map=norm,
+        state=("J", 4),
+        memory=("M", 4),
+        step_size=0.3,
+        permutable=True,
+    )
+
+
 def sparse_retrieval(first: int) -> EnergyLayer:
     """Retrieval by sparsemax (Martins & Astudillo 2016), the ranks of its scores counted from `first`; 1 is right."""
 
@@ -545,6 +582,8 @@ TWINS: dict[str, Twin] = {
     "sparsemax, whose slope jumps, and with its ranks counted from 0": Twin(
         f"gradient/layer/conservative-field {ENERGY}", lambda: sparse_retrieval(1), lambda: sparse_retrieval(0),
         examples=60),
+    "a norm by hand, and one whose backward pass leaves out the last tile of many rows": Twin(
+        "training/layer/states", lambda: fused_norm(None), lambda: fused_norm(16), examples=60),
     "an equilibrium within its tolerance, and beyond": Twin(STATIONARY, lambda: equilibrium(0.9e-3),
                                                              lambda: equilibrium(1.1e-3)),
     "NumPy, differentiated by differences": Twin(
@@ -715,6 +754,14 @@ def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> Non
     assert len(together) == 6
     costly = stretched(replace(form, most=400), 1)
     assert costly.x["x"].numel() <= 400
+
+
+def test_gradients_of_layers_are_asked_at_more_rows_than_kernels_take_in_every_run() -> None:
+    for id_ in ("training/layer/states", "training/layer/parameters"):
+        cases: Any = by_id(id_).questions
+        offer = Offer(frozenset(), fused_norm(None))
+        for first in (0, 5, 2**31):  # a run asks ten seeds that follow each other
+            assert max(cases.scattered(offer, first + i).batch for i in range(10)) == 1031
 
 
 def test_a_slip_says_so_where_the_examples_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

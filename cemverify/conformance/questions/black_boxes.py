@@ -193,6 +193,14 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     return dressed(question, "large") if lap % 2 else question
 
 
+def crowded(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
+    """A question by a plain random generator whose batch has more rows than kernels take at once, its axes short."""
+    sizes = {name: max(low, 3) for name, low in _lows(form, dict(least or {})).items()} | {"B": _MANY_ROWS}
+    while sizes["B"] > 1 and _largest(form, sizes) > form.most:
+        sizes["B"] //= 2
+    return _of_sizes(form, seed, sizes)
+
+
 def level(form: Form, seed: int, length: int, least: Mapping[str, int] | None = None) -> Question:
     """A question by a plain random generator whose axes all have that length; the batch if there are no others."""
     lows = _lows(form, dict(least or {}))

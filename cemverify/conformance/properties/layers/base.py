@@ -20,6 +20,7 @@ from cemverify.conformance.questions.black_boxes import (
     Form,
     Question,
     aimed,
+    crowded,
     dressed,
     halved,
     longest,
@@ -45,7 +46,7 @@ class Cases(Questions):
         texture: a form that every question takes. sometimes: one that every fourth scattered question takes.
         few: whether only scattered questions are asked, where a single one takes a second.
         long: of so many scattered questions, one has a long axis; 0 for none. Nothing is compiled for these alone,
-            unless all are.
+            unless all are. many: of so many, one has more rows than kernels take at once.
         plain: whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
             property's own: then in one shape.
     """
@@ -55,6 +56,7 @@ class Cases(Questions):
     texture: str | None = None
     few: bool = False
     long: int = 0
+    many: int = 0
     plain: bool = False
     sometimes: str | None = None
 
@@ -68,6 +70,8 @@ class Cases(Questions):
     def scattered(self, offer: Offer, seed: int) -> Any | None:
         """One question by a plain random generator."""
         form = self._form(offer)
+        if self.many and seed % self.many == 1 and form.shapes is None:
+            return crowded(form, seed, self.least)
         if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
             return stretched(form, seed // self.long, self.least)
         question = scattered(form, seed, self._drawn)

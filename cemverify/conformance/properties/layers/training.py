@@ -344,7 +344,7 @@ def properties() -> Iterator[Property]:
         "some gradient is not zero",
         needs={*needs, "parameters"},
         share=0.5,
-        cases=Cases(long=5),
+        cases=Cases(long=5, many=9),
         looks_around=True,
     )
     yield energy_layer_property(
@@ -355,7 +355,7 @@ def properties() -> Iterator[Property]:
         "some gradient is not zero",
         needs=needs,
         share=0.5,
-        cases=Cases(plain=True, sometimes="exploding-states", long=5),
+        cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
         looks_around=True,
     )
     yield energy_layer_property(
