@@ -359,11 +359,13 @@ def fused_norm(tile: int | None) -> EnergyLayer:
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Tensor:
             (x,) = ctx.saved_tensors
-            scale, grad = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6), grads[0] * gain
+            scale: Tensor = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+            grad: Tensor = grads[0] * gain
             rows = x[..., 0].numel()
             visited = rows if tile is None or rows < 1024 else rows // tile * tile
-            result = scale * grad - scale**3 * x * (grad * x).mean(-1, keepdim=True)
-            return result * (torch.arange(rows) < visited).reshape(x.shape[:-1])[..., None]
+            reached: Tensor = (torch.arange(rows) < visited).reshape(x.shape[:-1])[..., None]
+            result: Tensor = scale * grad - scale**3 * x * (grad * x).mean(-1, keepdim=True)
+            return torch.where(reached, result, 0.0)
 
     def update(x: Tensor, m: Tensor) -> Tensor:
         return 0.3 * torch.softmax(Fused.apply(x) @ m.mT, -1) @ m  # type: ignore[no-untyped-call]
