@@ -28,7 +28,7 @@ class Effort:
     """How hard a run looks for counterexamples.
 
     Attributes:
-        examples: scales what each property is asked: at 60 about 35 examples, more where it mixes options.
+        examples: scales what each property is asked: at 60 about 40 examples, more where it mixes options.
         seed: determines everything that is drawn.
         seconds: the time budget of one property, of work and not of waiting for a core (`CoreBudget`). A property
             that runs out of it is inconclusive.
