@@ -169,8 +169,9 @@ class PropertySearch:
         each = max(2, round(effort.examples * self.property.share / _SEARCHES))
         rows = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
         strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
+        mixed = effort.examples * max(1.0, self.property.share)  # more where options mix
         few = {
-            source: each if self.property.climbs else min(each, max(2, round(effort.examples * _DRAWN[source])))
+            source: each if self.property.climbs else min(each, max(2, round(mixed * _DRAWN[source])))
             for source, strategy in strategies.items()
             if strategy is not None
         }

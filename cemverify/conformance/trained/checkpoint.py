@@ -51,7 +51,7 @@ def load_weights(model: nn.Module, path: Path) -> Weights:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         _check(path, shapes, own)
         tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, MemoryError, RuntimeError, SafetensorError) as error:  # a file that is too large is not mapped
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"the checkpoint {path} cannot be read: {why}") from error
     with torch.no_grad():
