@@ -37,7 +37,7 @@ from cemverify.processes.time_limits import CoreBudget
 # How many of `Effort.examples` Hypothesis draws at most, unless a property climbs. Most mutants die of the third
 # small case or by a row.
 _DRAWN = {"small": 12 / 60, "dense": 6 / 60}
-_SEARCHES = 3  # the usual ones: small, dense and scattered questions
+_SEARCHES = 3  # parts of `Effort.examples`: one for the rows, one for a source that is drawn from at length
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 12  # telling examples that are kept, to put trivial controls to
