@@ -84,10 +84,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
     "cemverify.__main__": {"cemverify.cli"},
     "synthetic": set(),
-    "synthetic.recursion_results": set(),
-    "reports": {"cemverify.results", "synthetic.recursion_results"}
-    | shared("console", "processes", "results")
-    | verifier("gate", "judging"),
+    "reports": shared("console", "processes", "results") | verifier("gate", "judging"),
     "synthetic.flops": {"cemverify.cem"},
     "synthetic.memory": shared("console"),
     "synthetic.gp": {"cemverify.cem", "synthetic.memory"} | shared("console"),
@@ -110,8 +107,14 @@ ROOMS: dict[str, set[str]] = {
     }
     | shared("console", "results"),
     "synthetic.studies.recursion": {
-        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.flops", "synthetic.gp"),
-        *("synthetic.recursion_results", "synthetic.studies.engine"),
+        *(
+            "cemverify.cem",
+            "cemverify.runs",
+            "reports",
+            "synthetic.flops",
+            "synthetic.gp",
+            "synthetic.studies.engine",
+        ),
     }
     | shared("console", "results"),
     "synthetic.recursion": {"cemverify.runs", "reports", "synthetic.gp", "synthetic.studies.engine"}

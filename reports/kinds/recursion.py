@@ -7,9 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_spread
-from cemverify.results.statistics import Ratio, Spread, compare, correct
-from reports.sheets import Column, Entry, Group, Quantity, Sheet
-from synthetic.recursion_results import (
+from cemverify.results.recursion import (
     Content,
     Row,
     along,
@@ -22,6 +20,8 @@ from synthetic.recursion_results import (
     shallowest,
     short,
 )
+from cemverify.results.statistics import Ratio, Spread, compare, correct
+from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 # The numbers of steps at test time that the table shows, of 1 ... 16.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)

@@ -11,10 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from cemverify.console.escaping import brief
-from cemverify.results.statistics import FEWEST, compare
-from reports.pictures.charts import Curve, Panel, stacked
-from reports.pictures.drawing import Picture
-from synthetic.recursion_results import (
+from cemverify.results.recursion import (
     Content,
     Row,
     along,
@@ -27,6 +24,9 @@ from synthetic.recursion_results import (
     shallowest,
     short,
 )
+from cemverify.results.statistics import FEWEST, compare
+from reports.pictures.charts import Curve, Panel, stacked
+from reports.pictures.drawing import Picture
 
 # Families of models in one picture for a phone; more than these are in the table.
 _MOST_FAMILIES = 5

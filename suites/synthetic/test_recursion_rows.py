@@ -13,11 +13,11 @@ import torch
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import Table
+from cemverify.results.recursion import shallowest
 from cemverify.results.statistics import compare
 from reports.kinds.recursion import sheets
 from reports.sheets import plain
 from synthetic.gp.tasks import Score, Streams
-from synthetic.recursion_results import shallowest
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.recursion import findings
 from synthetic.studies.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord

@@ -9,11 +9,11 @@ from itertools import combinations
 from typing import Any
 
 from cemverify.results.numbers import shown_ratio
+from cemverify.results.recursion import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
 from cemverify.results.statistics import MARGIN, PairedComparison, Ratio, Spread, compare, correct, spread
 from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
-from synthetic.recursion_results import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
 from synthetic.studies.engine.conduct import Course, Payload, WantedCells
 from synthetic.studies.engine.readings import measured_ratio
 from synthetic.studies.engine.statements import Statement

@@ -8,11 +8,7 @@ from typing import Any
 
 from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.statistics import FEWEST, MARGIN, Ratio
-from reports.kinds.recursion import sheets
-from reports.pictures import recursion as pictures
-from reports.sheets import plain
-from synthetic.recursion_results import (
+from cemverify.results.recursion import (
     Row,
     at_depths,
     at_stops,
@@ -23,6 +19,10 @@ from synthetic.recursion_results import (
     priors,
     short,
 )
+from cemverify.results.statistics import FEWEST, MARGIN, Ratio
+from reports.kinds.recursion import sheets
+from reports.pictures import recursion as pictures
+from reports.sheets import plain
 from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture, paragraph
 from synthetic.studies.engine.statements import Statement, shown_statements
 
