@@ -465,11 +465,7 @@ def _say(line: str) -> None:
 
 
 def compose(folder: Path, maker: Maker) -> dict[str, Any]:
-    """The result of all stages that lie in the folder.
-
-    Raises:
-        ResultError: there is none.
-    """
+    """The result of all stages that lie in the folder."""
     stages = [stage for stage in (read_stage(folder, s.name) for s in STAGES) if stage is not None]
     if not stages:
         raise ResultError(f"no stage has left anything in {folder}; run `python -m benchmarks gpu` first")

@@ -31,9 +31,6 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
 
     A folder is searched with all its subfolders, and JSON files of another schema in it are ignored. A file that is
     named must be a result.
-
-    Raises:
-        ResultError: a path is missing, a folder holds no result, or a file is damaged or not a result.
     """
     results: dict[Path, ResultFile] = {}
     for path in paths:
@@ -44,11 +41,7 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
 
 
 def tables_of(source: ResultFile, fold: bool) -> list[PrintedTable]:
-    """The tables of a result; folded, without rows that say the same as their neighbours.
-
-    Raises:
-        ResultError: the file lacks what results of its kind have.
-    """
+    """The tables of a result; folded, without rows that say the same as their neighbours."""
     with complete(source):
         return printed_tables(source.content, fold)
 

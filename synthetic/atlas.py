@@ -94,11 +94,7 @@ class PriorDifficulty:
 
 
 def survey(texts: Sequence[str], points: Sequence[int], seed: int) -> list[PriorDifficulty]:
-    """The difficulty of each prior at each number of training points, with progress on stderr.
-
-    Raises:
-        UsageError: a prior is invalid. All priors are checked before the first is drawn.
-    """
+    """The difficulty of each prior at each number of training points, with progress on stderr."""
     configs = [[TaskConfig(text, train_points=n, test_points=TEST_POINTS) for n in points] for text in texts]
     total = sum(_cost(config) for row in configs for config in row)
     started, done, entries = time.monotonic(), 0.0, []
@@ -206,11 +202,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Makes the atlas and returns the exit code.
-
-    Raises:
-        UsageError: an option is invalid. cemverify.results.envelope.ResultError: a file cannot be written.
-    """
+    """Makes the atlas and returns the exit code."""
     points = sorted(set(options.points))
     texts = options.prior or [text.format(value) for text, values in ENTRIES.items() for value in values]
     envelope.check_outputs(options.output, options.markdown)

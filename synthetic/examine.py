@@ -83,11 +83,7 @@ class Examination:
 
 
 def examine(config: TaskConfig, streams: Streams) -> Examination:
-    """Draws a task and examines it.
-
-    Raises:
-        UsageError: the task cannot be drawn.
-    """
+    """Draws a task and examines it."""
     from synthetic.gp.oracle import second_opinion  # here and below: scikit-learn takes seconds to import
 
     task = draw(config, streams)
@@ -152,11 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examines the task that the options ask for; returns the exit code.
-
-    Raises:
-        UsageError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
-    """
+    """Examines the task that the options ask for; returns the exit code."""
     sizes = (options.dimensions, options.train_points, options.test_points)
     config = TaskConfig(options.prior, *sizes, options.noise, options.features)
     envelope.check_outputs(options.output)

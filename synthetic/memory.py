@@ -14,9 +14,6 @@ def require(needed: int, use: str, instead: str) -> None:
 
     Args:
         needed: bytes. use: takes them. instead: what to do.
-
-    Raises:
-        UsageError: there is less.
     """
     if needed > (there := available()):
         raise UsageError(

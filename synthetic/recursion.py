@@ -109,7 +109,6 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError, ValueError: an option is invalid.
-        cemverify.results.envelope.ResultError: the output cannot be written.
     """
     if options.report is not None:
         if options.page is None:
@@ -141,11 +140,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _page_of(file: Path, page: Path) -> list[Path]:
-    """Writes the page of a result file, from what the file has; returns what was written.
-
-    Raises:
-        UsageError: it is no result of this study, or lacks its rows. ResultError: a file cannot be read or written.
-    """
+    """Writes the page of a result file, from what the file has; returns what was written."""
     # these draw, and their import takes a second
     from synthetic.studies.engine.pages import write_page
     from synthetic.studies.recursion.page import page_of

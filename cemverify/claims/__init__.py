@@ -57,9 +57,6 @@ def ledger(results: Path | None = PUBLISHED) -> tuple[Claim, ...]:
 
     Args:
         results: the folder of what the studies measured, from which the verdicts on training are computed.
-
-    Raises:
-        ResultError: a file there is damaged.
     """
     return (*mathematics(), *training.claims(readings.collect(results)))
 
@@ -69,7 +66,6 @@ def find_claim(id_: str, results: Path | None = PUBLISHED) -> Claim:
 
     Raises:
         ValueError: there is none; the message lists those that begin alike, or all.
-        ResultError: as `ledger`.
     """
     by_id = {claim.id: claim for claim in ledger(results)}
     if id_ not in by_id:

@@ -104,11 +104,7 @@ Results = Mapping[str, tuple[Readings, ...]]
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of readings in a folder; none if there is no such folder.
-
-    Raises:
-        ResultError: a file in it cannot be read.
-    """
+    """The files of readings in a folder; none if there is no such folder."""
     contents = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
     return [
         path for path, content in contents.items() if isinstance(content, dict) and content.get("kind") == "readings"
@@ -116,11 +112,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def collect(folder: Path | None) -> Results:
-    """All readings in a folder, by study; none if there is no such folder.
-
-    Raises:
-        ResultError: a file of readings lacks something.
-    """
+    """All readings in a folder, by study; none if there is no such folder."""
     by_study: dict[str, tuple[Readings, ...]] = {}
     for path in sorted(folder.glob("*.json")) if folder is not None and folder.is_dir() else ():
         content = read(path)

@@ -63,11 +63,7 @@ def _listed(property_: Property) -> Listed:
 
 
 def before() -> Mapping[str, str]:
-    """The version of each id, as the file has it.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
+    """The version of each id, as the file has it."""
     try:
         records = [json.loads(line) for line in index.FILE.read_text(encoding="utf-8").splitlines()]
         return {row["id"]: row["since"] for row in records}
@@ -79,11 +75,7 @@ def before() -> Mapping[str, str]:
 
 
 def check(old: Mapping[str, str], now: Sequence[Listed], removing: Collection[str] = ()) -> None:
-    """Compares the ids and versions that the file has with those that it is to have.
-
-    Raises:
-        UsageError: an id stands twice, is gone and not named, changed its version, or is new in an old one.
-    """
+    """Compares the ids and versions that the file has with those that it is to have."""
     new = {row.id: row.since for row in now}
     if twice := [id_ for id_, count in Counter(row.id for row in now).items() if count > 1]:
         raise UsageError(f"two properties have the id {twice[0]}; give one of them another")

@@ -231,11 +231,7 @@ def _run_trained(options: argparse.Namespace) -> int:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Checks before the work that no file is overwritten that is read, or written already.
-
-    Raises:
-        ResultError: one would be.
-    """
+    """Checks before the work that no file is overwritten that is read, or written already."""
     from cemverify.conformance.counterexamples.files import check_apart
     from cemverify.conformance.properties import own_properties, select
     from cemverify.results.envelope import check_outputs

@@ -54,8 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """`cemverify claims`: 0 if every verdict is decided, 1 if some statement is left undecided.
 
     Raises:
-        UsageError: there is no such folder of results. ValueError: there is no such claim. ResultError: a file of
-            results is damaged, or one cannot be written.
+        ValueError: there is no such claim.
     """
     with slow_imports():
         import torch

@@ -96,11 +96,7 @@ def refuse_unknown_properties(options: argparse.Namespace) -> None:
 
 
 def properties(options: argparse.Namespace) -> tuple[Property, ...]:
-    """The properties that the options choose, those of one's own among them.
-
-    Raises:
-        LoadError: a file of properties cannot be imported or states none. UsageError: an id matches nothing.
-    """
+    """The properties that the options choose, those of one's own among them."""
     from cemverify.conformance.properties import own_properties, select
 
     return select(options.properties, own_properties(options.properties_from))

@@ -66,7 +66,6 @@ def read_gate(options: argparse.Namespace) -> Gate:
 
     Raises:
         ValueError: options that do not go together, a bad file, or a baseline that does not compare.
-        ResultError: a file cannot be read.
     """
     from cemverify.conformance.gate import known_violations
     from cemverify.conformance.gate.baselines import Conditions, check_comparable, read_baseline

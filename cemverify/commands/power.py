@@ -92,7 +92,6 @@ def run(options: argparse.Namespace) -> int:
     """`cemverify power`.
 
     Raises:
-        UsageError: an option is invalid, or a measurement failed. ResultError: a file cannot be written.
         Interrupted: Ctrl-C; the message says how to go on.
     """
     if options.implementation is not None:
@@ -148,11 +147,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _correct(implementation: str | None, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Whom nothing may call wrong: the given one, or those of the bank that are asked for and installed here.
-
-    Raises:
-        UsageError: a pattern fits none of the bank.
-    """
+    """Whom nothing may call wrong: the given one, or those of the bank that are asked for and installed here."""
     from cemverify.power.bank import BANK, unavailable
 
     if implementation is not None:

@@ -143,11 +143,7 @@ _DOING = {
 
 
 def _chosen(outcome: RepairOutcome, number: int) -> Repair:
-    """The edit to write.
-
-    Raises:
-        UsageError: there is none, or more than one and no number.
-    """
+    """The edit to write."""
     whole = [repair for repair in outcome.repairs if repair.mends]
     if not whole:
         raise UsageError("nothing was written: no edit makes all properties hold")
@@ -159,11 +155,7 @@ def _chosen(outcome: RepairOutcome, number: int) -> Repair:
 
 
 def _write(repair: Repair) -> None:
-    """Writes an edit into its files.
-
-    Raises:
-        UsageError: a file has changed since it was read.
-    """
+    """Writes an edit into its files."""
     from cemverify.results.envelope import write_bytes
 
     for file in repair.texts:

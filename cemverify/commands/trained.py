@@ -39,11 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_for(options: argparse.Namespace) -> bool:
-    """Whether a trained layer is to be judged.
-
-    Raises:
-        UsageError: options that do not go together.
-    """
+    """Whether a trained layer is to be judged."""
     if options.checkpoint is None:
         for name in ("layer", "tokens"):
             if getattr(options, name) is not None:
@@ -61,11 +57,7 @@ def asked_for(options: argparse.Namespace) -> bool:
 
 
 def judge(options: argparse.Namespace) -> tuple[TrainedFindings, Weights]:
-    """Builds the model, fills it, and judges the layer.
-
-    Raises:
-        LoadError: the factory cannot be called. UsageError: the weights, the layer or the tokens do not fit.
-    """
+    """Builds the model, fills it, and judges the layer."""
     import torch
 
     from cemverify.conformance.trained.activations import own_tokens, random_tokens, read_tokens

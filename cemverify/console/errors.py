@@ -32,9 +32,6 @@ def one_of(noun: str, name: str, values: Mapping[str, Value]) -> Value:
 
     Args:
         noun: the name is of, in a sentence: "preset".
-
-    Raises:
-        UsageError: there is no such name; the sentence lists those there are.
     """
     if name not in values:
         raise UsageError(f"unknown {noun} {name!r}; choose from {', '.join(values)}")

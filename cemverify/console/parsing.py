@@ -83,9 +83,6 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises where argparse prints a long usage and exits.
 
     An argument that it does not know is refused by the command that was asked for, so that the usage line is its own.
-
-    Raises:
-        UsageError: the arguments cannot be read; holds one usage line, and says where the help is.
     """
 
     def error(self, message: str) -> NoReturn:

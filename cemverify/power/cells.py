@@ -134,9 +134,6 @@ def introduce(cell: IntroductionCell) -> dict[str, Any]:
 
     Returns:
         inapplicable: why a mutant's fault cannot be measured in it, by id. properties: ids that it can be asked.
-
-    Raises:
-        UsageError: it cannot be loaded.
     """
     cell.code.check(cell.implementation)
     try:

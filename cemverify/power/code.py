@@ -39,11 +39,7 @@ class Code:
         return cls(_package(), _libraries(), "" if implementation is None else _implementation(implementation))
 
     def check(self, implementation: str | None) -> None:
-        """Refuses to measure with other code than was asked for.
-
-        Raises:
-            UsageError: the code on this machine is another.
-        """
+        """Refuses to measure with other code than was asked for."""
         here = Code.here(implementation)
         if here != self:
             differ = [

@@ -16,8 +16,6 @@ def measure_power(plan: PowerPlan, where: RunOptions) -> Power:
     """Measures and summarises; progress goes to stderr.
 
     Raises:
-        UsageError: an implementation cannot be loaded, a measurement failed that cannot be left out, or the store
-            cannot be read or written.
         ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
     """
     introduced = _introduce(plan, where)

@@ -45,9 +45,6 @@ class PowerPlan:
             whose properties each seed asks a fifth, in turn.
         families: mutants of these only; empty for all. matrix: seeds for every property x every mutant, 0 for none.
         sweep: whether to look for the smallest fault.
-
-    Raises:
-        UsageError: a family that there is not.
     """
 
     seeds: int = 20

@@ -125,9 +125,6 @@ def check_outputs(
         pictured: of a page that has pictures beside it. updated: of a file that is read first.
         folders: into which files are written. stores: folders that need not be writable if they have everything.
         read: what the outputs are made of; a folder stands for the Python files below it.
-
-    Raises:
-        ResultError: a path cannot be written, two are the same, one lies in another, or one is read.
     """
     if page is not None and not page.name:
         raise ResultError(f"cannot write {page}: it is a folder; give a file name")
@@ -155,11 +152,7 @@ def check_outputs(
 
 
 def _writable(path: Path) -> Target:
-    """What a path that can be written leads to.
-
-    Raises:
-        ResultError: it cannot be written.
-    """
+    """What a path that can be written leads to."""
     try:
         target = target_of(path)
         if not target.stream:
@@ -174,11 +167,7 @@ def _writable(path: Path) -> Target:
 
 
 def _writable_folder(folder: Path) -> Path:
-    """Where a file in a folder would lie, without links.
-
-    Raises:
-        ResultError: it is a file, or cannot be made.
-    """
+    """Where a file in a folder would lie, without links."""
     if folder.exists() and not folder.is_dir():
         raise ResultError(f"cannot write into {folder}: it is not a folder; name a folder, it is created if needed")
     return _writable(folder / "file").place
@@ -200,11 +189,7 @@ def show(text: str) -> None:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a result as JSON; non-finite numbers become null, as JSON has none.
-
-    Raises:
-        ResultError: the file cannot be written.
-    """
+    """Writes a result as JSON; non-finite numbers become null, as JSON has none."""
     write_text(path, json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -214,11 +199,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, making the folders it needs, or writes to the stream that the path names.
-
-    Raises:
-        ResultError: it cannot be written.
-    """
+    """Writes a file whole or not at all, making the folders it needs, or writes to the stream that the path names."""
     sweep(path.parent)
     try:
         put(path, content)
@@ -227,11 +208,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Reads a result and checks it against the schema.
-
-    Raises:
-        ResultError: it is missing, not JSON, not a result, damaged, or of a version this package does not know.
-    """
+    """Reads a result and checks it against the schema."""
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ResultError(f"{path} is not a result file: its schema is not {SCHEMA!r}")
@@ -256,9 +233,6 @@ def complete(path: Path, content: Mapping[str, Any]) -> Iterator[None]:
 
     Args:
         content: of the file, as `read` returned it.
-
-    Raises:
-        ResultError: it lacks what results of its kind have.
     """
     try:
         yield
@@ -297,11 +271,7 @@ def _about_version(version: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
-
-    Raises:
-        ResultError: it is missing, not JSON (which has no NaN), or nested too deeply.
-    """
+    """What a JSON file holds."""
     try:
         return json.loads(read_text(path), parse_constant=_refuse_constant)
     except OSError as error:

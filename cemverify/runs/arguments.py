@@ -51,11 +51,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
-    """What the command line asks for.
-
-    Raises:
-        UsageError: an option is invalid.
-    """
+    """What the command line asks for."""
     if options.cluster is not None and options.workers is not None:
         raise UsageError("--workers starts processes on this machine and --cluster uses others; give one of them")
     processes = cores() if options.workers is None else options.workers
@@ -64,11 +60,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
 
 
 def parse_shard(text: str) -> Shard:
-    """The shard that "2/8" names.
-
-    Raises:
-        UsageError: it names none.
-    """
+    """The shard that "2/8" names."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--shard {text} names no part; give I/N with I from 1 to N, as in 1/4")

@@ -127,11 +127,7 @@ def algorithm(name: str, /, **versions: int) -> Callable[[Callable[[Spec], Mappi
 
 
 def algorithm_of(cell: Cell) -> Algorithm[Any]:
-    """The algorithm that computes a cell, from the module that the cell's maker named as its home.
-
-    Raises:
-        UsageError: it has no home, its home is not here, or declares no such algorithm.
-    """
+    """The algorithm that computes a cell, from the module that the cell's maker named as its home."""
     if not cell.home:
         raise UsageError(f"{cell.algorithm!r} was read from a file, which does not say where its code is")
     try:

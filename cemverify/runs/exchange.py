@@ -20,11 +20,7 @@ from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, dig
 
 
 def bring(path: Path, store: CellStore) -> int:
-    """Puts into a store what the file has and the store lacks; returns how many cells that were.
-
-    Raises:
-        UsageError: a line is not what was written, or the store cannot be written.
-    """
+    """Puts into a store what the file has and the store lacks; returns how many cells that were."""
     brought = 0
     for key, content in cells_of(path):
         if _is_there(store, key):
@@ -46,11 +42,7 @@ def _is_there(store: CellStore, key: str) -> bool:
 
 
 def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
-    """Writes the finished cells of these keys to the file, beside those that are in it; returns how many it has then.
-
-    Raises:
-        UsageError: the file cannot be written, or is not one of cells.
-    """
+    """Writes the finished cells of these keys to the file, beside those it has; returns how many it has then."""
     cells: dict[str, Mapping[str, Any]] = dict(cells_of(path)) if path.exists() else {}
     for key in keys:
         stored = store.get(key)
@@ -64,11 +56,7 @@ def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
 
 
 def cells_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Key and content of each line.
-
-    Raises:
-        UsageError: a line is not what was written.
-    """
+    """Key and content of each line."""
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -68,9 +68,6 @@ def compute_all(
     Args:
         keep: is given a cell and what came of it, in the calling thread. tick: is given the number of cells that are
             being computed, about once a second.
-
-    Raises:
-        UsageError: the workers cannot do the work. What is kept stays kept.
     """
     waiting, starts = deque(cells), 0
     while waiting:
@@ -199,11 +196,7 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
 
 
 def cluster(address: str) -> Crew:
-    """The workers of a Dask scheduler. One that dies is replaced by Dask, and its cell given to another.
-
-    Raises:
-        UsageError: Dask is not installed, or nobody answers.
-    """
+    """The workers of a Dask scheduler. One that dies is replaced by Dask, and its cell given to another."""
     try:
         dask = import_module("distributed")
     except ModuleNotFoundError as error:

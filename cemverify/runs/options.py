@@ -29,9 +29,6 @@ class RunOptions:
         store: a folder; made where it is missing. workers: processes on this machine; 0 computes in this one.
         cluster: address of a Dask scheduler, instead of workers. shard: compute this part only.
         retry_failed: compute again what failed before. resume: use what the store holds.
-
-    Raises:
-        UsageError: a number out of range, or options that contradict each other.
     """
 
     store: Path = Path("out/store")

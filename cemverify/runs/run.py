@@ -31,9 +31,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
     Cells with the same key are computed once.
 
     Raises:
-        UsageError: the store cannot be written, the cluster cannot be reached, or its workers cannot do the work.
-        ShardFinished: options.shard is set, and its part is computed.
-        Interrupted: Ctrl-C.
+        ShardFinished: options.shard is set, and its part is computed. Interrupted: Ctrl-C.
     """
     store = CellStore(options.store)
     by_key = {cell.key: cell for cell in cells}
@@ -56,9 +54,6 @@ def payloads(records: Sequence[StoredCell], store: Path = RunOptions.store) -> l
 
     Args:
         store: where they lie.
-
-    Raises:
-        UsageError: some did; says which, why, and what to do.
     """
     failed = [(record, record.failure) for record in records if record.failure is not None]
     if failed:

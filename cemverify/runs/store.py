@@ -81,11 +81,7 @@ class CellStore:
         self._owner = f"{socket.gethostname()}+{os.getpid()}+"  # no host name has a plus
 
     def require_writable(self) -> None:
-        """Makes the folder where it is missing, and refuses one in which no file can be made.
-
-        Raises:
-            UsageError: the sentence says why.
-        """
+        """Makes the folder where it is missing, and refuses one in which no file can be made."""
         try:
             self._aside.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._aside):
@@ -112,9 +108,6 @@ class CellStore:
 
         Args:
             outcome: the payload, or why there is none. made_by: what the side file says.
-
-        Raises:
-            UsageError: the file cannot be written; the disk may be full.
         """
         content = content_of(cell, outcome)
         path = self.path(cell.key)
@@ -143,7 +136,7 @@ class CellStore:
         """The stored cell of that key; None if there is none.
 
         Raises:
-            CorruptCell: what lies there is not what was written. UsageError: it cannot be read at all.
+            CorruptCell: what lies there is not what was written.
         """
         path = self.path(key)
         try:

@@ -35,12 +35,7 @@ class CellOutcome:
 
 
 def compute(cell: Cell) -> CellOutcome:
-    """Computes a cell. Whatever its algorithm raises becomes a failure, except a UsageError.
-
-    Raises:
-        UsageError: this machine cannot compute the cell: its code is missing or of another version, or something
-            that it reads is not here. That says nothing about the cell, so nothing is stored.
-    """
+    """Computes a cell. Whatever its algorithm raises becomes a failure, except a UsageError."""
     algorithm = algorithm_of(cell)
     if dict(algorithm.versions) != dict(cell.versions):
         raise UsageError(

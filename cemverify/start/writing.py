@@ -58,9 +58,6 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     Args:
         kind: what the adapter is for. folder: where it goes. name: of the adapter's module; by kind if None.
         service: a key of RECIPES; None writes no recipe.
-
-    Raises:
-        UsageError: the name is none for a module, or the adapter or its tests exist.
     """
     stem = STEMS[kind]
     name = stem if name is None else name
@@ -97,11 +94,7 @@ def _is_module(name: str) -> bool:
 
 
 def write(plan: FilesPlan) -> None:
-    """Writes the files, each whole or not at all.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
+    """Writes the files, each whole or not at all."""
     for path, text in plan.files.items():
         try:
             put(path, text.encode())

@@ -85,11 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
-    """Writes the tables as Markdown and CSV.
-
-    Raises:
-        ResultError: the folder cannot be written.
-    """
+    """Writes the tables as Markdown and CSV."""
 
     from cemverify.processes.atomic_files import slug
     from cemverify.results.envelope import check_outputs, write_text

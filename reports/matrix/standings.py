@@ -79,9 +79,6 @@ def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
 
     Detection power is taken from the power results among the sources: the implementation's own if there is one, of
     the mutants as they are otherwise.
-
-    Raises:
-        ResultError: no source is a verdict on an implementation, or one lacks what its kind has.
     """
     latest: dict[str, list[ResultFile]] = {}
     for source in sources:

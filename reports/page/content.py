@@ -121,11 +121,7 @@ class Page:
 
 
 def page_of(sources: Sequence[ResultFile]) -> Page:
-    """The page of some results.
-
-    Raises:
-        ResultError: a file lacks what its kind has.
-    """
+    """The page of some results."""
     checks = [source for source in sources if source.content["kind"] == "check"]
     for source in checks:
         with complete(source):

@@ -41,9 +41,6 @@ class ChainSpec:
         peak: how uneven the drawn probabilities are: e^peak for exponential e, normalised; 1 is uniform.
         seed: of the probabilities and of the symbols.
         train, validation: how many symbols there are of each.
-
-    Raises:
-        UsageError: a number is out of range; the message names its option.
     """
 
     kind: Literal["markov", "hidden"]

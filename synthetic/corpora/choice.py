@@ -40,9 +40,6 @@ class CorpusChoice:
 
     Attributes:
         source: where documents come from. tokeniser: a tokenizer.json or a name on the hub; None takes bytes.
-
-    Raises:
-        UsageError: a tokeniser is given for a chain, whose symbols are its tokens.
     """
 
     source: Library | TextFiles | DatasetSpec | ChainSpec = Library()
@@ -54,11 +51,7 @@ class CorpusChoice:
 
     @property
     def vocabulary(self) -> int:
-        """V, without opening the corpus.
-
-        Raises:
-            UsageError: the tokeniser is not available.
-        """
+        """V, without opening the corpus."""
         return _tokeniser(self).vocabulary
 
     @property
@@ -78,11 +71,7 @@ class PinnedCorpus:
     digest: str
 
     def open(self, folder: Path) -> Corpus:
-        """The corpus, created in the folder if it is missing.
-
-        Raises:
-            UsageError: it is not available, or has other tokens here.
-        """
+        """The corpus, created in the folder if it is missing."""
         corpus = open_corpus(self.choice, folder)
         if corpus.digest != self.digest:
             raise UsageError(
@@ -98,11 +87,7 @@ def corpora_folder() -> Path:
 
 
 def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
-    """The corpus of a choice, created in the folder if it is missing, with progress on stderr.
-
-    Raises:
-        UsageError: it is not available, is empty, or is damaged.
-    """
+    """The corpus of a choice, created in the folder if it is missing, with progress on stderr."""
     return tokenised(_documents(choice), _tokeniser(choice), folder)
 
 

@@ -120,9 +120,6 @@ def tokenised(source: DocumentSource, tokeniser: Tokeniser, folder: Path) -> Cor
 
     Args:
         folder: where corpora are kept, each in a folder of its own.
-
-    Raises:
-        UsageError: a part is empty, a file cannot be written, or one that is there is truncated or corrupt.
     """
     specification = json.dumps({"format": FORMAT, "source": source.key, "unit": source.unit}, sort_keys=True)
     source_digest = hashlib.sha256(specification.encode()).hexdigest()

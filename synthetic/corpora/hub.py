@@ -44,12 +44,7 @@ class DatasetSpec:
 
 
 def dataset(spec: DatasetSpec) -> DocumentSource:
-    """The documents of a dataset.
-
-    Raises:
-        UsageError: the extra is missing, or there are no such local files; and of the stream: there is no such
-            dataset, no such column, the rows break off, or local files change meanwhile.
-    """
+    """The documents of a dataset."""
     try:
         import datasets  # noqa: F401 - whether it is there
     except ModuleNotFoundError as error:

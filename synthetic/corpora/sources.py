@@ -56,20 +56,12 @@ class DocumentSource:
 
 
 def standard_library() -> DocumentSource:
-    """The source text of the running Python's standard library, without its tests.
-
-    Raises:
-        UsageError: this Python was installed without its source.
-    """
+    """The source text of the running Python's standard library, without its tests."""
     return python_source(Path(sysconfig.get_path("stdlib")), "standard library")
 
 
 def python_source(root: Path, name: str) -> DocumentSource:
-    """All *.py files below a folder except tests and installed packages, split by file.
-
-    Raises:
-        UsageError: there are fewer than two different files, or one cannot be read.
-    """
+    """All *.py files below a folder except tests and installed packages, split by file."""
     paths = ((path, path.relative_to(root)) for path in root.rglob("*.py") if path.is_file())
     files = [
         (relative.as_posix(), path)
@@ -85,9 +77,6 @@ def python_source(root: Path, name: str) -> DocumentSource:
 def text_files(paths: Sequence[Path]) -> DocumentSource:
     """Files, and all files below folders except hidden and binary ones, split by file; a single file is split by
     block.
-
-    Raises:
-        UsageError: a path does not exist or cannot be read, or there is no text in what was given.
     """
     files: list[tuple[str, Path]] = []
     for path in paths:

@@ -71,9 +71,6 @@ def subwords(name: str) -> Subwords:
 
     The hub is not asked for what can only be a file: what ends in .json, begins with ./, ../, ~ or /, or has more
     than the one slash of owner/name.
-
-    Raises:
-        UsageError: the library is missing, there is no such tokeniser, or its vocabulary is too large.
     """
     try:
         from tokenizers import Tokenizer

@@ -52,9 +52,6 @@ def read_tokens(path: Path, count: int, sha256: str) -> Tokens:
 
     Args:
         count, sha256: what corpus.json says of them.
-
-    Raises:
-        UsageError: the file is missing, truncated or corrupt; the sentence names it.
     """
     try:
         status = path.stat()
@@ -86,9 +83,6 @@ class Batches:
 
     Attributes:
         tokens: to draw from. seed: of the study. size: B, over all processes. context: J.
-
-    Raises:
-        UsageError: a window does not fit into the tokens.
     """
 
     tokens: Tokens
@@ -104,11 +98,7 @@ class Batches:
             )
 
     def __call__(self, step: int, rank: int = 0, world: int = 1) -> Tensor:
-        """A rank's share of the windows of that step, (B/world, J+1) of int64: inputs and what follows them.
-
-        Raises:
-            UsageError: B windows cannot be shared equally by that many processes.
-        """
+        """A rank's share of the windows of that step, (B/world, J+1) of int64: inputs and what follows them."""
         if self.size % world:
             raise UsageError(f"a batch of {self.size} windows cannot be shared equally by {world} processes")
         generator = torch.Generator().manual_seed(_mix(self.seed, step))
@@ -122,9 +112,6 @@ def spread_windows(tokens: Tokens, count: int, context: int, stretch: range | No
 
     Args:
         stretch: the places of the tokens that are meant, one after another, where it is not all of them.
-
-    Raises:
-        UsageError: there are fewer tokens than one window has.
     """
     places = range(len(tokens)) if stretch is None else stretch
     available = (len(places) - 1) // context

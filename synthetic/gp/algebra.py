@@ -74,11 +74,7 @@ Expression = Named | Product | Sum
 
 
 def parse(text: str) -> Expression:
-    """The expression that a text stands for.
-
-    Raises:
-        UsageError: the text is not a valid expression; the message says where and why.
-    """
+    """The expression that a text stands for."""
     reader = _PriorReader(text)
     return reader.sum(reader.tree())
 

@@ -76,9 +76,6 @@ def admit(config: TaskConfig, difficulty: Difficulty) -> None:
 
     Args:
         difficulty: of the task, or the average over several.
-
-    Raises:
-        UsageError: it is neither; a table of models on it would compare noise.
     """
     if difficulty.objection and not is_negative_control(config):
         raise UsageError(

@@ -35,11 +35,7 @@ def bytes_needed(count: int, points: int, dimensions: int) -> int:
 
 
 def draw_features(kernel: gp.Kernel, count: int, dimensions: int, generator: torch.Generator) -> Features:
-    """A number of random features of a kernel over `dimensions` inputs.
-
-    Raises:
-        UsageError: random features are not available for a part of it (Gibbs, user-defined kernels).
-    """
+    """A number of random features of a kernel over `dimensions` inputs."""
     if kernel.active_dims is not None:
         chosen = kernel.active_dims
         inside = _draw(kernel, count, len(chosen), generator)

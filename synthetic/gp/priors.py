@@ -53,20 +53,12 @@ class PriorFamily:
 
 
 def canonical(text: str, dimensions: int) -> str:
-    """The canonical text of a prior: every parameter written out, in a fixed order.
-
-    Raises:
-        UsageError: the text is not a valid prior over that many inputs; the message says why.
-    """
+    """The canonical text of a prior: every parameter written out, in a fixed order."""
     return str(_complete(parse(text), dimensions))
 
 
 def kernel(text: str, dimensions: int) -> Kernel:
-    """The kernel of a prior over that many inputs, in float64 on the CPU.
-
-    Raises:
-        UsageError: as for `canonical`.
-    """
+    """The kernel of a prior over that many inputs, in float64 on the CPU."""
     return _build(_complete(parse(text), dimensions), dimensions)
 
 
@@ -83,11 +75,7 @@ def describe() -> str:
 
 
 def _complete(expression: Expression, dimensions: int) -> Expression:
-    """An expression with every default filled in.
-
-    Raises:
-        UsageError: an unknown name or parameter, or a value out of range.
-    """
+    """An expression with every default filled in."""
     if isinstance(expression, Sum):
         return Sum(tuple(_complete(term, dimensions) for term in expression.terms))
     if isinstance(expression, Product):

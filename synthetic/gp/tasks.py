@@ -45,9 +45,6 @@ class TaskConfig:
         train_points, test_points: n and m. noise: standard deviation of the noise on training targets.
         features: how many random features a finite-rank task has; 0 asks for an exact one. If not given, 0 up to
             `EXACT_POINTS` points and `FEATURES` beyond.
-
-    Raises:
-        UsageError: an unknown prior, or a number out of range.
     """
 
     prior: str
@@ -153,10 +150,6 @@ def draw(config: TaskConfig, streams: Streams) -> Task:
     """A function, its noisy training set and its posterior on the test set.
 
     The last few are kept, so that all models on one task share its factorisation; do not write into its tensors.
-
-    Raises:
-        UsageError: in float64 the prior is not positive definite at that many points, it has no random features
-            but needs them, or this machine's memory does not suffice.
     """
     return draw_many(config, streams, 1)[0]
 
@@ -168,9 +161,6 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
 
     Args:
         functions: how many, at least 1.
-
-    Raises:
-        UsageError: as `draw`.
     """
     if functions < 1:
         raise UsageError(f"the number of functions must be at least 1, not {functions}")

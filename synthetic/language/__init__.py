@@ -57,12 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code.
-
-    Raises:
-        UsageError: an option is invalid, or the corpus is not available.
-        cemverify.results.envelope.ResultError: a file cannot be written.
-    """
+    """Runs the command; returns the exit code."""
     try:
         if options.command != "train" and one_of_several():
             raise UsageError(

@@ -100,11 +100,7 @@ def add_corpus_arguments(parser: Command) -> None:
 
 
 def _check_corpus(options: argparse.Namespace) -> None:
-    """Refuses options of one corpus beside another, where they would change nothing.
-
-    Raises:
-        UsageError: the sentence names the option, and where it belongs.
-    """
+    """Refuses options of one corpus beside another, where they would change nothing."""
     named = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
     if len(named) > 1:
         raise UsageError(f"{named[0]} and {named[1]} name two corpora; give one of them")
@@ -124,11 +120,7 @@ def _check_corpus(options: argparse.Namespace) -> None:
 
 
 def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
-    """The corpus that is asked for.
-
-    Raises:
-        UsageError: a number is out of its range.
-    """
+    """The corpus that is asked for."""
     if options.text is not None:
         return CorpusChoice(TextFiles(tuple(map(str, options.text))), options.tokeniser)
     if options.dataset is not None:
@@ -163,11 +155,7 @@ def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[...
 
 
 def _check_memory(options: argparse.Namespace) -> None:
-    """Refuses numbers with which the weights and one layer's activations alone exceed the memory of a CPU.
-
-    Raises:
-        UsageError: the sentence says how much is missing.
-    """
+    """Refuses numbers with which the weights and one layer's activations alone exceed the memory of a CPU."""
     if options.device not in ("cpu", "auto") or torch.cuda.is_available():
         return
     numbers = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}

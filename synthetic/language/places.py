@@ -69,9 +69,7 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
         output: the result file if the options name none.
 
     Raises:
-        UsageError: there is no such corpus, nothing that compiles, or cells that are not what was written.
         ValueError: there is no such device here.
-        cemverify.results.envelope.ResultError: a file cannot be written.
     """
     choice, where, device = corpus_choice(options), run_options(options), find_device(options.device)
     if device.startswith("cuda") and options.workers is None and options.cluster is None:
@@ -107,9 +105,6 @@ def write_results(
     Args:
         progress: how far the study is.
         result: of the study, measured: its readings; None where nothing can be said yet.
-
-    Raises:
-        cemverify.results.envelope.ResultError: something cannot be written.
     """
     written = []
     if progress.todo:

@@ -35,11 +35,7 @@ def add_arguments(parser: Command) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the table, and writes the page; returns the exit code.
-
-    Raises:
-        UsageError: a file is not of a second-step study. ResultError: a file cannot be read or written.
-    """
+    """Prints the table, and writes the page; returns the exit code."""
     from synthetic.studies.second_step import scale  # matplotlib is heavy to import
 
     envelope.check_outputs(pictured=options.page, read=options.files)

@@ -103,12 +103,7 @@ def add_arguments(parser: Command, name: str | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Goes on with the study, prints its tables, writes its result file and its page; returns the exit code.
-
-    Raises:
-        UsageError: there is no such study, an option is invalid, or the corpus is not available.
-        cemverify.results.envelope.ResultError: something cannot be written.
-    """
+    """Goes on with the study, prints its tables, writes its result file and its page; returns the exit code."""
     study = study_of(options.study)
     choice = corpus_choice(options)
     # a wrong name or number needs no corpus to be told
@@ -148,11 +143,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def study_of(name: str) -> Study:
-    """The study of that name, or the one that a module of the user's holds.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The study of that name, or the one that a module of the user's holds."""
     if ":" not in name:
         return one_of("study", name, STUDIES)
     study = attribute(name)
@@ -165,11 +156,7 @@ def study_of(name: str) -> Study:
 
 
 def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
-    """What the options ask of a study, for tokens of a vocabulary; what they leave open is the study's.
-
-    Raises:
-        UsageError: there is no such size or row, or a number is out of its range.
-    """
+    """What the options ask of a study, for tokens of a vocabulary; what they leave open is the study's."""
     if options.shard is not None and not study.papers:
         raise UsageError(
             "this study decides what to train next from what it has found, so it cannot be cut into shards; give"

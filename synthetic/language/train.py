@@ -86,12 +86,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not.
-
-    Raises:
-        UsageError: an option is invalid here, or the corpus is not available.
-        cemverify.results.envelope.ResultError: the result file cannot be written.
-    """
+    """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not."""
     check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=named_texts(options))
     keeping = None if options.folder is None else Keeping(options.folder, options.save_every, options.resume)
     models, corpus = preset_choice(options), corpus_choice(options)

@@ -97,9 +97,6 @@ def train_contender(
 
     Args:
         windows: of the validation part, (W, J+1). seed: of the first weights and the batches.
-
-    Raises:
-        UsageError: the batch cannot be shared, or something cannot be written or resumed.
     """
     recipe = config.recipe
     model = LanguageModel(contender.model, torch.Generator().manual_seed(seed))
@@ -228,9 +225,6 @@ def survey(config: LanguageConfig, corpus: Corpus, chain: Chain | None, machine:
 
     Args:
         chain: behind the corpus, if it is one.
-
-    Raises:
-        UsageError: the validation part is shorter than a window.
     """
     windows = spread_windows(corpus.validation.tokens, config.validation_windows, config.recipe.context)
     return Ground(

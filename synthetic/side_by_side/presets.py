@@ -72,9 +72,6 @@ def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple
 
     Weights start at N(0, 1/D): the usual 0.02 is made for D in the thousands, and a model as narrow as these
     then spends much of so short a training on growing its weights.
-
-    Raises:
-        UsageError: D is no multiple of the heads, or a head's dimension is odd, which rotary positions cannot turn.
     """
     check_heads(dim, heads)
     frame = Frame(paper.Size(dim, layers, heads, _eights(8 * dim / 3)), vocabulary, dim**-0.5)
@@ -160,11 +157,7 @@ class PresetChoice:
     models: tuple[str, ...] = ()
 
     def config(self, device: str, vocabulary: int) -> LanguageConfig:
-        """The complete configuration, for a device and for tokens of a vocabulary.
-
-        Raises:
-            UsageError: there is no such preset or model, or the numbers do not fit together.
-        """
+        """The complete configuration, for a device and for tokens of a vocabulary."""
         chosen = one_of("preset", self.preset, PRESETS)[device.partition(":")[0]](vocabulary)
         chosen = replace(chosen, recipe=self.recipe.of(chosen.recipe))
         if any((self.dim, self.layers, self.heads, self.depths)):

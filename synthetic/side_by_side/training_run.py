@@ -47,12 +47,7 @@ class TrainingRun:
 
 
 def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
-    """Trains and measures all contenders of a run; progress goes to stderr.
-
-    Raises:
-        UsageError: the corpus is not available, the numbers do not fit together, or something cannot be kept or
-        resumed. cemverify.results.envelope.ResultError: nothing can be written where metrics are to be kept.
-    """
+    """Trains and measures all contenders of a run; progress goes to stderr."""
     corpus = _open_together(run, machine)
     config = run.models.config(machine.device, corpus.vocabulary)
     chain = chain_of(run.corpus)

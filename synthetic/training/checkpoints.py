@@ -81,9 +81,6 @@ def save(
 
     Args:
         specification: JSON that decides the run; `restore` refuses any other.
-
-    Raises:
-        UsageError: the disk is full, or the folder cannot be written; in all processes.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
@@ -95,11 +92,7 @@ def save(
 
 
 def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, Any], *, writes: bool) -> None:
-    """Writes the parameters alone, under their own names.
-
-    Raises:
-        UsageError: as for `save`.
-    """
+    """Writes the parameters alone, under their own names."""
     tensors = {name: whole(parameter.detach()) for name, parameter in model.named_parameters()}
     facts = {"format": FORMAT, "specification": specification}
     by_the_first(lambda: _write(path, tensors, facts), first=writes)
@@ -108,11 +101,7 @@ def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, A
 def restore(
     path: Path, model: LanguageModel, optimiser: torch.optim.Optimizer, specification: Mapping[str, Any]
 ) -> TrainingState:
-    """Gives a fresh model and optimiser the weights and state of a checkpoint.
-
-    Raises:
-        UsageError: it cannot be read, or is of another run; the sentence says in what they differ.
-    """
+    """Gives a fresh model and optimiser the weights and state of a checkpoint."""
     facts, tensors = _read(path)
     _same_run(path, facts["specification"], json.loads(json.dumps(specification)))
     recorded = facts["state"]
@@ -137,11 +126,7 @@ def restore(
 
 
 def saved_step(path: Path) -> int:
-    """How far the training of a checkpoint is; 0 where there is none.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """How far the training of a checkpoint is; 0 where there is none."""
     return int(_read(path, tensors=False)[0]["state"]["step"]) if path.exists() else 0
 
 

@@ -90,11 +90,7 @@ def _preconditioner(name: PreconditionerName, rank: int, *, per_head: bool) -> P
 
 
 def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.Size:
-    """The dimensions of "tiny", with others where they are given; M is 8/3 of D, rounded up to eights.
-
-    Raises:
-        UsageError: D is no even multiple of the heads, which rotary positions need.
-    """
+    """The dimensions of "tiny", with others where they are given; M is 8/3 of D, rounded up to eights."""
     dim, heads = dim or TINY_SIZE.dim, heads or TINY_SIZE.heads
     check_heads(dim, heads)
     return paper.Size(dim, layers or TINY_SIZE.layers, heads, 8 * -(-dim // 3))
@@ -117,11 +113,7 @@ def paper_recipe(size: str) -> Recipe:
 
 
 def check_size(size: str, vocabulary: int, sizes: Sequence[str]) -> None:
-    """Refuses a size that is none of those, and one of the paper's with another vocabulary than the paper's.
-
-    Raises:
-        UsageError: the sentence says what to give instead.
-    """
+    """Refuses a size that is none of those, and one of the paper's with another vocabulary than the paper's."""
     one_of("size", size, dict.fromkeys(sizes))
     if size in paper.SIZES and vocabulary != paper.VOCABULARY:
         ours = " or ".join(name for name in sizes if name not in paper.SIZES)

@@ -28,9 +28,6 @@ class LoopedConfig:
 
     Attributes:
         model: its parameters. attention, mlp: how often; once is the plain model.
-
-    Raises:
-        UsageError: less than once, or more than once in blocks of several rounds.
     """
 
     model: LanguageModelConfig

@@ -121,9 +121,6 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
 
     Args:
         device: "auto", "cpu" or "cuda".
-
-    Raises:
-        UsageError: no such device, sharding without torchrun, or torch.compile without a compiler.
     """
     one_of("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
     try:
@@ -149,9 +146,6 @@ def by_the_first(act: Callable[[], Value], *, first: bool) -> Value | None:
 
     Args:
         first: whether this is the process that acts; the others get None.
-
-    Raises:
-        Refusal: it could not be done; in all processes.
     """
     value: Value | None = None
     failed: Refusal | None = None

@@ -24,11 +24,7 @@ class Metrics:
     """A metrics file that is being written; without a path, nothing is."""
 
     def __init__(self, path: Path | None, after: int = 0) -> None:
-        """Opens it, with the lines up to step `after`.
-
-        Raises:
-            UsageError: it cannot be read or written.
-        """
+        """Opens it, with the lines up to step `after`."""
         self.path = path
         self._file = None
         if path is None:
@@ -39,21 +35,13 @@ class Metrics:
             self._file = path.open("a", encoding="utf-8", buffering=1)  # a whole line at a time
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Writes one line; numbers that are not finite become null.
-
-        Raises:
-            UsageError: the disk is full.
-        """
+        """Writes one line; numbers that are not finite become null."""
         if self._file is not None:
             with _refusals(self.path):
                 self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
 
     def close(self) -> None:
-        """Closes the file.
-
-        Raises:
-            UsageError: the disk is full.
-        """
+        """Closes the file."""
         if self._file is not None:
             with _refusals(self.path):
                 self._file.close()

@@ -22,9 +22,6 @@ class Recipe:
         clip: the largest norm of the gradient.
         precision: "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks.
         base: the size from which rates are scaled (`Base`); None: one rate for all parameters.
-
-    Raises:
-        UsageError: a number is out of its range.
     """
 
     steps: int
@@ -82,11 +79,7 @@ def chinchilla(parameters: int, recipe: Recipe) -> Recipe:
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Refuses heads that rotary positions cannot turn.
-
-    Raises:
-        UsageError: D is no multiple of the heads, or a head's dimension is odd.
-    """
+    """Refuses heads that rotary positions cannot turn."""
     if dim % heads or dim // heads % 2:
         raise UsageError(
             f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"

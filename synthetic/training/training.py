@@ -98,9 +98,6 @@ def train(
         until: the step after which to stop, the recipe's last one if not given; the schedule is the recipe's.
         prepare: called before each step with the number of updates done.
         observe: called after each update; its time does not count.
-
-    Raises:
-        UsageError: the batch cannot be shared as asked, or a checkpoint cannot be read or written.
     """
     share = recipe.batch // machine.world
     if recipe.batch % machine.world or share % recipe.accumulate:

@@ -56,20 +56,13 @@ def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
     """Writes every violation that has a case, and returns the files for `replay`.
 
     One without a case is what an implementation did to its process outside a question.
-
-    Raises:
-        ResultError: the folder cannot be written.
     """
     violated = [r for r in event.records if r.verdict == Verdict.VIOLATED]
     return [_save(event.implementation, r, r.saved, folder, maker) for r in violated if r.saved is not None]
 
 
 def files_of(path: Path) -> list[Path]:
-    """The three files of a counterexample, given one of them.
-
-    Raises:
-        ResultError: the path has no name.
-    """
+    """The three files of a counterexample, given one of them."""
     if not path.name.strip("."):
         raise ResultError(f"{path} is a folder; give the .json file of a counterexample")
     return [path.with_suffix(suffix) for suffix in (".json", ".npz", ".py")]
@@ -80,9 +73,6 @@ def check_apart(folder: Path, properties: Iterable[str], paths: Iterable[Path]) 
 
     Args:
         properties: their ids.
-
-    Raises:
-        ResultError: one has.
     """
     names = {_stem(id_) for id_ in properties}
     for path in paths:
@@ -91,11 +81,7 @@ def check_apart(folder: Path, properties: Iterable[str], paths: Iterable[Path]) 
 
 
 def load_counterexample(path: Path) -> Counterexample:
-    """Reads one of the three files' JSON, with the arrays beside it.
-
-    Raises:
-        ResultError: it is missing, damaged, or no counterexample.
-    """
+    """Reads one of the three files' JSON, with the arrays beside it."""
     path = files_of(path)[0]
     content = read(path)
     if content["kind"] != "counterexample":

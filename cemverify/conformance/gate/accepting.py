@@ -40,7 +40,7 @@ def update_known(
     """Writes the file as `updated` returns it; creates it if it does not exist.
 
     Raises:
-        ResultError: it cannot be read or written. ValueError: it is no file of known violations.
+        ValueError: it is no file of known violations.
     """
     text = text_of(path) if path.exists() else ""
     changed = updated(text, str(path), implementation, records, acceptance, today)

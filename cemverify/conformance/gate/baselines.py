@@ -125,11 +125,7 @@ class BaselineComparison:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """A result of `cemverify check --json`.
-
-    Raises:
-        ResultError: it cannot be read, is no such result, or is that of a run that ended before it asked everything.
-    """
+    """A result of `cemverify check --json`."""
     content = read(path)
     if content["kind"] != "check":
         raise ResultError(

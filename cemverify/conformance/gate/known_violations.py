@@ -125,17 +125,13 @@ def read_known(path: Path) -> tuple[KnownViolation, ...]:
     """The entries of a file, of every implementation.
 
     Raises:
-        ResultError: it cannot be read. ValueError: what is wrong with it, and on which line.
+        ValueError: what is wrong with it, and on which line.
     """
     return parse_known(text_of(path), str(path))
 
 
 def text_of(path: Path) -> str:
-    """The contents of the file.
-
-    Raises:
-        ResultError: it cannot be read.
-    """
+    """The contents of the file."""
     try:
         return read_text(path)
     except OSError as error:

@@ -34,11 +34,7 @@ class TokenRows:
 
 
 def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> TokenRows:
-    """Tokens drawn uniformly from the vocabulary of the model's embedding.
-
-    Raises:
-        UsageError: the model has no embedding that says how large its vocabulary is.
-    """
+    """Tokens drawn uniformly from the vocabulary of the model's embedding."""
     vocabulary = model.config.vocabulary if isinstance(model, LanguageModel) else None
     for module in model.modules():
         if vocabulary is None and isinstance(module, nn.Embedding):
@@ -54,11 +50,7 @@ def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> T
 
 
 def own_tokens(model: TrainedModel) -> TokenRows | None:
-    """The tokens that the factory gave.
-
-    Raises:
-        UsageError: they are not integers (B, J).
-    """
+    """The tokens that the factory gave."""
     ids = model.tokens
     if ids is None:
         return None
@@ -68,11 +60,7 @@ def own_tokens(model: TrainedModel) -> TokenRows | None:
 
 
 def read_tokens(path: Path) -> TokenRows:
-    """Tokens (B, J), or (J,), from a .npy file of integers.
-
-    Raises:
-        UsageError: the file cannot be read, or holds something else.
-    """
+    """Tokens (B, J), or (J,), from a .npy file of integers."""
     try:
         array = np.load(path, allow_pickle=False)
     except Exception as error:  # of a damaged header or archive: many kinds
@@ -91,11 +79,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward is called with, 
 def catch(
     model: nn.Module, layer: nn.Module, name: str, form: EnergyLayer, inputs: Inputs | None, tokens: TokenRows
 ) -> Question:
-    """The state and the memory that the layer gets while the model reads the tokens, at its first call.
-
-    Raises:
-        UsageError: the model fails on the tokens, never calls the layer, or calls it with something else.
-    """
+    """The state and the memory that the layer gets while the model reads the tokens, at its first call."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     calls: list[Call] = []
     with _watched(layer, calls):

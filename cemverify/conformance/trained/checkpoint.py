@@ -34,9 +34,6 @@ def load_weights(model: nn.Module, path: Path) -> Weights:
     """Copies every tensor of a safetensors file into the model, whose parameters keep their dtype and device.
 
     Tied parameters need to be in the file once.
-
-    Raises:
-        UsageError: the file cannot be read, or its tensors are not those of the model; the sentence names them.
     """
     if path.suffix != ".safetensors":
         raise UsageError(

@@ -42,11 +42,7 @@ class TrainedModel:
 
 
 def build(name: str) -> TrainedModel:
-    """Calls the factory of that name, "module:factory".
-
-    Raises:
-        LoadError: it cannot be loaded or called, or returns something that is not a model.
-    """
+    """Calls the factory of that name, "module:factory"."""
     factory = attribute(name)
     if not callable(factory):
         raise LoadError(
@@ -71,11 +67,7 @@ def build(name: str) -> TrainedModel:
 
 
 def part(model: nn.Module, name: str) -> nn.Module:
-    """The sub-module of that name.
-
-    Raises:
-        UsageError: there is none; the sentence lists those that could be meant.
-    """
+    """The sub-module of that name."""
     parts: dict[str, nn.Module] = dict(model.named_modules())
     if name and name in parts:
         return parts[name]
@@ -92,9 +84,6 @@ def energy_layer_of(layer: nn.Module, declare: Declare | None, name: str) -> Ene
 
     It is declared by `declare`; or it is one of `cemverify.cem`; or it has an `update`, an `energy` and a `state` or
     `dim` of its own, as `cemverify.energy_layer` names them.
-
-    Raises:
-        UsageError: it is none of these, or its declaration fails.
     """
     if declare is not None:
         try:

@@ -90,11 +90,7 @@ class TrainedFindings:
 
 
 def prepare(model: TrainedModel, name: str, tokens: TokenRows, device: str) -> TrainedLayer:
-    """The layer of that name, with what it gets while the model reads the tokens.
-
-    Raises:
-        UsageError: there is no such layer, its energy is not known, or the model cannot be run.
-    """
+    """The layer of that name, with what it gets while the model reads the tokens."""
     model.model.to(device)
     layer = part(model.model, name)
     dtype = next((p.dtype for p in layer.parameters() if p.is_floating_point()), torch.float32)

@@ -47,11 +47,7 @@ class Slip:
     wrong: str
 
     def layer(self) -> EnergyLayer:
-        """The layer with the slip.
-
-        Raises:
-            LoadError: the examples are not there, or the line is not.
-        """
+        """The layer with the slip."""
         text = source(self.example)
         if text.count(self.right) != 1:
             raise LoadError(f"{self.example} has {self.right!r} {text.count(self.right)} times, and not once")
@@ -64,11 +60,7 @@ class Slip:
 
 
 def source(example: str) -> str:
-    """The text of an example.
-
-    Raises:
-        LoadError: it is not there.
-    """
+    """The text of an example."""
     try:
         spec = importlib.util.find_spec(f"{_FOLDER}.{example}")
     except ModuleNotFoundError:
@@ -79,11 +71,7 @@ def source(example: str) -> str:
 
 
 def right_layer(example: str) -> EnergyLayer:
-    """The example as it is.
-
-    Raises:
-        LoadError: it is not there.
-    """
+    """The example as it is."""
     source(example)
     module = importlib.import_module(f"{_FOLDER}.{example}")
     layer: EnergyLayer = module.mine

@@ -95,8 +95,8 @@ def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float
         begin: the study, from its beginning. until: minutes; 0 only reads the store. None goes on to the end.
 
     Raises:
-        UsageError: a cell failed. KeyboardInterrupt: of somebody, not of the clock.
-        ShardFinished: this machine's part of the cells that the study wants first is computed.
+        KeyboardInterrupt: of somebody, not of the clock. ShardFinished: this machine's part of the cells that the
+            study wants first is computed.
     """
     store = CellStore(where.store)
     read: dict[str, Payload] = {}

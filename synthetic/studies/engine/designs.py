@@ -150,11 +150,7 @@ def more_parameters(wider: Row, narrow: Row) -> str:
 
 
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of these names, in the study's order.
-
-    Raises:
-        UsageError: there is no such row; the sentence lists those there are.
-    """
+    """The rows of these names, in the study's order."""
     there = [row.name for row in every]
     if unknown := [name for name in names if name not in there]:
         raise UsageError(f"there is no row {unknown[0]!r}; choose from {'; '.join(there)}")

@@ -121,9 +121,6 @@ def write_page(path: Path, content: Mapping[str, Any], made: Page | None = None)
 
     Args:
         content: of the file. made: the page that was made of it; None takes the one that it holds.
-
-    Raises:
-        ResultError: a file cannot be written.
     """
     page, command = page_of(content) if made is None else made, content["made_by"]["command"]
     files, parts = {}, [f"# {page.title}"]

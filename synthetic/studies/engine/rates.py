@@ -50,9 +50,6 @@ def wanted(curve: Mapping[int, float], start: Sequence[int]) -> list[int]:
 
     Args:
         curve: what was found so far. start: the rates to begin with.
-
-    Raises:
-        UsageError: every rate diverges, or the best one lies beyond all reason.
     """
     missing = [k for k in start if k not in curve]
     if missing:

@@ -142,9 +142,6 @@ class Study:
             vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
             names: of the rows to run; if (), all that are usual. with_beyond: and all that are beyond the paper.
             P: of CEM's layers. more: `seed` and `compiled` of the `Plan`.
-
-        Raises:
-            UsageError: there is no such size or row, or a number is out of its range.
         """
         replaced, depth = replaced or self.replaced, depth or self.depth
         frame, recipe = sized(size, vocabulary, dims, papers=self.papers)

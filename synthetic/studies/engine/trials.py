@@ -172,11 +172,7 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
 
 
 def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
-    """Evenly spaced windows of half of the tokens, or of all: at most `count`, without overlap, (W, J+1) of int64.
-
-    Raises:
-        UsageError: there are fewer tokens than one window has.
-    """
+    """Evenly spaced windows of half of the tokens, or of all: at most `count`, without overlap, (W, J+1) of int64."""
     half = len(tokens) // 2
     stretches = {"tuning": range(half), "judging": range(half, 2 * half), "whole": range(len(tokens))}
     return spread_windows(tokens, count, context, stretches[part])

@@ -79,11 +79,7 @@ class StudyState:
 
 
 def study(plan: Plan, corpus: PinnedCorpus, device: str) -> Course[StudyState]:
-    """Tunes the rows that have no learning rate, all side by side; then judges them, seed by seed.
-
-    Raises:
-        UsageError: tuning ran into the absurd.
-    """
+    """Tunes the rows that have no learning rate, all side by side; then judges them, seed by seed."""
     rows = [Tuned(row, rate=plan.given_rate(row)) for row in plan.rows]
     yield from together(_tune(plan, tuned, corpus, device) for tuned in rows if tuned.rate is None)
     trainings = [
@@ -143,11 +139,7 @@ def _mean(bits: Sequence[float]) -> float:
 
 
 def check_fits(plan: Plan, corpus: Corpus) -> None:
-    """Refuses a context that is longer than the data, before any work.
-
-    Raises:
-        UsageError: it is longer than the training part, or than what is scored.
-    """
+    """Refuses a context that is longer than the data, before any work."""
     Batches(corpus.train.tokens, plan.seed, plan.recipe.batch, plan.recipe.context)
     part_windows(corpus.validation.tokens, "whole" if plan.papers else "judging", 1, plan.recipe.context)
 

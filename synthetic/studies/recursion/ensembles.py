@@ -32,9 +32,6 @@ class Recipe:
         compiled: whether torch compiles the loss. That takes some ten seconds for each kind of model and saves a
             quarter to a half of each step, so it pays from several thousand steps on; its last digits differ.
         device: where: "cpu", "cuda", "cuda:1".
-
-    Raises:
-        UsageError: no steps, an empty batch, a rate that is not positive, nothing or everything held out.
     """
 
     steps: int = 1200

@@ -41,9 +41,6 @@ def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, An
 
     Returns:
         Everything for the result file, as `assemble` says.
-
-    Raises:
-        UsageError: a prior is not worth a comparison.
     """
     tasks = {
         spec: compute_task.cell(spec, cost=spec.cost, label=spec.label)
@@ -86,11 +83,7 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
 
 
 def admit(config: RecursionConfig, payloads: Payloads) -> None:
-    """Accepts a study if each of its tasks is worth a comparison or is a declared negative control.
-
-    Raises:
-        UsageError: one is neither; a table of models on it would compare noise.
-    """
+    """Accepts a study if each of its tasks is worth a comparison or is a declared negative control."""
     for prior in config.priors:
         records = [read_task(payloads[cell]) for cell in config.task_cells(prior)]
         difficulty.admit(config.task(prior), _difficulty(records))

@@ -35,9 +35,6 @@ class RecursionConfig:
         rates: learning rates that every contender is trained at; the points held out choose.
         train_points, test_points: sizes of each function's two sets. noise: standard deviation on training targets.
         recipe: how everything is trained; its own learning rate is replaced.
-
-    Raises:
-        UsageError: a number out of range, a name unknown or given twice.
     """
 
     priors: tuple[str, ...] = ("rbf",)

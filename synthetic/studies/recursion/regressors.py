@@ -44,7 +44,7 @@ class CEMSpec:
         step_size: eta = 1; or learned, positive, from 1; or 1/T, so that the steps sum to 1 whatever T is.
 
     Raises:
-        UsageError: a number below 1. ValueError: an unknown word.
+        ValueError: an unknown word.
     """
 
     width: int = 32
@@ -79,9 +79,6 @@ class GatedMLPSpec:
 
     Attributes:
         width, hidden: D and M. reuse: how often the same MLP is applied, each time to what the last one gave.
-
-    Raises:
-        UsageError: a number below 1.
     """
 
     width: int = 32
@@ -109,9 +106,6 @@ class RegressorStack(nn.Module):
     Args:
         spec: the kind. inputs: d. streams: one for each replicate.
         draw: another draw of the first values has another name.
-
-    Raises:
-        UsageError: the state is narrower than the inputs.
     """
 
     def __init__(self, spec: Spec, inputs: int, streams: Sequence[Streams], draw: str = "") -> None:

@@ -57,11 +57,7 @@ class Point:
 
 
 def read_point(path: Path) -> Point:
-    """What the readings of one `second-step` study say.
-
-    Raises:
-        UsageError: the file holds something else. ResultError: it cannot be read, or lacks something.
-    """
+    """What the readings of one `second-step` study say."""
     content = envelope.read(path)
     made = content["made_by"]["configuration"]
     if content["kind"] != "readings" or not str(content.get("study", "")).startswith("second-step"):
