@@ -162,19 +162,10 @@ def _harvest_parser() -> Parser:
 
     from cemverify.console.parsing import Help, Parser, path, positive
 
-    parser = Parser(
-        prog="python -m benchmarks",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=Help,
-    )
+    parser = Parser(prog="python -m benchmarks", description=DESCRIPTION, epilog=EPILOG, formatter_class=Help)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     gpu = commands.add_parser(
-        "gpu",
-        help="the harvest of a GPU, in stages",
-        description=GPU,
-        epilog=EPILOG,
-        formatter_class=Help,
+        "gpu", help="the harvest of a GPU, in stages", description=GPU, epilog=EPILOG, formatter_class=Help
     )
     gpu.add_argument("--only", nargs="+", metavar="STAGE", help="these stages; all if not given")
     gpu.add_argument("--device", default="auto", help="auto, cpu or cuda (default auto: a GPU if there is one)")

@@ -19,11 +19,5 @@ def update(x: Tensor, patterns: Tensor) -> Tensor:
 
 
 hopfield = energy_layer(
-    update=update,
-    energy=energy,
-    state=("J", D),
-    memory=("M", D),
-    step_size=STEP_SIZE,
-    monotone=True,
-    permutable=True,
+    update=update, energy=energy, state=("J", D), memory=("M", D), step_size=STEP_SIZE, monotone=True, permutable=True
 )

@@ -30,10 +30,7 @@ class Attention(nn.Module):
 
 mine = implementation_from_modules(
     attention=Attention,
-    names={
-        "W_Q": ("q_proj.weight", "o_proj.weight.T"),
-        "W_K": ("k_proj.weight", "v_proj.weight"),
-    },
+    names={"W_Q": ("q_proj.weight", "o_proj.weight.T"), "W_K": ("k_proj.weight", "v_proj.weight")},
     not_offered=(
         # it starts at its own input, takes one step of size one at the usual temperature, and has no options
         *("start", "steps", "step-size", "temperature", "head-dim"),

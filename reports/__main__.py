@@ -55,12 +55,7 @@ def _chosen(arguments: list[str]) -> Run:
 def _parser(arguments: Sequence[str]) -> Parser:
     from cemverify.console.parsing import Help, Parser, add_commands
 
-    parser = Parser(
-        prog="python -m reports",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=Help,
-    )
+    parser = Parser(prog="python -m reports", description=DESCRIPTION, epilog=EPILOG, formatter_class=Help)
     add_commands(parser, COMMANDS, arguments, "reports.commands")
     return parser
 

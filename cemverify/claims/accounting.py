@@ -237,9 +237,8 @@ def _parameter_claims() -> Iterator[Claim]:
         statement="Full CEM of the same shape has 75 to 82 % of the parameters of its Llama model.",
         formula="2 V D + L (2 D^2 + D + 9 K D + 2 D M + 33 D + 2 D) + D",
         finding=(
-            "Attention: two projections 2 D^2, a shared diagonal D, a preconditioner of rank 4 per head, "
-            "D + 2 * 4 D each. MLP: two projections 2 D M, a preconditioner of rank 16, D + 2 * 16 D. The embeddings "
-            "are Llama's."
+            "Attention: two projections 2 D^2, a shared diagonal D, a preconditioner of rank 4 per head, D + 2 * 4 D "
+            "each. MLP: two projections 2 D M, a preconditioner of rank 16, D + 2 * 16 D. The embeddings are Llama's."
         ),
         advice="`cemverify.cem.presets.full_cem(name)` builds them",
         holds_for=partial(_full_cem_counts, between=(Fraction(75, 100), Fraction(82, 100))),
@@ -507,9 +506,8 @@ def _keeps(case: _Cache, *, share: Fraction) -> Working:
     theirs = _kept_by_llama(*case[:3])
     cached = _cached(*case[:3], diagonal=case.diagonal)
     return working(
-        f"K = {case.heads}, R = {case.head_dim}, {case.tokens} tokens, diagonal {case.diagonal}: CEM keeps "
-        f"{cached}, Llama "
-        f"{theirs}; {share} of it: {cached == share * theirs}",
+        f"K = {case.heads}, R = {case.head_dim}, {case.tokens} tokens, diagonal {case.diagonal}: CEM keeps {cached}, "
+        f"Llama {theirs}; {share} of it: {cached == share * theirs}",
         comes_out=cached == share * theirs,
     )
 

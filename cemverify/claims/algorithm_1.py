@@ -15,14 +15,7 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import (
-    Instance,
-    Lemma,
-    Properties,
-    Search,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Instance, Lemma, Properties, Search, Working, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,

@@ -14,15 +14,7 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import (
-    Instance,
-    Lemma,
-    Properties,
-    Search,
-    Symbols,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Instance, Lemma, Properties, Search, Symbols, Working, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
@@ -273,7 +265,7 @@ def _concavity() -> Iterator[Claim]:
                     "descent/attention/any-step-size-identity",
                     "descent/attention/any-step-size-diagonal",
                     "descent/attention/any-step-size-low-rank",
-                ),
+                )
             ),
             Instance("keys that move with x: A = -1", _Step(((-1, 0), (-1, 0)), (1, 0), (1, 1), 2, keys_move=True)),
             Instance(
@@ -325,11 +317,10 @@ def _concavity() -> Iterator[Claim]:
         condition="RMSNorm stands inside, as in Algorithm 1; without it there is no minimum",
         within=lambda case: case.normed,
         finding=(
-            "The sentence does not say that the energy is bounded, and with RMSNorm inside it is: |RMSNorm(x)| is "
-            "at most sqrt(D) times the largest gain. The energy of Eq. 1 itself has no minimum unless it is "
-            "constant. Along t u it behaves as -t sum_k max_j beta_kj . u, bounded below for u and for -u only if "
-            "all beta_kj . u agree within a head and cancel over the heads. Where its gradient vanishes there is a "
-            "maximum."
+            "The sentence does not say that the energy is bounded, and with RMSNorm inside it is: |RMSNorm(x)| is at "
+            "most sqrt(D) times the largest gain. The energy of Eq. 1 itself has no minimum unless it is constant. "
+            "Along t u it behaves as -t sum_k max_j beta_kj . u, bounded below for u and for -u only if all beta_kj "
+            ". u agree within a head and cancel over the heads. Where its gradient vanishes there is a maximum."
         ),
         advice="without a norm read the recursion as T steps downhill, not as a solver: nothing is there to reach",
         holds_for=partial(_is_bounded_below, confined=False),

@@ -78,10 +78,9 @@ def claims() -> Iterator[Claim]:
         ),
         within=lambda case: case.unit in ("identity", "relu"),
         finding=(
-            "For convex phi the energy is concave, and a concave function lies below its tangent. Where "
-            "sigma'(z) < 0 take D = M = 2, W h = (1, 1), V = ((a, 1), (-a, 1)) and x = (e/a, z): the units are at "
-            "z +- e, and a step with eta a^2 = k multiplies e by 1 + 2 k sigma'(z) to first order, below -1 for "
-            "k > 1/|sigma'(z)|."
+            "For convex phi the energy is concave, and a concave function lies below its tangent. Where sigma'(z) < "
+            "0 take D = M = 2, W h = (1, 1), V = ((a, 1), (-a, 1)) and x = (e/a, z): the units are at z +- e, and a "
+            "step with eta a^2 = k multiplies e by 1 + 2 k sigma'(z) to first order, below -1 for k > 1/|sigma'(z)|."
         ),
         advice="use ReLU, softplus or the identity if every step must descend; SiLU and GELU give no such promise",
         holds_for=partial(_falls, flipped=True),

@@ -17,17 +17,7 @@ from hypothesis import strategies as st
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.energies import Elementwise
-from cemverify.claims.arguments import (
-    Figures,
-    Instance,
-    Lemma,
-    Properties,
-    Sample,
-    Search,
-    Symbols,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Search, Symbols, Working, working
 from cemverify.claims.base import Claim, arxiv, ours
 from cemverify.claims.exact import (
     DIGITS,
@@ -69,9 +59,8 @@ def _tying() -> Iterator[Claim]:
         source=arxiv(
             "abstract; Eq. 7, 10, 11",
             "Extending prior energy-based interpretations of attention, CEM shows that weight-tied MHA can be "
-            "derived "
-            "as a gradient update on an interaction energy, and that a gated MLP with shared up/down projections can "
-            "be viewed through an element-wise energy.",
+            "derived as a gradient update on an interaction energy, and that a gated MLP with shared up/down "
+            "projections can be viewed through an element-wise energy.",
         ),
         statement=(
             "One gradient step of size one on the element-wise energy is a gated MLP with a residual, whose down "
@@ -124,9 +113,8 @@ def _tying() -> Iterator[Claim]:
         formula="F(x) = U^T ((U h) * sigma(G x)) has a symmetric Jacobian",
         finding=(
             "It does not. The Jacobian of F is U^T diag((U h) * sigma'(G x)) G. With one hidden unit it is a "
-            "multiple of the outer product of U's row with G's, symmetric only where the two are parallel. The "
-            "tie is "
-            "between down and the *activated* projection."
+            "multiple of the outer product of U's row with G's, symmetric only where the two are parallel. The tie "
+            "is between down and the *activated* projection."
         ),
         advice="tie the projection that the activation acts on",
         holds_for=partial(_tie_is_conservative, down="up"),
@@ -229,7 +217,7 @@ def _safe_steps() -> Iterator[Claim]:
                 (
                     *(f"descent/mlp/safe-step-{name}" for name in ("identity", "diagonal", "low-rank")),
                     "descent/mlp/along-steps",
-                ),
+                )
             ),
             Instance(
                 "identity, D = 1, V = 1, W h = -1: a hundredth above the bound",
@@ -312,8 +300,7 @@ def _safe_steps() -> Iterator[Claim]:
         formula="for all V, W, h: exists eta > 0: for all x: xi(x - eta g) <= xi(x)",
         finding=(
             "Not for ReLU squared, whose slope 2 x has no bound. With V = (1, -1) and W h = (-1, -1) the energy is "
-            "|x|^3 / 3, and from x = 3 / eta a step overshoots and raises it, whatever eta is. Every "
-            "other "
+            "|x|^3 / 3, and from x = 3 / eta a step overshoots and raises it, whatever eta is. Every other "
             "activation here has a bounded slope and so a safe step."
         ),
         advice="with ReLU squared put RMSNorm inside, or clip the step",

@@ -60,11 +60,7 @@ SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
         "What the paper states without a condition that it needs.",
         _paper(ClaimVerdict.CONDITIONAL),
     ),
-    (
-        "Holds",
-        "What the paper states and is so.",
-        _paper(ClaimVerdict.HOLDS),
-    ),
+    ("Holds", "What the paper states and is so.", _paper(ClaimVerdict.HOLDS)),
     (
         "Cannot be told",
         "What the paper states in words that leave open what it is true of.",

@@ -15,16 +15,7 @@ from hypothesis import strategies as st
 from cemverify.cem.energies import Interaction
 from cemverify.cem.positions import Rotary, alibi_slopes
 from cemverify.cem.presets import CONTEXT, SIZES
-from cemverify.claims.arguments import (
-    Figures,
-    Instance,
-    Lemma,
-    Properties,
-    Search,
-    Symbols,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Search, Symbols, Working, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import DIGITS
 
@@ -196,8 +187,7 @@ def _rotary_claims() -> Iterator[Claim]:
         arguments=(
             Instance("the second of two tokens in the plane, W_Q = W_K = I, x = 0", (1, 0, 0, 0)),
             Search(
-                "two tokens in the plane, integers, quarter turns, equal logits",
-                st.tuples(*[st.integers(-3, 3)] * 4),
+                "two tokens in the plane, integers, quarter turns, equal logits", st.tuples(*[st.integers(-3, 3)] * 4)
             ),
             Lemma("differentiating the softmax gives that Jacobian", _jacobian_by_definition),
         ),
@@ -226,8 +216,8 @@ def _penalises(case: tuple[int, Fraction], *, sign: int) -> Working:
         first, last = powers[0] / total, powers[-1] / total
         penalised = first <= last
     return working(
-        f"beta . x = 0 for all {tokens} tokens, m = {slope}, query {tokens}, bias {'+' if sign > 0 else '-'}m |i "
-        "- j|",
+        f"beta . x = 0 for all {tokens} tokens, m = {slope}, query {tokens}, bias "
+        f"{'+' if sign > 0 else '-'}m |i - j|",
         f"weight of the furthest {mpmath.nstr(first, 3)}, of the token itself {mpmath.nstr(last, 3)}; no more: "
         f"{bool(penalised)}",
         comes_out=penalised,
@@ -353,8 +343,7 @@ def _needs_more(case: tuple[int, int, int], *, stored: str) -> Working:
     more = rotated > plain
     return working(
         f"{case[0]} heads of dimension {2 * case[2]}, {case[1]} tokens: {rotated} numbers kept with rotary "
-        "positions, "
-        f"{plain} without",
+        f"positions, {plain} without",
         comes_out=more if stored == "as written" else not more,
     )
 
@@ -425,7 +414,6 @@ def _rotary_concave(_: Any, *, sign: int) -> Working:
         f"beta depends on x is {not constant}; so along z the second derivative is minus a variance of the v_j "
         "over tau",
         f"with v_j = beta_3j . z, {z.T.tolist()[0]}: tau total^2 (second derivative {'+' if sign < 0 else '-'} "
-        "(1/tau) "
-        f"sum_(j<l) a_j a_l (v_j - v_l)^2) = {off}",
+        f"(1/tau) sum_(j<l) a_j a_l (v_j - v_l)^2) = {off}",
         comes_out=off == 0 and constant,
     )

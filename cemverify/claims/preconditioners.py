@@ -18,17 +18,7 @@ import torch
 from hypothesis import strategies as st
 
 from cemverify.cem.presets import CONTEXT, SIZES, llama
-from cemverify.claims.arguments import (
-    Figures,
-    Instance,
-    Lemma,
-    Properties,
-    Sample,
-    Search,
-    Symbols,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Search, Symbols, Working, working
 from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import DIGITS, Matrix, inner, show
 
@@ -82,8 +72,7 @@ def _per_head() -> Iterator[Claim]:
             Search("two heads in the plane, integers, equal P", _two_heads(equal=True)),
             Properties(("descent/attention/any-step-size-low-rank",)),
             Instance(
-                "in effect one dimension: energy -x, step -1",
-                _TwoHeads(((2, 0), (-1, 0)), ((1, 0, 1), (3, 0, 1))),
+                "in effect one dimension: energy -x, step -1", _TwoHeads(((2, 0), (-1, 0)), ((1, 0, 1), (3, 0, 1)))
             ),
             Search("two heads in the plane, integers", _two_heads(equal=False), outside=True, examples=5000),
             Lemma("how seldom: P_k = diag(softplus(d_k)), d_k and the gradients normal", _seldom_uphill),
@@ -411,8 +400,7 @@ def _definiteness() -> Iterator[Claim]:
         source=ours("App. C.4 and Table 2"),
         statement=(
             "Started there, training at the rate of Table 2 keeps the printed P of the MLP, R = 16, positive "
-            "definite "
-            "over the warm-up, whatever the gradients are."
+            "definite over the warm-up, whatever the gradients are."
         ),
         formula="d = 1, U ~ N(0, 0.02^2), V(0) = 0, |V(t) - V(t-1)| <= lr(t)  =>  P(t) > 0 for t <= 5 % of the steps",
         finding=(
@@ -646,7 +634,7 @@ def _safe_forms() -> Iterator[Claim]:
                     "gradient/mlp/preconditioner-low-rank",
                     "descent/attention/any-step-size-low-rank",
                     "descent/mlp/safe-step-low-rank",
-                ),
+                )
             ),
         ),
     )

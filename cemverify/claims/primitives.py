@@ -15,16 +15,7 @@ import torch
 from hypothesis import strategies as st
 
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.claims.arguments import (
-    Figures,
-    Instance,
-    Lemma,
-    Properties,
-    Search,
-    Symbols,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Search, Symbols, Working, working
 from cemverify.claims.base import Claim, ours
 from cemverify.claims.exact import DIGITS, Number, silu, silu_textbook
 

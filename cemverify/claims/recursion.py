@@ -12,26 +12,9 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import (
-    Instance,
-    Lemma,
-    Properties,
-    Search,
-    Working,
-    working,
-)
+from cemverify.claims.arguments import Instance, Lemma, Properties, Search, Working, working
 from cemverify.claims.base import Claim, draft, ours, slip
-from cemverify.claims.exact import (
-    BEYOND_ROUNDOFF,
-    DIGITS,
-    ENTRY,
-    GAIN,
-    PAIR,
-    energy,
-    show,
-    simplified,
-    weights,
-)
+from cemverify.claims.exact import BEYOND_ROUNDOFF, DIGITS, ENTRY, GAIN, PAIR, energy, show, simplified, weights
 
 _ETA = st.integers(1, 4).map(lambda n: Fraction(n, 2))
 
@@ -356,8 +339,7 @@ def _newton_lowers(case: tuple[str, Any, int], *, sign: int) -> Working:
         before, after = (_energy(layer, of, z) for z in (x, y))
         falls = after <= before + BEYOND_ROUNDOFF
     return working(
-        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {show(tuple(of))}, x = {at}: slope "
-        f"{show(slope)}, "
+        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {show(tuple(of))}, x = {at}: slope {show(slope)}, "
         f"second derivative {show(curvature)}",
         f"x -> {show(y)}, energy {show(before)} -> {show(after)}; not higher: {bool(falls)}",
         comes_out=falls,

@@ -155,9 +155,8 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         "18-attention-one-step",
         draft(
             "abstract",
-            "The form of transformer components within CEM suggests a weight-sharing scheme in both attention "
-            "and MLP "
-            "blocks: we show that this yields parameter-efficient layers with negligible performance loss.",
+            "The form of transformer components within CEM suggests a weight-sharing scheme in both attention and "
+            "MLP blocks: we show that this yields parameter-efficient layers with negligible performance loss.",
             "sentence",
         ),
         "CEM attention at T = 1 is close to Llama's, with half of its parameters.",
@@ -284,10 +283,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
     )
     yield _claim(
         "18-low-rank",
-        draft(
-            "Sec. 4.2",
-            "diagonal-plus-low-rank preconditioners provide additional, although modest, gains",
-        ),
+        draft("Sec. 4.2", "diagonal-plus-low-rank preconditioners provide additional, although modest, gains"),
         "At T = 2 a diagonal-plus-low-rank P is better than a diagonal one.",
         "loss(low rank P) < loss(diagonal P), T = 2",
         "As 18-preconditioners-two-steps. It matters for our own studies too: their full model has the low-rank P, "

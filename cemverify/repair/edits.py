@@ -62,14 +62,7 @@ _SWAPS: Mapping[type[ast.operator], Sequence[str]] = {
     ast.Mod: ("//",),
     ast.MatMult: ("*",),
 }
-_COMPARISONS = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
+_COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _TRANSPOSED = (".T", ".mT")
 _MOST_AXES = 4  # of an array whose axes are ordered otherwise
 _LARGE = 100  # a number from which one may stand for infinity, and its inverse for zero

@@ -55,10 +55,7 @@ class _NotStarted(Exception):
 
 
 def compute_all(
-    cells: Sequence[Cell],
-    crew: Crew,
-    keep: Callable[[Cell, CellOutcome], None],
-    tick: Callable[[int], None],
+    cells: Sequence[Cell], crew: Crew, keep: Callable[[Cell, CellOutcome], None], tick: Callable[[int], None]
 ) -> None:
     """Computes cells, in their order; each is kept as soon as it is done.
 

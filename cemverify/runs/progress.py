@@ -22,11 +22,7 @@ class CellProgress:
     """
 
     def __init__(
-        self,
-        total: int,
-        cost: float,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, total: int, cost: float, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.total, self.cost = total, cost
         self.done, self.failed, self.spent = 0, 0, 0.0

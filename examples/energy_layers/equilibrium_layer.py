@@ -38,11 +38,5 @@ def solve(x: Tensor, h: Tensor) -> Tensor:
 
 
 mine = energy_layer(
-    update=solve,
-    energy=energy,
-    dim=D,
-    step="equilibrium",
-    returns="next state",
-    tolerance=TOLERANCE,
-    permutable=True,
+    update=solve, energy=energy, dim=D, step="equilibrium", returns="next state", tolerance=TOLERANCE, permutable=True
 )

@@ -48,10 +48,5 @@ def update(x: Tensor, patterns: Tensor) -> Tensor:
 
 
 mine = energy_layer(
-    update=update,
-    energy=energy,
-    state=(N,),
-    memory=("M", N),
-    energy_per="sequence",
-    step_size=STEP_SIZE,
+    update=update, energy=energy, state=(N,), memory=("M", N), energy_per="sequence", step_size=STEP_SIZE
 )

@@ -52,10 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns of the terminal (default: those of the one at hand; without one, lines are not cut)",
     )
     parser.add_argument(
-        "--output",
-        metavar="DIR",
-        type=path,
-        help="also write DIR/report.md and one DIR/NN-KIND.csv for each table",
+        "--output", metavar="DIR", type=path, help="also write DIR/report.md and one DIR/NN-KIND.csv for each table"
     )
 
 

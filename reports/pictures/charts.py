@@ -17,18 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from cemverify.console.escaping import brief
-from reports.pictures.drawing import (
-    COLOURS,
-    INK,
-    PLAIN,
-    Dash,
-    Mark,
-    Picture,
-    drawn,
-    label_ends,
-    picture,
-    series,
-)
+from reports.pictures.drawing import COLOURS, INK, PLAIN, Dash, Mark, Picture, drawn, label_ends, picture, series
 
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 _WIDE_COLOURS = (*COLOURS[:5], "#8c564b", "#000000")
@@ -212,12 +201,7 @@ def side_by_side(panels: Sequence[Panel]) -> str:
             handles, labels = axis.get_legend_handles_labels()
             legend |= dict(zip(labels, handles, strict=True))
         figure.legend(
-            list(legend.values()),
-            list(legend),
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-            fontsize=8,
+            list(legend.values()), list(legend), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
         )
 
     return drawn(width, 3.8 + 0.17 * max(0, lines - 3), draw, PLAIN)

@@ -13,18 +13,7 @@ from cemverify.console.escaping import brief
 from reports.kinds.check import families
 from reports.kinds.claims import NAMES
 from reports.kinds.power import largest
-from reports.pictures.drawing import (
-    ABSENT,
-    BAD,
-    COLOURS,
-    GOOD,
-    INK,
-    PAPER,
-    UNSURE,
-    Picture,
-    picture,
-    series,
-)
+from reports.pictures.drawing import ABSENT, BAD, COLOURS, GOOD, INK, PAPER, UNSURE, Picture, picture, series
 
 # Margins below are drawn there: nothing is to be told between them.
 _LEAST = 1e-3

@@ -95,10 +95,7 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
 
 
 def write_results(
-    place: Workplace,
-    progress: StudyRun[Any],
-    result: Mapping[str, Any] | None,
-    measured: Mapping[str, Any] | None,
+    place: Workplace, progress: StudyRun[Any], result: Mapping[str, Any] | None, measured: Mapping[str, Any] | None
 ) -> None:
     """Writes the result file, the cells, and the page with its readings, as far as they are asked for.
 

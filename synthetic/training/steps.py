@@ -143,12 +143,7 @@ def turns_of(block: Block, walk: Walk, i: int) -> tuple[Steps, Steps]:
 
 
 def _described(
-    layer: CEMLayer,
-    place: tuple[int, str, int],
-    before: Tensor,
-    after: Tensor,
-    memory: Tensor,
-    energies: Tensor,
+    layer: CEMLayer, place: tuple[int, str, int], before: Tensor, after: Tensor, memory: Tensor, energies: Tensor
 ) -> Steps:
     """Steps from states before to states after (T, B, J, D), with a memory N(h) and energies (T+1, B, J)."""
     moves, normed = after - before, layer.norm().into(before)

@@ -201,9 +201,8 @@ def summary(event: RunFinished) -> str:
     return (
         f"{event.implementation}: {number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
         f"{c['violated']} violated{accepted}, {c['inconclusive']} inconclusive, "
-        f"{number(c['suite_error'], 'suite error')}{too_new}; "
-        f"{c['not_offered']} not offered{unasked}. {number(examples, 'valid example')}, {discarded} discarded, "
-        f"{event.seconds:.1f} s."
+        f"{number(c['suite_error'], 'suite error')}{too_new}; {c['not_offered']} not offered{unasked}. "
+        f"{number(examples, 'valid example')}, {discarded} discarded, {event.seconds:.1f} s."
     )
 
 

@@ -27,9 +27,4 @@ from synthetic.studies.engine.study import Study
 from synthetic.studies.second_step.rows import rows
 from synthetic.studies.second_step.sentences import read
 
-STUDY = Study(
-    "second-step",
-    "does a second step pay? every row is tuned by itself",
-    rows,
-    read,
-)
+STUDY = Study("second-step", "does a second step pay? every row is tuned by itself", rows, read)

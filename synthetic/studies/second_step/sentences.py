@@ -272,11 +272,7 @@ def beyond(plan: Plan, summary: StepSummary) -> list[Table]:
 def steps(state: StudyState) -> Table:
     """How the steps lie in each layer, at the start and after training, of the first judged seed."""
     rows: list[list[Cell]] = [
-        [
-            tuned.row.name,
-            *layer.cells(when),
-            " > ".join(f"{energy:.1f}" for energy in layer.energies),
-        ]
+        [tuned.row.name, *layer.cells(when), " > ".join(f"{energy:.1f}" for energy in layer.energies)]
         for tuned in state.rows
         for record in tuned.records[:1]
         for when, of_layers in (("start", record.start), ("trained", record.end))

@@ -18,19 +18,7 @@ from typing import Any
 from cemverify.conformance.source.reading.own import SourceFile
 
 COMPARED, LIMIT, OTHER, TABLE = range(4)  # how telling a number is; what stands outside of functions comes last
-_LIMITS = {
-    "range",
-    "arange",
-    "min",
-    "max",
-    "minimum",
-    "maximum",
-    "clip",
-    "clamp",
-    "clamp_",
-    "split",
-    "chunk",
-}
+_LIMITS = {"range", "arange", "min", "max", "minimum", "maximum", "clip", "clamp", "clamp_", "split", "chunk"}
 _LARGEST = 1e9
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
