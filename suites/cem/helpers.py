@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import TypeVar
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from cemverify.cem.activations import activation
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.layers import DiagonalKind
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross
+from cemverify.cem.preconditioners import Identity
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -107,3 +114,59 @@ def randomised(module: Module, seed: int, scale: float = 0.5) -> Module:
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=source, dtype=torch.float64) * scale)
     return module
+
+
+def gradients_are_exact(module: nn.Module, *inputs: Tensor) -> bool:
+    """Whether autograd gives what finite differences do, for each input and parameter along a random direction."""
+    names, values = zip(*module.named_parameters(), strict=True)
+
+    def answer(*tensors: Tensor) -> Tensor:
+        own = dict(zip(names, tensors[len(inputs) :], strict=True))
+        output = functional_call(module, own, tensors[: len(inputs)])
+        return (output if isinstance(output, Tensor) else output[0]).square().sum()
+
+    at = [tensor.detach().clone().requires_grad_() for tensor in (*inputs, *values)]
+    slopes = torch.autograd.grad(answer(*at), at, allow_unused=True, materialize_grads=True)
+
+    def is_exact(i: int) -> bool:
+        direction = randn(*at[i].shape, seed=i)
+        with torch.no_grad():
+            ahead, behind = (
+                float(answer(*at[:i], at[i] + width * direction, *at[i + 1 :])) for width in (1e-6, -1e-6)
+            )
+        expected = (ahead - behind) / 2e-6
+        return abs(float((slopes[i] * direction).sum()) - expected) <= 1e-5 + 1e-5 * abs(expected)
+
+    return all(map(is_exact, range(len(at))))
+
+
+# --- tests of tests: each property fails where the source that it is about has one fault ----------------
+
+Property = Callable[[], None]
+Patch = tuple[Any, str, *tuple[tuple[str, str], ...]]  # whose method or property, and which words become which
+
+
+def killed(kills: Mapping[Property, Mapping[str, Patch]]) -> pytest.MarkDecorator:
+    """Each property with each of the faults that it must find."""
+    rows = [(test, name, patch) for test, faults in kills.items() for name, patch in faults.items()]
+    return pytest.mark.parametrize(
+        ("property_", "patch"),
+        [
+            pytest.param(test, patch, id=f"{test.__name__.removeprefix('test_')}: {name}")
+            for test, name, patch in rows
+        ],
+    )
+
+
+def put_fault(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts the fault of a patch into the source of the function that it names."""
+    owner, name, *words = patch
+    usual = inspect.getattr_static(owner, name)
+    function = usual.fget if isinstance(usual, property) else usual
+    source = textwrap.dedent(inspect.getsource(function)).removeprefix("@property\n")
+    for old, new in words:
+        assert source.count(old) == 1, f"{source.count(old)} places of {name} read {old!r}"
+        source = source.replace(old, new)
+    names = {**inspect.unwrap(function).__globals__, "replace": replace, "Identity": Identity}
+    exec("from __future__ import annotations\n" + source, names)  # noqa: S102 -- a method of ours with one fault
+    monkeypatch.setattr(owner, name, property(names[name]) if isinstance(usual, property) else names[name])

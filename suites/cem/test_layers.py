@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.autograd import gradcheck
+from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.energies import Interaction
@@ -29,6 +28,7 @@ from suites.cem.helpers import (
     POSITIONS,
     ROUNDING,
     generator,
+    gradients_are_exact,
     randn,
     randomised,
     relative_error,
@@ -123,16 +123,6 @@ def test_the_printed_block_is_algorithm_1_line_by_line(per_head: bool) -> None:
 # --- training -----------------------------------------------------------------------------------------
 
 
-def parameters_have_exact_gradients(module: nn.Module, h: Tensor) -> bool:
-    names, values = zip(*((n, p.detach().requires_grad_()) for n, p in module.named_parameters()), strict=True)
-
-    def output(x: Tensor, *parameters: Tensor) -> Tensor:
-        result: Tensor = torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
-        return result
-
-    return bool(gradcheck(output, (h.requires_grad_(), *values), fast_mode=True))
-
-
 LEARNED: tuple[PreconditionerKind, ...] = ("identity", "diagonal", "low-rank", "low-rank-printed")
 
 
@@ -143,14 +133,14 @@ def test_every_parameter_of_attention_has_the_gradient_of_the_output(
 ) -> None:
     P = PreconditionerConfig(kind, rank=1, per_head=kind != "identity")
     config = AttentionConfig(4, 2, diagonal="shared", position=position, preconditioner=P, steps=2, norm="channel")
-    assert parameters_have_exact_gradients(randomised(CEMAttention(config, generator(0)), 0), randn(1, 3, 4, seed=1))
+    assert gradients_are_exact(randomised(CEMAttention(config, generator(0)), 0), randn(1, 3, 4, seed=1))
 
 
 @pytest.mark.parametrize("kind", LEARNED)
 @pytest.mark.parametrize("norm", ["none", "scalar", "folded"])
 def test_every_parameter_of_the_mlp_has_the_gradient_of_the_output(kind: PreconditionerKind, norm: NormKind) -> None:
     config = MLPConfig(4, 3, preconditioner=PreconditionerConfig(kind, rank=1), steps=2, norm=norm)
-    assert parameters_have_exact_gradients(randomised(CEMGatedMLP(config, generator(0)), 0), randn(1, 3, 4, seed=1))
+    assert gradients_are_exact(randomised(CEMGatedMLP(config, generator(0)), 0), randn(1, 3, 4, seed=1))
 
 
 # --- what a configuration builds -----------------------------------------------------------------------

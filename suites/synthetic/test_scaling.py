@@ -79,22 +79,22 @@ def rms(values: torch.Tensor) -> float:
 # --- properties -----------------------------------------------------------------------------------------
 
 
-def features_move_alike_at_every_width() -> None:
+def test_features_move_alike_at_every_width() -> None:
     changes = [look(dim, 2).change for dim in (32, 128)]
     assert max(changes) < 1.35 * min(changes), changes
 
 
-def features_move_alike_at_every_depth() -> None:
+def test_features_move_alike_at_every_depth() -> None:
     changes = [look(32, layers).change for layers in (1, 6)]
     assert max(changes) < 1.5 * min(changes), changes
 
 
-def first_logits_shrink_like_one_over_root_d() -> None:
+def test_first_logits_shrink_like_one_over_root_d() -> None:
     narrow, wide = (look(dim, 1, "attention").logits for dim in (32, 128))
     assert narrow / wide == pytest.approx(2, rel=0.2)
 
 
-def scores_of_aligned_queries_and_keys_stay() -> None:
+def test_scores_of_aligned_queries_and_keys_stay() -> None:
     """|W x|^2 / tau for W of N(0, 1/D): what a trained head may make of a token and itself."""
     scores = []
     for R in (8, 32, 128, 512):
@@ -103,7 +103,7 @@ def scores_of_aligned_queries_and_keys_stay() -> None:
     assert max(scores) < 1.3 * min(scores), scores
 
 
-def at_the_base_nothing_is_scaled() -> None:
+def test_at_the_base_nothing_is_scaled() -> None:
     names = ("blocks.0.attention.W_Q", "blocks.0.mlp.preconditioner.p", "head", "embedding", "norm.gain")
     assert [BASE.rate_share(name, BASE.dim, BASE.layers) for name in names] == [1.0] * 5
     assert BASE.head_std(BASE.dim) == pytest.approx(BASE.dim**-0.5)
@@ -122,17 +122,12 @@ NOT_RELATIVE: Mutant = ("rate_share", lambda self, name, dim, layers: 1 / dim)
 SMALL_TAU: Mutant = ("temperature", lambda _, head_dim: float(head_dim))
 
 KILLS: dict[Callable[[], None], tuple[Mutant, ...]] = {
-    features_move_alike_at_every_width: (ONE_RATE, INVERTED),
-    features_move_alike_at_every_depth: (ONE_STEP,),
-    first_logits_shrink_like_one_over_root_d: (PLAIN_HEAD,),
-    scores_of_aligned_queries_and_keys_stay: (ROOT_TAU,),
-    at_the_base_nothing_is_scaled: (NOT_RELATIVE, SMALL_TAU),
+    test_features_move_alike_at_every_width: (ONE_RATE, INVERTED),
+    test_features_move_alike_at_every_depth: (ONE_STEP,),
+    test_first_logits_shrink_like_one_over_root_d: (PLAIN_HEAD,),
+    test_scores_of_aligned_queries_and_keys_stay: (ROOT_TAU,),
+    test_at_the_base_nothing_is_scaled: (NOT_RELATIVE, SMALL_TAU),
 }
-
-
-@pytest.mark.parametrize("claim", KILLS, ids=lambda claim: claim.__name__)
-def test_the_scaling_has_the_property(claim: Callable[[], None]) -> None:
-    claim()
 
 
 @pytest.mark.parametrize(
