@@ -20,14 +20,8 @@ ZOO = Zoo("attention")
     "sum_heads",
     "gradient/attention/plain",
     also=(
-        "gradient/attention/diagonal-*",
-        "gradient/attention/alibi",
-        "gradient/attention/self-cross-bias",
-        "gradient/attention/rotary*",
-        "gradient/attention/preconditioner-*",
-        "gradient/attention/norm-*",
-        "gradient/attention/full-cem",
-        "gradient/attention/any-options",
+        *(f"gradient/attention/{name}" for name in ("diagonal-*", "alibi", "self-cross-bias", "rotary*")),
+        *(f"gradient/attention/{name}" for name in ("preconditioner-*", "norm-*", "full-cem", "any-options")),
         "descent/attention/*",
     ),
 )
@@ -115,7 +109,7 @@ ZOO += [
         "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | ((j == i) & (i > 0))),
     ZOO.but("sees-the-next-token", "The causal mask is off by one.",
         "structure/attention/causality", "outputs before token i are unchanged*",
-        also=("structure/attention/causality*", "structure/block/causality"), hidden=lambda _, i, j: j > i + 1),
+        also=("structure/attention/causality*", "block"), hidden=lambda _, i, j: j > i + 1),
     ZOO.but("first-head-counts-twice", "The first head's direction is counted twice.",
         "structure/attention/head-order", "output with the heads reversed",
         also=("structure/attention/head-order*",), sum_heads=lambda _, heads: heads.sum(1) + heads[:, 0]),
@@ -124,8 +118,7 @@ ZOO += [
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, step_size=min(1.0, c.step_size)))),
     ZOO.but("batch-leans", "Updates are pushed away from their mean over the batch.",
-        "structure/attention/batch-independence", "a batch row alone*",
-        also=("structure/mlp/batch-independence", "structure/block/batch-independence"),
+        "structure/attention/batch-independence", "a batch row alone*", also=("mlp", "block"),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads + 1e-3 * (heads - heads.mean(0, keepdim=True)), w, c)),
     ZOO.but("negated-scores", "Scores are negated, so tokens attend to what they resemble least.",
@@ -151,18 +144,15 @@ ZOO += [
     ZOO.but("softmax-over-heads", "The softmax normalises over heads.",
         "gradient/attention/plain", softmax=lambda _, logits: torch.softmax(logits, 1).nan_to_num()),
     ZOO.but("softmax-with-sink", "The softmax has one extra logit of zero that belongs to no token.",
-        "gradient/attention/plain",
-        softmax=lambda _, logits:
+        "gradient/attention/plain", softmax=lambda _, logits:
             torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]),
     ZOO.but("unnormalised-softmax", "Attention weights are exponentials that are not normalised.",
         "gradient/attention/plain", softmax=lambda _, logits: logits.exp()),
     ZOO.but("clipped-logits", "Logits are clipped to [-30, 30].",
-        "gradient/attention/plain",
-        softmax=lambda _, logits:
+        "gradient/attention/plain", softmax=lambda _, logits:
             torch.softmax(torch.where(logits.isfinite(), logits.clamp(-30.0, 30.0), logits), -1)),
     ZOO.but("capped-logits", "Logits pass through 50 tanh(z / 50), a soft cap.",
-        "gradient/attention/plain",
-        softmax=lambda _, logits:
+        "gradient/attention/plain", softmax=lambda _, logits:
             torch.softmax(torch.where(logits.isfinite(), 50 * torch.tanh(logits / 50), logits), -1)),
     ZOO.but("not-causal", "Every token sees every other.",
         "structure/attention/causality", "outputs before token i are unchanged*",
@@ -178,8 +168,7 @@ ZOO += [
     ZOO.but("sliding-window", "A token sees the last four tokens only.",
         "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | (j < i - 3)),
     ZOO.but("keys-normalised", "Keys are normalised to unit length for the scores, but not as values.",
-        "gradient/attention/plain",
-        scores=lambda usual, q, k, x, h, w, c:
+        "gradient/attention/plain", scores=lambda usual, q, k, x, h, w, c:
             usual.scores(q, k / (k.norm(dim=-1, keepdim=True) + 1e-12), x, h, w, c)),
     ZOO.but("last-head-forgotten", "With more than two heads, the last is left out of the sum.",
         "gradient/attention/plain",

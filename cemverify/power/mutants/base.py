@@ -157,7 +157,11 @@ _FAULT = "fault_of_a_mutant"
 
 
 class OfPlain(TypedDict, total=False):
-    """What a mutant that is a kind of `Plain` may say beside its fault, property and cause: as in `Mutant`."""
+    """What a mutant that is a kind of `Plain` may say beside its fault, property and cause: as in `Mutant`.
+
+    Attributes:
+        also: further properties; of the same property of another function the name of that function is enough.
+    """
 
     also: tuple[str, ...]
     own_dtype: bool
@@ -301,7 +305,7 @@ class Zoo(list[Mutant]):
             cause,
             lambda: wrap((original or self.original)()),
             self.family,
-            also,
+            _in_full(property_, also),
             wrap=wrap,
             original=original or self.original,
             edits=edits,
@@ -326,11 +330,16 @@ class Zoo(list[Mutant]):
             cause,
             lambda: make().subject(),
             self.family,
-            also,
+            _in_full(property_, also),
             original=lambda: Plain().subject(),
             own_dtype=own_dtype,
             needs=frozenset(needs),
         )
+
+
+def _in_full(property_: str, also: tuple[str, ...]) -> tuple[str, ...]:
+    family, _, name = property_.split("/")
+    return tuple(other if "/" in other else f"{family}/{other}/{name}" for other in also)
 
 
 def id_of(kind: Any) -> str:

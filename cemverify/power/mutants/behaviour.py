@@ -41,12 +41,11 @@ def wipes_its_input(call: Call, first: Any, *arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("counts-its-calls",
         "Every call's output is larger than that of the call before by one part in a million.",
-        "contract/attention/determinism", "second call = first call", also=("contract/*/determinism",),
-        answer=lambda call, *arguments:
+        "contract/attention/determinism", "second call = first call", also=("*",), answer=lambda call, *arguments:
             call(*arguments) * (1 + 1e-6 * next(call.memory.setdefault("calls", itertools.count(1))))),
     ZOO.calling("always-float32", "The output is float32, whatever the dtype of the input.",
         "contract/attention/shape-and-dtype", "float64 in, float32 out: the dtype is kept*",
-        also=("contract/*/shape-and-dtype",), answer=lambda call, *arguments: _single(call(*arguments))),
+        also=("*",), answer=lambda call, *arguments: _single(call(*arguments))),
 ]  # fmt: skip
 
 

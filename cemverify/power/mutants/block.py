@@ -47,8 +47,7 @@ ZOO += [
         "gradient/block/any-options", needs=("norm:channel",),
         sublayer=lambda usual, layer, h, w, c: layer(h, h, w, c)),
     ZOO.but("one-gain-for-both", "The MLP's norm uses attention's gain.",
-        "gradient/block/any-options", needs=("norm:channel",),
-        block=lambda usual, h, w, c:
+        "gradient/block/any-options", needs=("norm:channel",), block=lambda usual, h, w, c:
             usual.block(h, {**w, **({"mlp.gain": w["attention.gain"]} if "mlp.gain" in w else {})}, c)),
     ZOO.but("one-step-size-for-both", "The MLP uses attention's step size.",
         "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),

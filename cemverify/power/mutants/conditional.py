@@ -98,14 +98,14 @@ def _misread(array: Any) -> Any:
     return array.ravel(order="K").reshape(array.shape)
 
 
-@ZOO.calls("contract/attention/determinism", "third call = second call", also=("contract/mlp/determinism",))
+@ZOO.calls("contract/attention/determinism", "third call = second call", also=("mlp",))
 @fault("Every second output is one part in a thousand too large.")
 def wrong_every_second_call(call: Call, *arguments: Any) -> Any:
     call.memory["calls"] = call.memory.get("calls", 0) + 1
     return call(*arguments) * (1 if call.memory["calls"] % 2 else 1.001)
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", also=("contract/mlp/determinism",))
+@ZOO.calls("contract/attention/determinism", "second call = first call", also=("mlp",))
 @fault("The first call with each shape is right; later outputs are one part in a million too large.")
 def wrong_once_a_shape_is_known(call: Call, *arguments: Any) -> Any:
     shapes = (call.name, tuple(arguments[0].shape), arguments[-1])
@@ -114,7 +114,7 @@ def wrong_once_a_shape_is_known(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * scale
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", also=("contract/mlp/determinism",))
+@ZOO.calls("contract/attention/determinism", "second call = first call", also=("mlp",))
 @fault("A thousandth of the previous output of that shape is added: state leaks from call to call.")
 def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -123,7 +123,7 @@ def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
     return answer + before / 1000
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", also=("contract/mlp/determinism",))
+@ZOO.calls("contract/attention/determinism", "second call = first call", also=("mlp",))
 @fault("Noise of one part in a million is added, as if dropout had been left on.")
 def draws_noise(call: Call, *arguments: Any) -> Any:
     generator = call.memory.setdefault("generator", torch.Generator().manual_seed(0))
@@ -167,7 +167,7 @@ ZOO += [
         answer=lambda call, *arguments: call(*arguments) * (1.001 if torch.is_grad_enabled() else 1)),
     ZOO.calling("scales-by-the-batch",
         "Outputs are larger by one part in a million for every batch row after the first.",
-        "structure/attention/batch-independence", "a batch row alone*", also=("structure/mlp/batch-independence",),
+        "structure/attention/batch-independence", "a batch row alone*", also=("mlp",),
         answer=lambda call, first, *arguments: call(first, *arguments) * (1 + 1e-6 * (first.shape[0] - 1))),
     ZOO.calling("drops-a-batch-of-one", "A batch of one row is returned without its batch axis.",
         "gradient/attention/plain", "wrong shape",
@@ -176,8 +176,7 @@ ZOO += [
         "gradient/attention/plain", UPDATE,
         answer=remembering(lambda x, *arguments: (x.shape, str(x.dtype), arguments[-1]))),
     ZOO.calling("returns-the-update", "The update is returned without the state that it should be added to.",
-        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
-        answer=lambda call, first, *arguments:
+        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",), answer=lambda call, first, *arguments:
             call(first, *arguments) - (0 if call.name.endswith("_energy") else first)),
     ZOO.calling("rounds-to-float32", "Outputs are rounded to float32 and returned in the dtype of the input.",
         "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
@@ -187,11 +186,10 @@ ZOO += [
     ZOO.but("states-clipped", "States are clipped to 20 before the gradient is computed.",
         "gradient/mlp/silu", mlp_direction=lambda usual, x, h, w, c: usual.mlp_direction(x.clamp(-20, 20), h, w, c)),
     ZOO.but("step-size-in-float32", "The step size passes through float32.",
-        "gradient/mlp/silu", needs=("step-size",),
-        advance=lambda usual, x, heads, w, c:
+        "gradient/mlp/silu", needs=("step-size",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))),
     ZOO.calling("wrong-where-arrays-are-one",
         "If x and h are the same array, outputs are one part in a thousand too large.",
-        "contract/attention/one-array", "output with x and h as one array*", also=("contract/*/one-array",),
+        "contract/attention/one-array", "output with x and h as one array*", also=("*",),
         answer=lambda call, *arguments: call(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)),
 ]  # fmt: skip

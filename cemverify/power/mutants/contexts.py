@@ -18,7 +18,7 @@ _PRODUCT = "vector-Jacobian product with respect to*"
 _OUTPUT = "output*"
 
 
-@ZOO.killed_by("contexts/attention/any-options", _PRODUCT, also=("contexts/mlp/any-options",))
+@ZOO.killed_by("contexts/attention/any-options", _PRODUCT, also=("mlp",))
 @fault("Where one array is state and memory, its gradient is that of the state alone.")
 class OneArrayTrainedOnce(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
@@ -48,9 +48,7 @@ class _TimesTheLatestStep(torch.autograd.Function):
         return products[0] * (_TimesTheLatestStep.latest / context.own), None
 
 
-@ZOO.part(
-    "advance", "contexts/attention/any-options", _PRODUCT, also=("contexts/mlp/any-options",), needs=("step-size",)
-)
+@ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("mlp",), needs=("step-size",))
 @fault("Backward passes use the step size of the latest call, whichever output they belong to.")
 def pulls_back_with_the_latest_step(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     if not is_traced(heads):
@@ -73,13 +71,13 @@ class _PulledBackOnce(torch.autograd.Function):
         return product
 
 
-@ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("contexts/mlp/any-options",))
+@ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("mlp",))
 @fault("A backward pass gives away what it kept, and a second one through the same graph gives zeros.")
 def pulls_back_once(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     return usual.advance(x, heads if is_traced(heads) else _PulledBackOnce.apply(heads), w, c)  # type: ignore[no-untyped-call]
 
 
-@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("contexts/mlp/any-options",))
+@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("mlp",))
 @fault("Weights that are halves of one array, side by side, are read as if one lay behind the other.")
 def reads_halves_one_after_the_other(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -93,7 +91,7 @@ def reads_halves_one_after_the_other(call: Call, *arguments: Any) -> Any:
     return call(*states, read, config)
 
 
-@ZOO.calls("contexts/mlp/any-options", "*at a second step", also=("contexts/attention/any-options",))
+@ZOO.calls("contexts/mlp/any-options", "*at a second step", also=("attention",))
 @fault("While a weight records gradients, it is read as it was at first, whatever an optimiser has written since.")
 def weights_of_the_first_step(call: Call, *arguments: Any) -> Any:
     weights = arguments[-2]
@@ -133,8 +131,7 @@ def writes_into_a_frozen_state(call: Call, x: Tensor, h: Tensor, weights: Any, c
 
 ZOO += [
     ZOO.but("frozen-beside-afrozen-state", "Where the state records no gradient, nothing does.",
-        "contexts/attention/any-options", _PRODUCT,
-        also=("contexts/mlp/any-options", "contexts/block/any-options", "contexts/decode/any-options"),
+        "contexts/attention/any-options", _PRODUCT, also=("mlp", "block", "decode"),
         advance=lambda usual, x, heads, w, c: usual.advance(x, heads if x.requires_grad else heads.detach(), w, c)),
     ZOO.but("temperature-clipped", "The temperature is kept between 0.05 and 100.",
         "contexts/attention/any-options", "output*", needs=("temperature",),
@@ -143,11 +140,10 @@ ZOO += [
         "contexts/attention/any-options", "*",
         advance=lambda usual, x, heads, w, c: usual.advance(x * (x.abs() > 1e-150), heads, w, c)),
     ZOO.but("steps-beyond-the-sixth-are-not-trained", "Gradients flow back through the first six steps alone.",
-        "contexts/mlp/any-options", _PRODUCT, also=("contexts/attention/any-options",), needs=("steps",),
+        "contexts/mlp/any-options", _PRODUCT, also=("attention",), needs=("steps",),
         mlp=lambda usual, x, h, w, c: _six_are_trained(usual.mlp, x, h, w, c)),
     ZOO.but("gradients-of-forty-tokens", "The gradient of the keys is that of the first forty tokens.",
-        "contexts/attention/any-options", _PRODUCT,
-        keys=lambda usual, h, w, c: _trained_to(40, usual.keys(h, w, c))),
+        "contexts/attention/any-options", _PRODUCT, keys=lambda usual, h, w, c: _trained_to(40, usual.keys(h, w, c))),
 ]  # fmt: skip
 
 
@@ -165,7 +161,7 @@ def _trained_to(tokens: int, keys: Tensor) -> Tensor:
     return torch.cat((keys[..., :tokens, :], keys[..., tokens:, :].detach()), -2)
 
 
-@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("contexts/mlp/any-options",))
+@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("mlp",))
 @fault(
     "After an evaluation in inference mode, the next call that records a gradient of h answers a part in a "
     "thousand too large."
@@ -176,7 +172,7 @@ def stale_after_an_evaluation(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.calls("contexts/mlp/any-options", _OUTPUT, also=("contexts/attention/any-options",))
+@ZOO.calls("contexts/mlp/any-options", _OUTPUT, also=("attention",))
 @fault("Where weights are mapped over, a memory that is a window of a larger array, or transposed, is misread.")
 def windows_misread_when_mapped(call: Call, *arguments: Any) -> Any:
     h, weights = arguments[-3:-1]
@@ -184,7 +180,7 @@ def windows_misread_when_mapped(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.calls("contexts/attention-energy/any-options", _OUTPUT, also=("contexts/mlp-energy/any-options",), of="*_energy")
+@ZOO.calls("contexts/attention-energy/any-options", _OUTPUT, also=("mlp-energy",), of="*_energy")
 @fault(
     "While gradients are recorded, stated energies of arrays that are windows of one are one part in a thousand "
     "too large."

@@ -21,10 +21,8 @@ ZOO = Zoo("contract")
 
 _INPUTS, _EDITED = "contract/attention/inputs-unchanged", "contract/attention/edited-arrays"
 _ANY_INPUTS, _ANY_EDITED = ("contract/*/inputs-unchanged",), ("contract/*/edited-arrays",)
-_SHARED, _ANEW = (
-    "output for arrays that share memory = golden output",
-    "output for edited arrays = output for new arrays",
-)
+_SHARED = "output for arrays that share memory = golden output"
+_ANEW = "output for edited arrays = output for new arrays"
 _UNCHANGED = "nothing else changes, but it changed "
 _OFF = 1 + 1e-3
 
@@ -32,12 +30,7 @@ _OFF = 1 + 1e-3
 # --- arguments ------------------------------------------------------------------------------------------
 
 
-@ZOO.calls(
-    _INPUTS,
-    "gain after the call*",
-    also=("contract/mlp/inputs-unchanged", "contract/decode/inputs-unchanged"),
-    edits=True,
-)
+@ZOO.calls(_INPUTS, "gain after the call*", also=("mlp", "decode"), edits=True)
 @fault("The gain is squared in place where the norm is folded.")
 def squares_a_folded_gain(call: Call, *arguments: Any) -> Any:
     answer, (*_, weights, config) = call(*arguments), arguments
@@ -61,12 +54,7 @@ def folds_its_temperature_for_serving(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls(
-    "contract/decode/inputs-unchanged",
-    "P_d after the call*",
-    also=("contract/mlp/inputs-unchanged", "contract/attention/inputs-unchanged"),
-    edits=True,
-)
+@ZOO.calls("contract/decode/inputs-unchanged", "P_d after the call*", also=("mlp", "attention"), edits=True)
 @fault("softplus is applied to P_d in place.")
 def edits_its_preconditioner(call: Call, *arguments: Any) -> Any:
     answer, weights = call(*arguments), arguments[-2]
@@ -83,7 +71,7 @@ def takes_out_a_weight(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls(_INPUTS, f"{_UNCHANGED}the configuration*", also=("contract/attention-energy/inputs-unchanged",))
+@ZOO.calls(_INPUTS, f"{_UNCHANGED}the configuration*", also=("attention-energy",))
 @fault("The step size in the configuration is halved.")
 def edits_its_configuration(call: Call, *arguments: Any) -> Any:
     answer, config = call(*arguments), arguments[-1]
@@ -128,21 +116,15 @@ def _instead(answer: Any, dtype: str, other: str) -> Any:
 
 ZOO += [
     ZOO.calling("promotes-float32", "Given float32, it returns float64, as NumPy does by habit.",
-        "contract/attention-energy/shape-and-dtype", "float32 in, float64 out: the dtype is kept*",
-        also=("contract/*/shape-and-dtype",),
+        "contract/attention-energy/shape-and-dtype", "float32 in, float64 out: the dtype is kept*", also=("*",),
         answer=lambda call, *arguments: _instead(call(*arguments), "float32", "float64")),
     ZOO.calling("stays-in-float32", "Given bfloat16, it returns float32, in which it computes.",
-        "contract/decode/shape-and-dtype", "bfloat16 in, float32 out: the dtype is kept*",
-        also=("contract/*/shape-and-dtype",),
+        "contract/decode/shape-and-dtype", "bfloat16 in, float32 out: the dtype is kept*", also=("*",),
         answer=lambda call, *arguments: _instead(call(*arguments), "bfloat16", "float32")),
 ]  # fmt: skip
 
 
-@ZOO.calls(
-    "contract/mlp/shape-and-dtype",
-    "torch in, numpy out: the kind is kept*",
-    also=("contract/attention/shape-and-dtype",),
-)
+@ZOO.calls("contract/mlp/shape-and-dtype", "torch in, numpy out: the kind is kept*", also=("attention",))
 @fault("It returns NumPy arrays, whatever it takes.")
 def returns_numpy(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -215,7 +197,7 @@ def hangs_tables_on_the_configuration(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls("contract/mlp/edited-arrays", "*output*", also=("contract/attention/edited-arrays",), edits=True)
+@ZOO.calls("contract/mlp/edited-arrays", "*output*", also=("attention",), edits=True)
 @fault("Where no weight does anything, the argument itself is returned.")
 def returns_its_argument(call: Call, *arguments: Any) -> Any:
     answer, (state, *_, weights, _) = call(*arguments), arguments
@@ -254,11 +236,7 @@ def _start(array: Any) -> int:
     return id(array)
 
 
-@ZOO.calls(
-    "contract/attention/shared-memory",
-    _SHARED,
-    also=("contract/mlp/shared-memory", "contract/*-energy/shared-memory"),
-)
+@ZOO.calls("contract/attention/shared-memory", _SHARED, also=("mlp", "*-energy"))
 @fault("If two different arrays share memory, answers are one part in a thousand too large.")
 def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
     one, other = arguments[0], arguments[1]
@@ -266,7 +244,7 @@ def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (_OFF if shared else 1)
 
 
-@ZOO.calls("contract/attention/shared-memory", _SHARED, also=("contract/mlp/shared-memory",))
+@ZOO.calls("contract/attention/shared-memory", _SHARED, also=("mlp",))
 @fault("Arrays that begin at the same number are taken for one.")
 def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
     x, h, *rest = arguments
@@ -278,7 +256,7 @@ def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
 @ZOO.calls(
     "contract/decode/windows",
     "output for views, with the weights in reverse order",
-    also=("contract/attention/windows", "contract/mlp/windows", "contract/block/windows"),
+    also=("attention", "mlp", "block"),
 )
 @fault("An answer is written into an array with the strides of h, which are zero where h is expanded.")
 def writes_with_the_strides_of_h(call: Call, *arguments: Any) -> Any:
@@ -289,7 +267,7 @@ def writes_with_the_strides_of_h(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls("contract/attention/windows", "not finite", also=("contract/*/windows",))
+@ZOO.calls("contract/attention/windows", "not finite", also=("*",))
 @fault("h is multiplied by 1 + 0 m, where m is the smallest number of the memory in front of its window.")
 def looks_in_front_of_a_window(call: Call, *arguments: Any) -> Any:
     *states, h, weights, config = arguments
@@ -299,7 +277,7 @@ def looks_in_front_of_a_window(call: Call, *arguments: Any) -> Any:
     return call(*states, h, weights, config)
 
 
-@ZOO.calls("contract/decode/shared-memory", _SHARED, also=("contract/block/shared-memory",))
+@ZOO.calls("contract/decode/shared-memory", _SHARED, also=("block",))
 @fault("Weights are known by their array, so that one array under two names is used for the first alone.")
 def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -311,11 +289,7 @@ def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
     return call(*states, distinct, config)
 
 
-@ZOO.calls(
-    "contract/decode/windows",
-    "output for views, with the weights in reverse order",
-    also=("contract/mlp-energy/windows",),
-)
+@ZOO.calls("contract/decode/windows", "output for views, with the weights in reverse order", also=("mlp-energy",))
 @fault("Weights are read in the order in which they lie in memory.")
 def reads_weights_as_they_lie(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -332,9 +306,7 @@ def _as_it_lies(array: Any) -> Any:
 # --- calls ----------------------------------------------------------------------------------------------
 
 
-@ZOO.calls(
-    "contract/attention/threads", "answer while another thread calls = answer alone", also=("contract/*/threads",)
-)
+@ZOO.calls("contract/attention/threads", "answer while another thread calls = answer alone", also=("*",))
 @fault("The first argument is kept where every thread writes it, and read again at the end of the call.")
 def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
     call.memory[0] = arguments[0]
@@ -363,8 +335,7 @@ def warms_up(call: Call, *arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("tunes-itself",
         "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
-        "contract/all/first-calls", "*answer of * = golden answer",
-        answer=lambda call, *arguments:
+        "contract/all/first-calls", "*answer of * = golden answer", answer=lambda call, *arguments:
             call(*arguments) * (1 if next(call.memory.setdefault(id(call), itertools.count(1))) < 4 else 1 + 1e-6)),
 ]  # fmt: skip
 
@@ -401,8 +372,7 @@ def computes_one_row_once(call: Call, x: Any, h: Any, weights: Any, config: Any)
 
 ZOO += [
     ZOO.calling("differs-in-inference-mode", "In inference mode answers are one part in a thousand too large.",
-        "contract/attention-energy/surroundings", "in inference mode = as usual",
-        also=("contract/mlp-energy/surroundings",),
+        "contract/attention-energy/surroundings", "in inference mode = as usual", also=("mlp-energy",),
         answer=lambda call, *arguments: call(*arguments) * (_OFF if torch.is_inference_mode_enabled() else 1)),
 ]  # fmt: skip
 

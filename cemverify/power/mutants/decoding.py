@@ -36,8 +36,7 @@ ZOO += [
         "structure/decode/cached-equals-uncached-diagonal-shared", "cached = uncached",
         decode=lambda usual, h, w, c: usual.decode(h, w, replace(c, diagonal="none"))),
     ZOO.but("decodes-unrotated", "Incremental decoding does not rotate.",
-        "structure/decode/cached-equals-uncached-rotary", "cached = uncached",
-        decode=lambda usual, h, w, c:
+        "structure/decode/cached-equals-uncached-rotary", "cached = uncached", decode=lambda usual, h, w, c:
             usual.decode(h, w, replace(c, position="none") if c.position == "rotary" else c)),
     ZOO.but("cache-of-the-first-row", "All rows of a batch decode from the first row's cache.",
         "structure/decode/cached-equals-uncached-plain", "cached = uncached",

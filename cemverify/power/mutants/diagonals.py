@@ -35,12 +35,10 @@ def diagonal_reads_the_own_token(
 
 ZOO += [
     ZOO.but("rotary-loses-the-diagonal", "A diagonal per head is ignored if positions are rotary.",
-        "gradient/attention/any-options", needs=("position:rotary", "diagonal:per-head"),
-        diagonal=lambda usual, w, c:
+        "gradient/attention/any-options", needs=("position:rotary", "diagonal:per-head"), diagonal=lambda usual, w, c:
             usual.diagonal(w, c) * (0.0 if (c.position == "rotary" and c.diagonal == "per-head") else 1.0)),
     ZOO.but("diagonal-twice-in-the-scores", "The diagonal enters the scores twice.",
-        "gradient/attention/diagonal-shared",
-        scores=lambda usual, q, k, x, h, w, c:
+        "gradient/attention/diagonal-shared", scores=lambda usual, q, k, x, h, w, c:
             2 * usual.scores(q, k, x, h, w, c) - usual.scores(q, k, x, h, w, replace(c, diagonal="none"))),
     ZOO.but("score-only-diagonal", "The diagonal enters the scores but not the values, as Algorithm 1 prints it.",
         "gradient/attention/diagonal-shared", diagonal_value=lambda _, a, h, w, c: 0.0),

@@ -29,11 +29,7 @@ def energy_by_place(call: Call, x: Any, h: Any, weights: Any, config: Any) -> An
 
 
 @ZOO.calls(
-    "contract/attention-energy/inputs-unchanged",
-    "x after the call*",
-    of="*_energy",
-    also=("contract/mlp-energy/inputs-unchanged",),
-    edits=True,
+    "contract/attention-energy/inputs-unchanged", "x after the call*", of="*_energy", also=("mlp-energy",), edits=True
 )
 @fault("Asking for an energy overwrites x.")
 def energies_edit_their_input(call: Call, x: Any, *arguments: Any) -> Any:
@@ -98,6 +94,6 @@ ZOO += [
         "gradient/mlp/stated-energy-gelu", _STATED, of="*_energy",
         answer=lambda call, *arguments: call(*arguments) + 1e-9),
     ZOO.calling("energy-of-the-first-token", "Every token gets the first token's energy.",
-        "gradient/attention/stated-energy-any-options", _STATED, also=("gradient/mlp/stated-energy-any-options",),
+        "gradient/attention/stated-energy-any-options", _STATED, also=("mlp",),
         of="*_energy", answer=lambda call, *arguments: 0 * (value := call(*arguments)) + value[:, :1]),
 ]  # fmt: skip

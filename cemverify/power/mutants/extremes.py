@@ -17,7 +17,7 @@ from cemverify.power.mutants.base import After, Call, Zoo, fault
 ZOO = Zoo("extremes")
 
 
-@ZOO.part("norm", "extremes/attention/subnormal-states", "not finite", also=("extremes/mlp/subnormal-states",))
+@ZOO.part("norm", "extremes/attention/subnormal-states", "not finite", also=("mlp",))
 @fault("States are divided by their length and multiplied by it again.")
 def divides_by_length(usual: Plain, x: Tensor, w: Weights, c: Any) -> Tensor:
     length = x.square().sum(-1, keepdim=True).sqrt()
@@ -59,18 +59,17 @@ ZOO += [
         "extremes/attention/long-row", "update in a long row",
         hidden=lambda usual, i, j: usual.hidden(i, j) | (j < i - 128)),
     ZOO.but("zeros-are-padding", "A token of zeros is taken for padding and left unchanged.",
-        "extremes/attention/exact-ties", "update at x = 0",
-        attention=lambda usual, x, h, w, c:
+        "extremes/attention/exact-ties", "update at x = 0", attention=lambda usual, x, h, w, c:
             torch.where((x == 0).all(-1, keepdim=True), x, usual.attention(x, h, w, c))),
     ZOO.but("never-stands-still", "If the update is zero, the state is changed by one part in a million.",
-        "extremes/attention/zero-memory", "update at h = 0", also=("extremes/mlp/zero-memory",),
+        "extremes/attention/zero-memory", "update at h = 0", also=("mlp",),
         advance=After(lambda after, x, heads, w, c: torch.where(after == x, after * (1 + 1e-6), after))),
     ZOO.but("decodes-even-rows-off",
         "In rows of even length, decoded directions are too large by one part in a thousand.",
         "structure/decode/every-prefix", "decoded prefix = prefix of the whole row",
         decode=After(lambda decoded, h, w, c: decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h))),
     ZOO.but("naive-preconditioner", "The preconditioner's softplus is log(1 + e^d), which overflows.",
-        "extremes/mlp/large-preconditioner", "not finite", also=("extremes/attention/large-preconditioner",),
+        "extremes/mlp/large-preconditioner", "not finite", also=("attention",),
         positive=lambda _, d: torch.log1p(torch.exp(d))),
     ZOO.calling("mlp-energy-saturates", "The MLP's energy saturates at ten million.",
         "extremes/mlp/energy-large-preactivations", "stated energy at pre-activations of 1e4 = energy",
@@ -82,7 +81,7 @@ ZOO += [
     ZOO.but("preconditioner-turns-linear-at-twenty",
         "The preconditioner's softplus is taken for the identity from 20 on.",
         "extremes/mlp/preconditioner-every-magnitude", "update at d of every magnitude",
-        also=("extremes/attention/preconditioner-every-magnitude",), positive=lambda _, d: functional.softplus(d)),
+        also=("attention",), positive=lambda _, d: functional.softplus(d)),
     ZOO.but("preconditioner-is-not-positive",
         "The preconditioner's softplus is log(1 + e^d), which is 0 where d is below -37.",
         "extremes/attention/preconditioner-every-magnitude", "update at d of every magnitude",

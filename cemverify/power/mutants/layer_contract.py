@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cemverify.power.mutants.base import Function, fault
-from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, last_of, remembered
+from cemverify.power.mutants.layer_base import LayerZoo, OfLayer, each, first_of, from_the_start, last_of, remembered
 
 ZOO = LayerZoo("layer-contract")
 
@@ -26,17 +26,15 @@ _WINDOWS, _DTYPE, _SETTINGS = "structure/layer/windows", "structure/layer/dtype"
 _AROUND, _RECORDED = "modes/layer/surroundings", "modes/layer/no-gradients"
 
 
+def _in(example: str, of: str = "update", *, edits: bool = False) -> OfLayer:
+    """A fault of a function of an example, which is written in torch."""
+    return {"example": example, "of": of, "needs": ("torch",), "edits": edits}
+
+
 # --- the state map ---------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(
-    _INPUTS,
-    "x after the call of the state map",
-    of="state_map",
-    needs=("torch",),
-    example="energy_transformer",
-    edits=True,
-)
+@ZOO.answers(_INPUTS, "x after the call of the state map", **_in("energy_transformer", "state_map", edits=True))
 @fault("The state map centres its argument in place.")
 def energy_transformer_norm_in_place(f: Function, x: Any) -> Any:
     x -= x.mean(-1, keepdim=True)
@@ -46,17 +44,16 @@ def energy_transformer_norm_in_place(f: Function, x: Any) -> Any:
 ZOO += [
     ZOO.answering("energy-transformer-norm-remembered",
         "The state map returns its last output for the same array, edited or not.",
-        _EDITED, "update for edited arrays*(state map)", of="state_map", needs=("torch",),
-        example="energy_transformer", edits=True,
+        _EDITED, "update for edited arrays*(state map)", **_in("energy_transformer", "state_map", edits=True),
         answer=remembered()),
     ZOO.answering("nrgpt-step-norm-of-the-default-dtype",
         "The state map's constant is created in the default dtype of the process.",
-        _AROUND, "with the default dtype*(state map)", of="state_map", needs=("torch",), example="nrgpt_step",
+        _AROUND, "with the default dtype*(state map)", **_in("nrgpt_step", "state_map"),
         answer=lambda f, x: f(x) * torch.tensor(1 / 3).to(x.dtype) * 3),
 ]  # fmt: skip
 
 
-@ZOO.answers(_DTYPE, "bytes per number*(state map)", of="state_map", needs=("torch",), example="ham_two_layers")
+@ZOO.answers(_DTYPE, "bytes per number*(state map)", **_in("ham_two_layers", "state_map"))
 @fault("The hidden neurons' activation is returned in float32.")
 def ham_two_layers_activation_of_one_layer_in_float32(f: Function, x: Any) -> Any:
     *rest, last = f(x)
@@ -75,14 +72,7 @@ def ham_two_layers_activation_off_while_training(f: Function, x: Any) -> Any:
 # --- the Lagrangian ----------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(
-    _INPUTS,
-    "hidden after the call of the Lagrangian",
-    of="lagrangian",
-    needs=("torch",),
-    example="ham_two_layers",
-    edits=True,
-)
+@ZOO.answers(_INPUTS, "hidden after the call of the Lagrangian", **_in("ham_two_layers", "lagrangian", edits=True))
 @fault("The Lagrangian clamps its last argument in place.")
 def ham_two_layers_lagrangian_clamps_the_hidden_state(f: Function, x: Any) -> Any:
     last_of(x).clamp_(max=0.5)
@@ -91,11 +81,11 @@ def ham_two_layers_lagrangian_clamps_the_hidden_state(f: Function, x: Any) -> An
 
 ZOO += [
     ZOO.answering("ham-two-layers-lagrangian-in-float32", "The Lagrangian is returned in float32.",
-        _DTYPE, "bytes per number*(Lagrangian)", of="lagrangian", needs=("torch",), example="ham_two_layers",
+        _DTYPE, "bytes per number*(Lagrangian)", **_in("ham_two_layers", "lagrangian"),
         answer=lambda f, x: f(x).float()),
     ZOO.answering("energy-transformer-lagrangian-ignores-strides",
         "The Lagrangian reads its argument from the start of its storage.",
-        _WINDOWS, "update for views*(Lagrangian)", of="lagrangian", needs=("torch",), example="energy_transformer",
+        _WINDOWS, "update for views*(Lagrangian)", **_in("energy_transformer", "lagrangian"),
         answer=lambda f, x: f(each(from_the_start, x))),
 ]  # fmt: skip
 
@@ -103,14 +93,7 @@ ZOO += [
 # --- the preconditioner, of two steps ------------------------------------------------------------------------------
 
 
-@ZOO.answers(
-    _INPUTS,
-    "x after the call of the preconditioner",
-    of="preconditioner",
-    needs=("torch",),
-    example="cem_mlp",
-    edits=True,
-)
+@ZOO.answers(_INPUTS, "x after the call of the preconditioner", **_in("cem_mlp", "preconditioner", edits=True))
 @fault("The preconditioner scales the gradient in place.")
 def cem_mlp_preconditions_in_place(f: Function, x: Any) -> Any:
     x.copy_(f(x.clone()))
@@ -120,22 +103,19 @@ def cem_mlp_preconditions_in_place(f: Function, x: Any) -> Any:
 ZOO += [
     ZOO.answering("cem-mlp-preconditioner-remembered",
         "The preconditioner returns its last output for the same array, edited or not.",
-        _EDITED, "update for edited arrays*(preconditioner)", of="preconditioner", needs=("torch",),
-        example="cem_mlp", edits=True,
+        _EDITED, "update for edited arrays*(preconditioner)", **_in("cem_mlp", "preconditioner", edits=True),
         answer=remembered()),
 ]  # fmt: skip
 
 
-@ZOO.answers(
-    _SETTINGS, "*random state of torch (preconditioner)*", of="preconditioner", needs=("torch",), example="cem_mlp"
-)
+@ZOO.answers(_SETTINGS, "*random state of torch (preconditioner)*", **_in("cem_mlp", "preconditioner"))
 @fault("The preconditioner seeds torch's generator.")
 def cem_mlp_preconditioner_seeds(f: Function, x: Any) -> Any:
     torch.manual_seed(0)
     return f(x)
 
 
-@ZOO.answers(_INPUTS, "memory after the call", needs=("torch",), example="cem_mlp", edits=True)
+@ZOO.answers(_INPUTS, "memory after the call", **_in("cem_mlp", edits=True))
 @fault("The step leaves its normalised copy in the memory.")
 def cem_mlp_second_step_overwrites_the_memory(f: Function, x: Any, *memory: Any) -> Any:
     answer = f(x, *memory)
@@ -146,9 +126,7 @@ def cem_mlp_second_step_overwrites_the_memory(f: Function, x: Any, *memory: Any)
 # --- energies: coupled, of the present state, one scalar, with several memories -----------------------------------
 
 
-@ZOO.answers(
-    _INPUTS, "x after the call of the energy", of="energy", needs=("torch",), example="nrgpt_step", edits=True
-)
+@ZOO.answers(_INPUTS, "x after the call of the energy", **_in("nrgpt_step", "energy", edits=True))
 @fault("The energy masks the present state in place.")
 def nrgpt_step_energy_edits_the_present_state(f: Function, x: Any, *rest: Any) -> Any:
     answer = f(x, *rest)
@@ -156,14 +134,7 @@ def nrgpt_step_energy_edits_the_present_state(f: Function, x: Any, *rest: Any) -
     return answer
 
 
-@ZOO.answers(
-    _INPUTS,
-    "memory after the call of the energy",
-    of="energy",
-    needs=("torch",),
-    example="simplicial_hopfield",
-    edits=True,
-)
+@ZOO.answers(_INPUTS, "memory after the call of the energy", **_in("simplicial_hopfield", "energy", edits=True))
 @fault("The energy normalises the patterns in place.")
 def simplicial_hopfield_energy_scales_the_patterns(f: Function, x: Any, memory: Any) -> Any:
     answer = f(x, memory)
@@ -174,33 +145,30 @@ def simplicial_hopfield_energy_scales_the_patterns(f: Function, x: Any, memory: 
 ZOO += [
     ZOO.answering("averaged-energy-energy-remembered",
         "The scalar energy is returned again for the same array, edited or not.",
-        _EDITED, "update for edited arrays*(energy)", of="energy", needs=("torch",), example="averaged_energy",
-        edits=True,
+        _EDITED, "update for edited arrays*(energy)", **_in("averaged_energy", "energy", edits=True),
         answer=remembered()),
     ZOO.answering("averaged-energy-energy-with-noise", "The energy has noise of its own.",
-        _SAME, "second call = first call (energy)", of="energy", needs=("torch",), example="averaged_energy",
+        _SAME, "second call = first call (energy)", **_in("averaged_energy", "energy"),
         answer=lambda f, *rest: f(*rest) + 1e-6 * torch.randn(())),
     ZOO.answering("energy-transformer-energy-in-float32", "The energy of the sequence is returned in float32.",
-        _DTYPE, "bytes per number*(energy)", of="energy", needs=("torch",), example="energy_transformer",
+        _DTYPE, "bytes per number*(energy)", **_in("energy_transformer", "energy"),
         answer=lambda f, *rest: f(*rest).float()),
     ZOO.answering("simplicial-hopfield-energy-ignores-strides",
         "The energy reads the state from the start of its storage.",
-        _WINDOWS, "update for * = update for separate arrays (energy)", of="energy", needs=("torch",),
-        example="simplicial_hopfield",
+        _WINDOWS, "update for * = update for separate arrays (energy)", **_in("simplicial_hopfield", "energy"),
         answer=lambda f, x, *rest: f(each(from_the_start, x), *rest)),
     ZOO.answering("hopfield-heads-energy-off-while-training",
         "With gradients recorded, a tenth of the energy is dropped.",
-        _RECORDED, "output with* gradients*(energy)", of="energy", needs=("torch",), example="hopfield_heads",
-        answer=lambda f, x, *rest:
+        _RECORDED, "output with* gradients*(energy)", **_in("hopfield_heads", "energy"), answer=lambda f, x, *rest:
             f(x, *rest) * (0.9 if torch.is_grad_enabled() and first_of(x).requires_grad else 1.0)),
     ZOO.answering("hopfield-heads-energy-of-the-default-dtype",
         "A constant of the energy is created in the default dtype of the process.",
-        _AROUND, "with the default dtype*(energy)", of="energy", needs=("torch",), example="hopfield_heads",
+        _AROUND, "with the default dtype*(energy)", **_in("hopfield_heads", "energy"),
         answer=lambda f, x, *rest: f(x, *rest) * torch.tensor(1 / 3).to(first_of(x).dtype) * 3),
 ]  # fmt: skip
 
 
-@ZOO.answers(_SETTINGS, "*default dtype* (energy)*", of="energy", needs=("torch",), example="hopfield_heads")
+@ZOO.answers(_SETTINGS, "*default dtype* (energy)*", **_in("hopfield_heads", "energy"))
 @fault("The energy leaves float64 behind as the default dtype.")
 def hopfield_heads_energy_turns_the_default_dtype(f: Function, *rest: Any) -> Any:
     torch.set_default_dtype(torch.float64)
@@ -210,7 +178,7 @@ def hopfield_heads_energy_turns_the_default_dtype(f: Function, *rest: Any) -> An
 # --- noise, masks, solvers ------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "noise x after the call", needs=("torch",), example="energy_based_transformer", edits=True)
+@ZOO.answers(_INPUTS, "noise x after the call", **_in("energy_based_transformer", edits=True))
 @fault("The noise is scaled in place.")
 def energy_based_transformer_noise_used_up(f: Any, *rest: Any) -> Any:
     answer = f(*rest)
@@ -219,7 +187,7 @@ def energy_based_transformer_noise_used_up(f: Any, *rest: Any) -> Any:
     return answer
 
 
-@ZOO.answers(_INPUTS, "mask after the call", needs=("torch",), example="energy_transformer", edits=True)
+@ZOO.answers(_INPUTS, "mask after the call", **_in("energy_transformer", edits=True))
 @fault("Masked tokens are put back into the mask after the call.")
 def energy_transformer_mask_completed_in_place(f: Any, *rest: Any) -> Any:
     answer = f(*rest)
@@ -231,7 +199,7 @@ def energy_transformer_mask_completed_in_place(f: Any, *rest: Any) -> Any:
 _SOLUTIONS: dict[str, Any] = {}
 
 
-@ZOO.answers(_SAME, "second call = first call", needs=("torch",), example="equilibrium_layer")
+@ZOO.answers(_SAME, "second call = first call", **_in("equilibrium_layer"))
 @fault("The solver starts from the last solution of the same shape.")
 def equilibrium_layer_warm_start(f: Function, x: Any, *rest: Any) -> Any:
     last = _SOLUTIONS.get("last")
@@ -241,7 +209,7 @@ def equilibrium_layer_warm_start(f: Function, x: Any, *rest: Any) -> Any:
     return answer
 
 
-@ZOO.answers(_SETTINGS, "*random state of torch (1 = yes)", needs=("torch",), example="energy_based_transformer")
+@ZOO.answers(_SETTINGS, "*random state of torch (1 = yes)", **_in("energy_based_transformer"))
 @fault("The step seeds torch's generator.")
 def energy_based_transformer_seeds_its_noise(f: Function, *rest: Any) -> Any:
     torch.manual_seed(0)

@@ -60,8 +60,7 @@ ZOO += [
         "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
         answer=lambda f, x, *m: each(lambda u: u / u.shape[0], f(x, *m))),
     ZOO.answering("layer-last-channel-short", "The last channel's update is too small by a tenth.",
-        "gradient/layer/energy", UPDATE,
-        answer=lambda f, x, *m:
+        "gradient/layer/energy", UPDATE, answer=lambda f, x, *m:
             each(lambda u: u * torch.tensor([1.0] * (u.shape[-1] - 1) + [0.9], dtype=u.dtype), f(x, *m))),
     ZOO.answering("layer-hidden-constant",
         "A constant that is missing from the energy's gradient is added to the update.",
@@ -102,8 +101,7 @@ ZOO += [
         "structure/layer/causality", "updates of the first t tokens without*", needs=("tokens",),
         answer=lambda f, x, *m: f(x, *m) / x.shape[1]),
     ZOO.answering("layer-mixes-states", "A token's state leaks into the one before.",
-        "structure/layer/own-state", _ALONE, needs=("tokens",),
-        answer=lambda f, x, *m: f(x + 1e-3 * _rolled(x), *m)),
+        "structure/layer/own-state", _ALONE, needs=("tokens",), answer=lambda f, x, *m: f(x + 1e-3 * _rolled(x), *m)),
     ZOO.answering("layer-reads-the-first-state", "Every token reads the first token's state and no other.",
         "structure/layer/own-state", _ALONE, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) + 1e-3 * x[:, :1]),
     ZOO.answering("layer-shares-its-energy", "Every token gets the mean of all energies.",
@@ -263,8 +261,7 @@ def _largest(x: Any) -> Tensor:
 
 ZOO += [
     ZOO.answering("layer-half-in-float32", "In float32 the update passes through bfloat16.",
-        "precision/layer/float32", "update in lower precision*", needs=("torch",),
-        answer=lambda f, x, *m:
+        "precision/layer/float32", "update in lower precision*", needs=("torch",), answer=lambda f, x, *m:
             each(lambda u: u.to(torch.bfloat16).to(u.dtype) if u.dtype == torch.float32 else u, f(x, *m))),
     ZOO.answering("layer-lost-in-bfloat16", "In bfloat16 the update is rounded to multiples of a half.",
         "precision/layer/bfloat16", "update in lower precision*", needs=("torch",),
@@ -273,8 +270,7 @@ ZOO += [
         "extremes/layer/huge-states", "not finite", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u + 0 * torch.exp(8 * _largest(x)).to(u.dtype), f(x, *m))),
     ZOO.answering("layer-wrong-at-zero", "A state of zeros is taken for padding.",
-        "extremes/layer/zero-states", UPDATE, needs=("torch",),
-        answer=lambda f, x, *m:
+        "extremes/layer/zero-states", UPDATE, needs=("torch",), answer=lambda f, x, *m:
             each(lambda u, a: torch.where((a == 0).all(-1, keepdim=True), torch.zeros_like(u), u), f(x, *m), x)),
 ]  # fmt: skip
 
@@ -304,8 +300,7 @@ _CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", "update = as usual*", 
 
 ZOO += [
     ZOO.answering("layer-frozen-beside-a-frozen-state", "Where the state records no gradient, nothing does.",
-        _CONTEXTS, _PRODUCT,
-        answer=lambda f, x, *m:
+        _CONTEXTS, _PRODUCT, answer=lambda f, x, *m:
             f(x, *(m if first_of(x).requires_grad else (each(Tensor.detach, held) for held in m)))),
 ]  # fmt: skip
 

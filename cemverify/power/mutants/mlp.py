@@ -6,38 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, fault
+from cemverify.power.mutants.base import After, Zoo, fault
 
 ZOO = Zoo("mlp")
 
 
-@ZOO.part(
-    "mlp_direction",
-    "gradient/mlp/silu",
-    also=(
-        "gradient/mlp/gelu",
-        "gradient/mlp/gelu-tanh",
-        "gradient/mlp/relu",
-        "gradient/mlp/relu2",
-        "gradient/mlp/sigmoid",
-        "gradient/mlp/tanh",
-        "gradient/mlp/softplus",
-        "gradient/mlp/identity",
-        "gradient/mlp/preconditioner-*",
-        "gradient/mlp/norm-*",
-        "gradient/mlp/full-cem",
-        "gradient/mlp/any-options",
-        "descent/mlp/*",
-    ),
-)
-@fault("The MLP's update is subtracted.")
-def mlpascent(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    return -usual.mlp_direction(x, h, w, c)
-
-
 ZOO += [
+    ZOO.but("mlpascent", "The MLP's update is subtracted.",
+        "gradient/mlp/silu", mlp_direction=After(lambda direction, *_: -direction),
+        also=(*(f"gradient/mlp/{name}" for name in ACTIVATIONS if name != "silu"), "gradient/mlp/preconditioner-*",
+            "gradient/mlp/norm-*", "gradient/mlp/full-cem", "gradient/mlp/any-options", "descent/mlp/*")),
     ZOO.but("wrong-factor-activated",
         "The memory's projection is activated and the state's is linear: the paper's gate and up, read as Llama's.",
         "gradient/mlp/silu", gated=lambda usual, activated, linear, c: activated * usual.sigma(linear, c)),
@@ -70,8 +51,7 @@ ZOO += [
         "gradient/mlp/relu",
         sigma=lambda usual, z, c: F.leaky_relu(z, 1e-3) if c.activation == "relu" else usual.sigma(z, c)),
     ZOO.but("softplus-with-threshold", "Softplus is the identity above 5.",
-        "gradient/mlp/softplus",
-        sigma=lambda usual, z, c:
+        "gradient/mlp/softplus", sigma=lambda usual, z, c:
             torch.where(z > 5, z, usual.sigma(z, c)) if c.activation == "softplus" else usual.sigma(z, c)),
     ZOO.but("swish-of-another-slope", "SiLU is z sigmoid(1.702 z), the quick approximation of GELU.",
         "gradient/mlp/silu",

@@ -40,25 +40,21 @@ def off_in_the_first_layer(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: ML
 
 ZOO += [
     ZOO.but("off-when-mapped", "When mapped over another axis, the direction is too large by one part in a thousand.",
-        "modes/attention/vmap", "mapped*= looped", also=("modes/mlp/vmap", "modes/block/vmap"),
-        advance=lambda usual, x, heads, w, c:
+        "modes/attention/vmap", "mapped*= looped", also=("mlp", "block"), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if is_batched(heads) else heads, w, c)),
     ZOO.but("off-when-compiled", "When compiled, the direction is too large by one part in a thousand.",
-        "modes/attention/compiled", "compiled = eager*", also=("modes/mlp/compiled",),
-        advance=lambda usual, x, heads, w, c:
+        "modes/attention/compiled", "compiled = eager*", also=("mlp",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)),
     ZOO.but("off-while-training",
         "While gradients are recorded, the direction is too large by one part in a thousand.",
-        "modes/attention/no-gradients", "output with gradients recorded = without",
-        also=("modes/mlp/no-gradients", "modes/block/no-gradients"),
+        "modes/attention/no-gradients", "output with gradients recorded = without", also=("mlp", "block"),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if heads.requires_grad else heads, w, c)),
     ZOO.but("off-on-cuda", "On a CUDA device the direction is too large by one part in a thousand.",
-        "modes/attention/cuda", "on CUDA = on the CPU", also=("modes/mlp/cuda", "modes/block/cuda"),
+        "modes/attention/cuda", "on CUDA = on the CPU", also=("mlp", "block"),
         advance=lambda usual, x, heads, w, c: usual.advance(x, heads * 1.001 if heads.is_cuda else heads, w, c)),
     ZOO.but("off-in-inference-mode", "In inference mode the direction is too large by one part in a thousand.",
-        "contract/mlp/surroundings", "in inference mode = as usual",
-        also=("contract/attention/surroundings", "contract/block/surroundings", "contract/decode/surroundings"),
+        "contract/mlp/surroundings", "in inference mode = as usual", also=("attention", "block", "decode"),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.is_inference_mode_enabled() else heads, w, c)),
     ZOO.but("off-when-compiled-with-norm", "When compiled, the norm inside is too large by one part in a thousand.",
@@ -71,13 +67,7 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.part(
-    "advance",
-    "modes/attention/compiled",
-    "compiled = eager in float32*",
-    also=("modes/mlp/compiled",),
-    own_dtype=True,
-)
+@ZOO.part("advance", "modes/attention/compiled", "compiled = eager in float32*", also=("mlp",), own_dtype=True)
 @fault("When compiled, the direction of float32 passes through bfloat16.")
 def narrow_when_compiled(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     narrow = heads.dtype == torch.float32 and torch.compiler.is_compiling()

@@ -18,7 +18,7 @@ ZOO = Zoo("norms")
 @ZOO.part(
     "advance",
     "gradient/attention/norm-folded",
-    also=("gradient/mlp/norm-folded", "gradient/attention/any-options", "gradient/mlp/any-options"),
+    also=("mlp", "gradient/attention/any-options", "gradient/mlp/any-options"),
     needs=("norm:folded", "preconditioner:low-rank"),
 )
 @fault("A folded gain is applied after the preconditioner instead of before.")
@@ -42,19 +42,19 @@ ZOO += [
     ZOO.but("norm-twice", "RMSNorm inside is applied twice.",
         "gradient/attention/norm-channel", norm=lambda usual, x, w, c: usual.norm(usual.norm(x, w, c), w, c)),
     ZOO.but("norm-on-the-update", "RMSNorm is applied to the update instead of the state.",
-        "gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",), norm=lambda _, x, w, c: x,
+        "gradient/attention/norm-channel", also=("mlp",), norm=lambda _, x, w, c: x,
         advance=lambda usual, x, heads, w, c: x + usual.norm(usual.advance(x, heads, w, c) - x, w, c)),
     ZOO.but("norm-afterwards", "The state is normalised after each step as well.",
         "gradient/attention/norm-channel",
         advance=lambda usual, x, heads, w, c: usual.norm(usual.advance(x, heads, w, c), w, c)),
     ZOO.but("norm-overwrites-the-state", "The update is added to N(x) instead of x.",
-        "gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",),
+        "gradient/attention/norm-channel", also=("mlp",),
         advance=lambda usual, x, heads, w, c: usual.advance(usual.norm(x, w, c), heads, w, c)),
     ZOO.but("norm-of-the-memory", "The memory is normalised too.",
         "gradient/attention/norm-channel",
         attention_direction=lambda usual, x, h, w, c: usual.attention_direction(x, usual.norm(h, w, c), w, c)),
     ZOO.but("centred-norm", "The mean is subtracted, as LayerNorm does.",
-        "gradient/mlp/norm-scalar", also=("gradient/attention/norm-scalar",),
+        "gradient/mlp/norm-scalar", also=("attention",),
         norm=lambda usual, x, w, c: usual.norm(x - x.mean(-1, keepdim=True), w, c) if c.norm != "none" else x),
     ZOO.but("norm-without-gain", "The gain is forgotten.",
         "gradient/attention/norm-channel", gain=lambda usual, w: torch.ones_like(usual.gain(w))),
@@ -66,8 +66,7 @@ ZOO += [
     ZOO.but("epsilon-forgotten", "The root mean square has the epsilon 1e-6, whatever the configuration says.",
         "gradient/attention/norm-channel", root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=1e-6))),
     ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
-        "gradient/attention/norm-folded", also=("gradient/mlp/norm-folded",),
-        advance=lambda usual, x, heads, w, c:
+        "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)),
 ]  # fmt: skip
 
@@ -86,7 +85,7 @@ def norm_only_before_the_first_step(usual: Plain, x: Tensor, h: Tensor, w: Weigh
     return x
 
 
-@ZOO.part("advance", "gradient/attention/norm-folded", also=("gradient/mlp/norm-folded",))
+@ZOO.part("advance", "gradient/attention/norm-folded", also=("mlp",))
 @fault("A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.")
 def folded_gain_divides(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     if c.norm != "folded":

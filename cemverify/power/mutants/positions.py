@@ -106,8 +106,7 @@ ZOO += [
     ZOO.but("printed-slopes", "ALiBi's slopes are 2^-k for any number of heads.",
         "gradient/attention/alibi", slopes=lambda _, heads: [2.0 ** -(k + 1) for k in range(heads)]),
     ZOO.but("unrotated-values", "Rotary positions leave the values unrotated, as standard attention does.",
-        "gradient/attention/rotary",
-        values=lambda usual, keys, h, w, c:
+        "gradient/attention/rotary", values=lambda usual, keys, h, w, c:
             torch.einsum("bjd,krd->bkjr", h, w["W_K"]) if c.position == "rotary" else usual.values(keys, h, w, c),
         unrotate=lambda _, attended, rows, c: attended),
     ZOO.but("output-stays-rotated", "Rotary outputs are not rotated back.",

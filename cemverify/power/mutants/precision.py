@@ -40,7 +40,7 @@ def _off_in_float32(start: Tensor, answer: Tensor) -> Tensor:
     return answer + (answer - start) / 100 if start.dtype == torch.float32 else answer
 
 
-@ZOO.part("advance", "precision/attention/float32", "raised", also=("precision/mlp/float32",), own_dtype=True)
+@ZOO.part("advance", "precision/attention/float32", "raised", also=("mlp",), own_dtype=True)
 @fault("Arrays of float32 are narrowed to bfloat16 for a solver that has no kernel for that.")
 def solves_in_bfloat16(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     narrow = heads.bfloat16() if heads.dtype == torch.float32 else heads
@@ -53,8 +53,7 @@ ZOO += [
         "precision/attention/float32", "|error| of*", own_dtype=True,
         softmax=lambda _, logits: torch.softmax(logits, -1).bfloat16().to(logits.dtype)),
     ZOO.but("norms-in-bfloat16", "The norm inside is computed in bfloat16, unless arrays are float64.",
-        "precision/attention/float32-any-options", also=("precision/mlp/float32-any-options",), own_dtype=True,
-        needs=("norm:channel",),
+        "precision/attention/float32-any-options", also=("mlp",), own_dtype=True, needs=("norm:channel",),
         norm=After(lambda n, x, w, c: n if x.dtype == torch.float64 else n.bfloat16().to(x.dtype))),
     ZOO.but("block-wrong-in-float32", "The block's update is one part in a hundred too large, in float32 only.",
         "precision/block/float32-any-options", own_dtype=True,
@@ -64,7 +63,7 @@ ZOO += [
         decode=lambda usual, h, w, c: _off_in_float32(h, usual.decode(h, w, c))),
     ZOO.calling("energies-wrong-in-float32", "Energies are one part in a hundred too large, in float32 only.",
         "precision/mlp-energy/float32-any-options", "stated energy = energy", of="*_energy",
-        also=("precision/attention-energy/float32-any-options",),
+        also=("attention-energy",),
         answer=lambda call, x, *arguments: call(x, *arguments) * (1.01 if "float32" in str(x.dtype) else 1)),
     ZOO.but("angles-in-bfloat16", "Rotary angles are computed in bfloat16, unless arrays are float64.",
         "sizes/attention/tokens-float32", own_dtype=True, needs=("position:rotary",),

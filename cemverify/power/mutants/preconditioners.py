@@ -20,11 +20,7 @@ def of_ranks(most: int) -> Function:
     return lambda usual, w: usual.cross({name: w[name][..., :most] for name in ("P_U", "P_V")})
 
 
-@ZOO.layers(
-    "gradient/attention/any-options",
-    also=("gradient/mlp/any-options", "gradient/block/any-options"),
-    needs=("preconditioner:diagonal", "steps"),
-)
+@ZOO.layers("gradient/attention/any-options", also=("mlp", "block"), needs=("preconditioner:diagonal", "steps"))
 @fault("Only the first step is preconditioned.")
 def preconditions_once(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
@@ -45,7 +41,7 @@ def _first_of(heads: Tensor) -> Tensor:
 ZOO += [
     ZOO.but("preconditions-the-first-step", "Only the first of several steps is preconditioned.",
         "gradient/attention/preconditioner-diagonal",
-        also=("gradient/mlp/preconditioner-diagonal", "gradient/attention/preconditioner-low-rank-per-head"),
+        also=("mlp", "gradient/attention/preconditioner-low-rank-per-head"),
         needs=("steps",), **in_both(preconditions_once)),
     ZOO.but("not-shrunk-where-ustarts-at-zero",
         "The factor c of the positive definite form is 1 where the first column of U vanishes.",
@@ -59,8 +55,7 @@ ZOO += [
         "gradient/attention/preconditioner-diagonal-per-head",
         preconditioner=After(lambda P, w, c: P.mean(0) if P.dim() == 3 else P)),
     ZOO.but("clamped-preconditioner", "softplus(d) is clamped to [0.01, 5].",
-        "gradient/attention/preconditioner-diagonal", also=("gradient/mlp/preconditioner-diagonal",),
-        preconditioner=After(lambda P, w, c:
+        "gradient/attention/preconditioner-diagonal", also=("mlp",), preconditioner=After(lambda P, w, c:
             torch.diag_embed(torch.diagonal(P, dim1=-2, dim2=-1).clamp(0.01, 5.0)) if "P_U" not in w else P)),
     ZOO.but("squares-for-the-cross-term", "The cross term is U U^T + V V^T.",
         "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank",),
@@ -70,14 +65,12 @@ ZOO += [
     ZOO.but("exponential-preconditioner", "The diagonal of P is exp(d) instead of softplus(d).",
         "gradient/attention/preconditioner-diagonal", positive=lambda _, d: d.exp()),
     ZOO.but("indefinite-preconditioner", "The diagonal of P is d itself, of either sign.",
-        "gradient/mlp/preconditioner-diagonal", also=("gradient/attention/preconditioner-diagonal",),
-        positive=lambda _, d: d),
+        "gradient/mlp/preconditioner-diagonal", also=("attention",), positive=lambda _, d: d),
     ZOO.but("divides-by-p", "Gradients are divided by the preconditioner.",
         "gradient/attention/preconditioner-diagonal", positive=lambda usual, d: 1 / usual.positive(d)),
     ZOO.but("preconditions-the-state",
         "P is applied to the state at which the gradient is taken instead of to the gradient.",
-        "gradient/attention/preconditioner-diagonal", also=("gradient/mlp/preconditioner-diagonal",),
-        attention_direction=lambda usual, x, h, w, c:
+        "gradient/attention/preconditioner-diagonal", also=("mlp",), attention_direction=lambda usual, x, h, w, c:
             usual.attention_direction(_first_of(usual.precondition(x[:, None], _shared(w), c)), h, w, c),
         mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(_first_of(usual.precondition(x[:, None], w, c)), h, w, c),
@@ -87,8 +80,7 @@ ZOO += [
         "gradient/attention/preconditioner-low-rank-printed-per-head",
         preconditioner=After(lambda P, w, c: P[:1].expand_as(P) if P.dim() == 3 else P)),
     ZOO.but("second-rank-forgotten", "Only the first rank of a low-rank preconditioner is used.",
-        "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank-printed",),
-        cross=of_ranks(1)),
+        "gradient/attention/preconditioner-low-rank-printed", also=("mlp",), cross=of_ranks(1)),
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from cemverify.power.mutants.base import Function, Zoo, fault
 ZOO = Zoo("recursion")
 
 
-@ZOO.layers("recursion/attention/is-not-reuse", "distance to the recursion*", also=("recursion/*/is-not-reuse",))
+@ZOO.layers("recursion/attention/is-not-reuse", "distance to the recursion*", also=("*",))
 @fault("Each step reads the state that the last one wrote: layer reuse.")
 def memory_moves(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
@@ -23,7 +23,7 @@ def memory_moves(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> T
     return x
 
 
-@ZOO.layers("recursion/attention/steps-compose", "T steps = T times one step", also=("recursion/*/steps-compose",))
+@ZOO.layers("recursion/attention/steps-compose", "T steps = T times one step", also=("*",))
 @fault("The step size shrinks as the recursion goes on.")
 def decaying_steps(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
@@ -31,7 +31,7 @@ def decaying_steps(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) ->
     return x
 
 
-@ZOO.layers("recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",))
+@ZOO.layers("recursion/mlp/equals-descent", also=("attention",))
 @fault("Every step adds its update to the initial state instead of the current one.")
 def residual_from_the_start(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     at = x
@@ -40,7 +40,7 @@ def residual_from_the_start(layer: Function, x: Tensor, h: Tensor, w: Weights, c
     return at
 
 
-@ZOO.layers("recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",))
+@ZOO.layers("recursion/mlp/equals-descent", also=("attention",))
 @fault("Each step adds a tenth of the previous step's update.")
 def momentum(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     last = torch.zeros_like(x)
@@ -65,28 +65,24 @@ ZOO += [
     ZOO.but("at-most-four-steps", "The recursion stops after four steps.",
         "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(4, usual.steps(c))),
     ZOO.but("at-most-sixteen-steps", "The recursion stops after sixteen steps.",
-        "recursion/mlp/many-steps", also=("recursion/*/many-steps",), needs=("steps",),
-        steps=lambda usual, c: min(16, usual.steps(c))),
+        "recursion/mlp/many-steps", also=("*",), needs=("steps",), steps=lambda usual, c: min(16, usual.steps(c))),
     ZOO.but("at-most-a-hundred-steps", "The recursion stops after a hundred steps.",
-        "recursion/attention/many-steps", also=("recursion/*/many-steps",), needs=("steps",),
+        "recursion/attention/many-steps", also=("*",), needs=("steps",),
         steps=lambda usual, c: min(100, usual.steps(c))),
     ZOO.but("queries-from-the-memory", "Queries are computed from h at every step, so no step sees the one before.",
         "recursion/attention/equals-descent", also=("tying/attention/untying-breaks-the-field",), needs=("start",),
         attention_direction=lambda usual, x, h, w, c:
             usual.attention_direction(h[:, -x.shape[1] :] + 0 * x, h, w, c)),
     ZOO.but("one-step-more", "If T is 2 or more, one step too many is taken.",
-        "recursion/attention/steps-compose", "T steps = T times one step", also=("recursion/mlp/steps-compose",),
+        "recursion/attention/steps-compose", "T steps = T times one step", also=("mlp",),
         steps=lambda usual, c: usual.steps(c) + (usual.steps(c) > 1)),
     ZOO.but("one-step-less", "If T is 2 or more, the last step is not taken.",
-        "recursion/attention/equals-descent", also=("recursion/mlp/equals-descent",),
-        steps=lambda usual, c: max(1, usual.steps(c) - 1)),
+        "recursion/attention/equals-descent", also=("mlp",), steps=lambda usual, c: max(1, usual.steps(c) - 1)),
     ZOO.but("step-size-divided-by-t", "The step size is divided by the number of steps.",
-        "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",),
-        advance=lambda usual, x, heads, w, c:
+        "recursion/mlp/equals-descent", also=("attention",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, step_size=c.step_size / c.steps))),
     ZOO.but("six-steps-at-most", "The sixth step is not taken.",
         "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(5, usual.steps(c))),
     ZOO.but("seven-steps-at-most", "The eighth step is not taken.",
-        "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",),
-        steps=lambda usual, c: min(7, usual.steps(c))),
+        "recursion/mlp/equals-descent", also=("attention",), steps=lambda usual, c: min(7, usual.steps(c))),
 ]  # fmt: skip

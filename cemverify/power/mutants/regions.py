@@ -92,7 +92,7 @@ ZOO += [
     ZOO.but("clamped-temperature", "Temperatures are clamped to the range from a half to ten.",
         "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: min(max(c.tau, 0.5), 10.0)),
     ZOO.but("epsilon-at-least", "The norm's epsilon is at least 1e-5.",
-        "gradient/attention/norm-scalar", also=("gradient/mlp/norm-scalar",),
+        "gradient/attention/norm-scalar", also=("mlp",),
         root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-5)))),
     ZOO.but("clamped-memory", "The memory of attention is clamped to [-100, 100].",
         "gradient/attention/plain", attention=lambda usual, x, h, w, c: usual.attention(x, h.clamp(-100, 100), w, c)),
@@ -135,7 +135,7 @@ ZOO += [
     ZOO.but("detached-cache", "No gradient flows through the cache of incremental decoding.",
         "training/decode/any-options", _PRODUCT, cached=lambda usual, h, i: usual.cached(h, i).detach()),
     ZOO.calling("detached-energies", "The stated energies are right but have no gradient with respect to any weight.",
-        "training/attention-energy/any-options", _PRODUCT, of="*_energy", also=("training/mlp-energy/any-options",),
+        "training/attention-energy/any-options", _PRODUCT, of="*_energy", also=("mlp-energy",),
         answer=lambda call, x, h, w, c: call(x, h, {key: _constant(value) for key, value in w.items()}, c)),
     ZOO.but("off-where-weights-record",
         "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
@@ -158,17 +158,14 @@ def block_norms_in_bfloat16(usual: Plain, layer: Any, h: Tensor, w: Weights, c: 
 
 ZOO += [
     ZOO.but("no-diagonal-in-bfloat16", "In bfloat16 the diagonal enters the scores but not the values.",
-        "precision/attention/bfloat16-any-options", own_dtype=True,
-        diagonal_value=lambda usual, a, h, w, c:
+        "precision/attention/bfloat16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.bfloat16 else usual.diagonal_value(a, h, w, c)),
     ZOO.but("half-cache", "In float32 the cache is kept in float16.",
-        "precision/decode/float32-any-options", "cached = uncached", own_dtype=True,
-        cached=After(lambda memory, h, i:
+        "precision/decode/float32-any-options", "cached = uncached", own_dtype=True, cached=After(lambda memory, h, i:
             memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory)),
     ZOO.calling("energies-in-bfloat16", "In float32 the stated energies pass through bfloat16.",
         "precision/attention-energy/float32-any-options", "stated energy = energy", of="*_energy",
-        also=("precision/mlp-energy/float32-any-options",),
-        answer=lambda call, *arguments: _coarse(call(*arguments))),
+        also=("mlp-energy",), answer=lambda call, *arguments: _coarse(call(*arguments))),
 ]  # fmt: skip
 
 
@@ -181,9 +178,7 @@ def _coarse(energy: Any) -> Any:
 # --- arrays -------------------------------------------------------------------------------------------
 
 
-@ZOO.calls(
-    "contract/attention/edited-arrays", _EDITED, also=("contract/mlp/edited-arrays", "contract/block/edited-arrays")
-)
+@ZOO.calls("contract/attention/edited-arrays", _EDITED, also=("mlp", "block"))
 @fault("Weights are copied once and read again only if they are other arrays, whatever was written into them.")
 def weights_by_identity(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -210,7 +205,7 @@ def answers_in_one_buffer(call: Call, *arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("reads-from-the-start",
         "The memory is read from the start of its storage, not from the start of its view.",
-        "contract/attention/windows", "not finite", also=("contract/*/windows",),
+        "contract/attention/windows", "not finite", also=("*",),
         answer=lambda call, *arguments: call(*arguments[:-3], _from_the_start(arguments[-3]), *arguments[-2:])),
 ]  # fmt: skip
 

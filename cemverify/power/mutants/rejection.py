@@ -31,9 +31,7 @@ def refuses_with_the_wrong_error(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
-    "rejection/mlp/negative-step-size",
-    "bad input is refused*step_size = -0.0001*accepted it",
-    also=("rejection/attention/negative-step-size",),
+    "rejection/mlp/negative-step-size", "bad input is refused*step_size = -0.0001*accepted it", also=("attention",)
 )
 @fault("Only step sizes below -0.0005 are refused, and the sign of the others is lost.")
 def rounds_before_it_looks(call: Call, *arguments: Any) -> Any:
@@ -62,19 +60,13 @@ def refuses_without_a_word(call: Call, *arguments: Any) -> Any:
         raise ValueError from None
 
 
-@ZOO.calls(
-    "rejection/attention/integer-input", "bad input is refused*accepted it", also=("rejection/mlp/integer-input",)
-)
+@ZOO.calls("rejection/attention/integer-input", "bad input is refused*accepted it", also=("mlp",))
 @fault("Weights of an integer dtype are converted without a word.")
 def converts_integer_weights(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     return call(x, h, {name: w.to(x.dtype) for name, w in weights.items()}, config)
 
 
-@ZOO.calls(
-    "rejection/attention/wrong-weight-shape",
-    "bad input is refused*accepted it",
-    also=("rejection/mlp/wrong-weight-shape",),
-)
+@ZOO.calls("rejection/attention/wrong-weight-shape", "bad input is refused*accepted it", also=("mlp",))
 @fault("A vector of length 1 is stretched to the length that it should have.")
 def stretches_vectors(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     vectors = ("P_d", "diagonal")  # a gain of length 1 may be the scalar norm's
@@ -82,11 +74,7 @@ def stretches_vectors(call: Call, x: Any, h: Any, weights: Any, config: Any) -> 
     return call(x, h, {**weights, **stretched}, config)
 
 
-@ZOO.calls(
-    "rejection/attention/wrong-weight-shape",
-    "bad input is refused*transposed*accepted it",
-    also=("rejection/mlp/wrong-weight-shape",),
-)
+@ZOO.calls("rejection/attention/wrong-weight-shape", "bad input is refused*transposed*accepted it", also=("mlp",))
 @fault("Projections are checked by their number of entries, and brought into shape.")
 def counts_numbers(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     D = x.shape[-1]
@@ -94,17 +82,13 @@ def counts_numbers(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any
     return call(x, h, {**weights, **{n: w.reshape(*w.shape[:-2], w.shape[-1], D) for n, w in tall.items()}}, config)
 
 
-@ZOO.calls("rejection/attention/nan-input", "bad input is refused*accepted it", also=("rejection/mlp/nan-input",))
+@ZOO.calls("rejection/attention/nan-input", "bad input is refused*accepted it", also=("mlp",))
 @fault("NaN is looked for in the first row alone.")
 def looks_for_nan_in_one_row(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     return call(torch.cat((x[:1], x[1:].nan_to_num())), h, weights, config)
 
 
-@ZOO.calls(
-    "rejection/mlp/wrong-weight-shape",
-    "bad input is refused*gain with*accepted it",
-    also=("rejection/attention/wrong-weight-shape",),
-)
+@ZOO.calls("rejection/mlp/wrong-weight-shape", "bad input is refused*gain with*accepted it", also=("attention",))
 @fault("A gain of one number is stretched to all channels.")
 def stretches_a_gain(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -122,18 +106,14 @@ def shares_a_diagonal(call: Call, *arguments: Any) -> Any:
     return call(*states, weights, config)
 
 
-@ZOO.calls("rejection/attention/not-finite", "bad input is refused*accepted it", also=("rejection/mlp/not-finite",))
+@ZOO.calls("rejection/attention/not-finite", "bad input is refused*accepted it", also=("mlp",))
 @fault("Infinity, and NaN in a weight, are replaced without a word.")
 def replaces_what_is_not_finite(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     finite = {name: w.nan_to_num() for name, w in weights.items()}
     return call(torch.where(x.isinf(), 0.0, x), h, finite, config)
 
 
-@ZOO.calls(
-    "rejection/mlp/integer-input",
-    "bad input is refused*all arrays of*accepted it",
-    also=("rejection/attention/integer-input",),
-)
+@ZOO.calls("rejection/mlp/integer-input", "bad input is refused*all arrays of*accepted it", also=("attention",))
 @fault("Where all arrays have one integer dtype, that is taken for the dtype to compute in, and they are widened.")
 def widens_integers_that_are_alike(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -143,7 +123,7 @@ def widens_integers_that_are_alike(call: Call, *arguments: Any) -> Any:
     return call(*(s.double() for s in states), {name: w.double() for name, w in weights.items()}, config)
 
 
-@ZOO.calls("rejection/attention/not-finite", "bad input is refused*accepted it", also=("rejection/mlp/not-finite",))
+@ZOO.calls("rejection/attention/not-finite", "bad input is refused*accepted it", also=("mlp",))
 @fault("Numbers are looked at only in arrays that record no gradients.")
 def trusts_what_is_trained(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -154,7 +134,7 @@ def trusts_what_is_trained(call: Call, *arguments: Any) -> Any:
     return call(*map(trusted, states), {name: trusted(w) for name, w in weights.items()}, config)
 
 
-@ZOO.calls("rejection/attention/not-finite", "raised", also=("rejection/mlp/not-finite",))
+@ZOO.calls("rejection/attention/not-finite", "raised", also=("mlp",))
 @fault("The largest number of a dtype is taken for infinity.")
 def refuses_the_largest_number(call: Call, *arguments: Any) -> Any:
     *states, weights, _ = arguments
@@ -164,7 +144,7 @@ def refuses_the_largest_number(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls("rejection/attention/not-finite", "raised", also=("rejection/mlp/not-finite",))
+@ZOO.calls("rejection/attention/not-finite", "raised", also=("mlp",))
 @fault("Numbers whose squares are infinite are taken for infinite themselves.")
 def refuses_large_numbers(call: Call, *arguments: Any) -> Any:
     *states, weights, _ = arguments
@@ -174,7 +154,7 @@ def refuses_large_numbers(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls("rejection/mlp/not-finite", "bad input is refused*accepted it", also=("rejection/attention/not-finite",))
+@ZOO.calls("rejection/mlp/not-finite", "bad input is refused*accepted it", also=("attention",))
 @fault("Of weights of more than 1500 numbers every fifth is looked at.")
 def looks_at_every_fifth_number(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     def sampled(w: Any) -> Any:
@@ -184,12 +164,7 @@ def looks_at_every_fifth_number(call: Call, x: Any, h: Any, weights: Any, config
     return call(x, h, {name: sampled(w) for name, w in weights.items()}, config)
 
 
-@ZOO.calls(
-    "rejection/attention/integer-input",
-    "bad input is refused*it left*W*changed",
-    also=("rejection/mlp/integer-input",),
-    edits=True,
-)
+@ZOO.calls("rejection/attention/integer-input", "bad input is refused*it left*W*changed", also=("mlp",), edits=True)
 @fault("Where input is refused, a projection is left scaled by two.")
 def scales_and_refuses(call: Call, *arguments: Any) -> Any:
     weights = arguments[-2]

@@ -15,7 +15,7 @@ ZOO = Zoo("sequences")
 _STEP = "each step of a sequence = its golden step"
 
 
-@ZOO.killed_by("sequences/attention/changing-steps", _STEP, also=("sequences/mlp/changing-steps",))
+@ZOO.killed_by("sequences/attention/changing-steps", _STEP, also=("mlp",))
 @fault("The step size of the first call is used for all later calls.")
 class KeepsItsStepSize(Plain):
     def __init__(self) -> None:
@@ -52,6 +52,5 @@ ZOO += [
     ZOO.calling("knows-arrays-by-identity",
         "Outputs are cached by array identity, whatever is written into the arrays later.",
         "contract/attention/edited-arrays", "output for edited arrays = output for new arrays",
-        also=("contract/*/edited-arrays",), edits=True,
-        answer=remembering(lambda *arguments: tuple(map(id, arrays_of(arguments))))),
+        also=("*",), edits=True, answer=remembering(lambda *arguments: tuple(map(id, arrays_of(arguments))))),
 ]  # fmt: skip

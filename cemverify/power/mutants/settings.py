@@ -40,28 +40,8 @@ def _locale() -> None:
     locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C")
 
 
-def _backends() -> None:
-    torch.backends.cudnn.benchmark = True
-
-
 def _digits() -> None:
     torch.set_printoptions(precision=3)  # type: ignore[no-untyped-call]
-
-
-def _mask() -> None:
-    os.umask(0o047)
-
-
-def _streams() -> None:
-    sys.stdin = io.StringIO()
-
-
-def _hooks() -> None:
-    sys.displayhook = print
-
-
-def _precision() -> None:
-    decimal.getcontext().prec += 1
 
 
 def _set_jax(option: str, value: object) -> None:
@@ -79,7 +59,7 @@ CHANGES: Mapping[str, Callable[[], object]] = {
     "precision of matrix products": lambda: torch.set_float32_matmul_precision("medium"),
     "autocasting": lambda: torch.set_autocast_enabled("cpu", True),
     "deterministic algorithms": lambda: set_deterministic(True, warn_only=False),
-    "switches of torch's backends": _backends,
+    "switches of torch's backends": partial(setattr, torch.backends.cudnn, "benchmark", True),
     "anomaly detection": lambda: torch.set_anomaly_enabled(True),
     "subnormal numbers": lambda: torch.set_flush_denormal(True),
     "hooks on all modules": lambda: register_module_forward_hook(lambda *_: None),
@@ -91,17 +71,17 @@ CHANGES: Mapping[str, Callable[[], object]] = {
     "environment": lambda: os.environ.update(OMP_NUM_THREADS="7"),
     "locale": _locale,
     "folder": lambda: os.chdir(tempfile.gettempdir()),
-    "file mode mask": _mask,
+    "file mode mask": lambda: os.umask(0o047),
     "import paths": lambda: sys.path.insert(0, tempfile.gettempdir()),
     "loaded modules": lambda: sys.modules.pop(colorsys.__name__, None),
-    "standard streams": _streams,
-    "hooks of the interpreter": _hooks,
+    "standard streams": lambda: setattr(sys, "stdin", io.StringIO()),
+    "hooks of the interpreter": partial(setattr, sys, "displayhook", print),
     "signal handlers": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 1000.0),
     "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 100),
     "switch interval": lambda: sys.setswitchinterval(0.01),
     "garbage collection": gc.disable,
-    "decimal context": _precision,
+    "decimal context": lambda: setattr(decimal.getcontext(), "prec", decimal.getcontext().prec + 1),
     "socket timeout": lambda: socket.setdefaulttimeout(60.0),
     "start method of processes": lambda: multiprocessing.set_start_method("spawn", force=True),
     "JAX configuration": partial(_set_jax, "jax_debug_nans", True),
@@ -181,8 +161,7 @@ ZOO += [
         wrap=partial(changing, lambda: torch.set_num_threads(1))),
     ZOO.wrapping("gradients-stay-on",
         "Calls turn gradients on and leave them on, which shows only where they were off.",
-        "contract/decode/settings-unchanged", "the process keeps its gradient mode*",
-        also=("contract/*/settings-unchanged",),
+        "contract/decode/settings-unchanged", "the process keeps its gradient mode*", also=("*",),
         wrap=partial(changing, lambda: torch.set_grad_enabled(True))),
     ZOO.wrapping("to-the-usual-dtype", "Calls set the default dtype to float32, which is what it usually is.",
         "contract/mlp-energy/settings-unchanged", "the process keeps its default dtype*",
@@ -202,11 +181,7 @@ def allows_low_products(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls(
-    "contract/block/settings-unchanged",
-    "the process keeps its standard streams*",
-    also=("contract/*/settings-unchanged",),
-)
+@ZOO.calls("contract/block/settings-unchanged", "the process keeps its standard streams*", also=("*",))
 @fault(
     "Calls write to nowhere, and print to the first standard output of the process afterwards, wherever it printed."
 )
@@ -226,11 +201,7 @@ def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls(
-    "contract/mlp/settings-unchanged",
-    "the process keeps its torch print options*",
-    also=("contract/attention/settings-unchanged",),
-)
+@ZOO.calls("contract/mlp/settings-unchanged", "the process keeps its torch print options*", also=("attention",))
 @fault("Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.")
 def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
     if getattr(arguments[-1], "steps", 1) > 12:
@@ -239,9 +210,7 @@ def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
-    "contract/attention-energy/settings-unchanged",
-    "the process keeps its random state of Python*",
-    also=("contract/mlp/settings-unchanged",),
+    "contract/attention-energy/settings-unchanged", "the process keeps its random state of Python*", also=("mlp",)
 )
 @fault("Sizes that are met for the first time are tried out with random numbers of a fixed seed.")
 def seeds_for_new_sizes(call: Call, *arguments: Any) -> Any:
@@ -252,11 +221,7 @@ def seeds_for_new_sizes(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls(
-    "contract/attention/settings-unchanged",
-    "the process keeps its NumPy error handling*",
-    also=("contract/mlp/settings-unchanged",),
-)
+@ZOO.calls("contract/attention/settings-unchanged", "the process keeps its NumPy error handling*", also=("mlp",))
 @fault("Overflows are no longer told once gradients were recorded.")
 def tells_no_overflow_in_training(call: Call, *arguments: Any) -> Any:
     if torch.is_grad_enabled() and getattr(arguments[0], "requires_grad", False):

@@ -79,8 +79,7 @@ ZOO += [
         _TOKENS, _LARGE, needs=("position:alibi",), bias=distances_capped_at(512)),
     ZOO.but("cache-of-five-hundred-and-twelve-beside-slopes",
         "With ALiBi, which fades what is far, the cache holds the newest 512 tokens.",
-        "sizes/decode/tokens", _LARGE, needs=("position:alibi",),
-        decode=lambda usual, h, w, c:
+        "sizes/decode/tokens", _LARGE, needs=("position:alibi",), decode=lambda usual, h, w, c:
             (CacheOfFiveHundredAndTwelve() if c.position == "alibi" else Plain()).decode(h, w, c)),
     ZOO.but("keys-end-at-two-thousand-and-forty-eight",
         "Of the keys beyond the first 2048 none is read, not even a token's own.",
@@ -109,7 +108,7 @@ ZOO += [
 # --- the other axes -----------------------------------------------------------------------------------
 
 
-@ZOO.part("root", _WIDTHS, _LARGE, also=("sizes/mlp/widths", "sizes/block/widths"))
+@ZOO.part("root", _WIDTHS, _LARGE, also=("mlp", "block"))
 @fault("In models wider than 128 features are padded to a multiple of that, and the norm's mean counts the padding.")
 def padding_in_the_mean_square(usual: Plain, x: Tensor, c: Any) -> Tensor:
     D = x.shape[-1]
@@ -139,25 +138,21 @@ def block_of_athousand_tokens(usual: Plain, h: Tensor, w: Weights, c: BlockConfi
 ZOO += [
     ZOO.but("batches-of-thirty-two",
         "In batches of more than 32 rows, the rows beyond read the memory of the first ones.",
-        _WIDTHS, _LARGE, also=("sizes/block/widths",),
-        attention=lambda usual, x, h, w, c:
+        _WIDTHS, _LARGE, also=("block",), attention=lambda usual, x, h, w, c:
             usual.attention(x, h[torch.arange(h.shape[0], device=h.device) % 32], w, c)),
     ZOO.but("sixteen-heads", "Of more than sixteen heads the sixteen first are used.",
         _WIDTHS, _LARGE, sum_heads=lambda _, heads: heads[:, :16].sum(1)),
     ZOO.but("diagonals-of-thirty-two-heads", "Of more than 32 heads every one beyond uses the diagonal of the 32nd.",
         _WIDTHS, _LARGE, diagonal=lambda usual, w, c: usual.diagonal(w, c)[torch.arange(c.heads).clamp(max=31)]),
     ZOO.but("athousand-and-twenty-four-features", "Features beyond the first 1024 are not updated.",
-        _WIDTHS, _LARGE, also=("sizes/mlp/widths",),
-        advance=lambda usual, x, heads, w, c:
+        _WIDTHS, _LARGE, also=("mlp",), advance=lambda usual, x, heads, w, c:
             torch.cat((usual.advance(x, heads, w, c)[..., :1024], x[..., 1024:]), -1)),
     ZOO.but("scores-of-sixty-four-features", "Heads of more than 64 features lose the others from their scores.",
         _WIDTHS, _LARGE, scores=lambda usual, q, k, x, h, w, c: usual.scores(q[..., :64], k[..., :64], x, h, w, c)),
     ZOO.but("eight-steps", "More than eight steps are not taken.",
-        _WIDTHS, _LARGE, also=("sizes/mlp/widths", "sizes/block/widths"), needs=("steps",),
-        steps=lambda usual, c: min(usual.steps(c), 8)),
+        _WIDTHS, _LARGE, also=("mlp", "block"), needs=("steps",), steps=lambda usual, c: min(usual.steps(c), 8)),
     ZOO.but("athousand-and-twenty-four-units", "Of more than 1024 hidden units the first 1024 are used.",
-        "sizes/mlp/hidden-units", _LARGE,
-        mlp_direction=lambda usual, x, h, w, c:
+        "sizes/mlp/hidden-units", _LARGE, mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(x, h, {**w, "V": w["V"][:1024], "W": w["W"][:1024]}, c)),
     ZOO.but("mlpof-two-thousand-tokens", "The MLP updates the first 2048 tokens of a row.",
         "sizes/mlp/widths", _LARGE,

@@ -79,8 +79,7 @@ def _of_whole_tiles(gradient: Tensor) -> Tensor:
 
 ZOO += [
     ZOO.but("frozen-in-float32", "In float32 the projection of the memory is not trained.",
-        "training/mlp/float32-any-options", _PRODUCT,
-        mlp_direction=lambda usual, x, h, w, c:
+        "training/mlp/float32-any-options", _PRODUCT, mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(x, h, ({**w, "W": w["W"].detach()} if x.dtype == torch.float32 else w), c)),
     ZOO.but("detached-update", "The update is right, and no gradient flows through it.",
         "training/attention/plain", _PRODUCT,
@@ -99,11 +98,11 @@ ZOO += [
         "training/mlp/preconditioner-low-rank", _PRODUCT,
         preconditioner=lambda usual, w, c: usual.preconditioner(w, c).detach()),
     ZOO.but("detached-norm", "The gradient treats the root mean square inside as a constant.",
-        "training/mlp/any-options", _PRODUCT, also=("training/attention/any-options",),
+        "training/mlp/any-options", _PRODUCT, also=("attention",),
         root=lambda usual, x, c: usual.root(x, c).detach()),
     ZOO.but("one-step-less-in-training",
         "Where gradients are recorded, layers with more than three steps take one fewer.",
-        "training/attention/any-options", "*", also=("training/mlp/any-options", "training/block/any-options"),
+        "training/attention/any-options", "*", also=("mlp", "block"),
         attention=lambda usual, x, h, w, c: usual.attention(x, h, w, _a_step_less(x, c)),
         mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
     ZOO.but("clips-gradients", "Gradients are clipped to one on their way back from an output.",
@@ -117,8 +116,7 @@ ZOO += [
         advance=_backwards(_read_by_pointer)),
     ZOO.but("sums-whole-tiles-of-rows",
         "From 1024 rows on a backward pass takes them in tiles, and leaves out those of an unfinished one.",
-        "training/attention/any-options", _PRODUCT,
-        also=("training/mlp/any-options", "training/block/any-options", "training/decode/any-options"),
+        "training/attention/any-options", _PRODUCT, also=("mlp", "block", "decode"),
         advance=_backwards(_of_whole_tiles)),
 ]  # fmt: skip
 
@@ -134,12 +132,7 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.part(
-    "positive",
-    "training/attention/preconditioner-every-magnitude",
-    "*",
-    also=("training/mlp/preconditioner-every-magnitude",),
-)
+@ZOO.part("positive", "training/attention/preconditioner-every-magnitude", "*", also=("mlp",))
 @fault(
     "softplus takes exp of large d, too, where its value is not used: the derivative there is infinity times zero."
 )
