@@ -43,13 +43,11 @@ class Source:
     Attributes:
         imports: modules; a name that `cemverify` hands on counts as an import of its home.
         words: texts in a file with `import_module(...)`, which may name modules.
-        explains: whether it has nothing but a docstring.
         effects: statements that do something as the file is imported. docstrings: where it reads one.
     """
 
     imports: frozenset[str]
     words: frozenset[str]
-    explains: bool
     effects: tuple[str, ...]
     docstrings: tuple[int, ...]
 
@@ -64,7 +62,6 @@ def source(file: Path) -> Source:
     return Source(
         frozenset(_imports(file, nodes)),
         frozenset(texts) if computes else frozenset(),
-        all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body),
         tuple(f"{node.lineno}: {ast.unparse(node)}" for node in _statements(tree.body) if not _defines(node)),
         tuple(node.lineno for node in nodes if _reads_docstring(node)),  # type: ignore[attr-defined]
     )
