@@ -113,9 +113,15 @@ def _mapped(
 ) -> tuple[list[Tensor], list[str]]:
     axes = mapped_arguments(case, name)
     one, other = (arguments_of(one_case, name) for one_case in mapped_cases(case, name))
-    stacked = {key: torch.stack([one[key], other[key]]) if key in axes else one[key] for key in one}
+    # The axis that is mapped over is the first of some arrays, and another of others.
+    along = {
+        key: (case.turn(5) + place) % (one[key].dim() + 1) if key in axes else None for place, key in enumerate(one)
+    }
+    stacked = {
+        key: one[key] if axis is None else torch.stack([one[key], other[key]], axis) for key, axis in along.items()
+    }
     arrays = arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
-    along, before = {key: 0 if key in axes else None for key in arrays}, numbers_of(arrays)
+    before = numbers_of(arrays)
     with caller.guarded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what vmap says of its own speed
         answer = caller.kind.mapped(of_named_arrays(caller, name, case), (along,))(arrays)
