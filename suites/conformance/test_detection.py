@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cemverify.catalogue.detection import detected, most_telling_first, share
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.power.mutants import Mutant, mutants
+from suites.kit.judging import killed
 
 BY_NAME = {m.id: m for m in mutants()}
 OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
@@ -28,20 +27,18 @@ def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> Non
     assert list(detected()) == [p.id for p in catalogue()], again
     named = {mutant: row.id for row in detected().values() for mutant in row.named}
     assert named == {m.id: m.property for m in mutants()}, again
-    killed = {mutant for row in detected().values() for mutant in row.kills}
-    assert killed == BY_NAME.keys(), again
+    dead = {mutant for row in detected().values() for mutant in row.kills}
+    assert dead == BY_NAME.keys(), again
 
 
-@pytest.mark.parametrize(("mutant", "property_id"), PAIRS[::40], ids=lambda of: getattr(of, "id", of))
-def test_a_property_kills_the_mutants_that_the_table_says(mutant: Mutant, property_id: str) -> None:
-    record = judge_property(mutant.subject(), by_id(property_id), Effort(shrink=False))
+@pytest.mark.parametrize(("mutant", "property_id"), [
+    pytest.param(*pair, id=f"{pair[0].id}-{pair[1]}", marks=[pytest.mark.thorough] if number % 40 else [])
+    for number, pair in enumerate(PAIRS)])  # fmt: skip
+def test_a_property_kills_the_mutants_that_the_table_says(
+    mutant: Mutant, property_id: str, pytestconfig: pytest.Config
+) -> None:
+    record = killed(mutant, by_id(property_id), thorough=pytestconfig.getoption("--thorough"))
     assert record.verdict == Verdict.VIOLATED
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("mutant", "property_id"), PAIRS, ids=lambda of: getattr(of, "id", of))
-def test_every_pair_of_the_table_is_so(mutant: Mutant, property_id: str) -> None:
-    test_a_property_kills_the_mutants_that_the_table_says(mutant, property_id)
 
 
 def test_all_properties_kill_all_mutants_and_none_kill_none() -> None:

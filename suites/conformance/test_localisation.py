@@ -11,13 +11,13 @@ import torch
 from cemverify import check_implementation, implementation
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.faults import Discard, Fault, advice
+from cemverify.conformance.implementations.faults import advice
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.localise import localise
-from cemverify.conformance.properties import Offer, catalogue
+from cemverify.conformance.properties import Offer, by_id, catalogue
 from cemverify.conformance.questions.cases import Case
 from cemverify.power.mutants import Mutant, mutants
-from suites.kit.judging import mutant
+from suites.kit.judging import mutant, searched
 
 # what each of these has wrong, by its fault as the zoo states it; a second name where the fault is in both
 WRONG: Mapping[str, tuple[str, ...]] = {
@@ -100,22 +100,9 @@ WRONG: Mapping[str, tuple[str, ...]] = {
 
 def located(mutant: Mutant) -> WrongPart | None:
     """What is said of a mutant whose named property was found violated on a scattered case."""
-    (property_,) = (p for p in catalogue() if p.id == mutant.property)
-    subject = mutant.subject()
-    caller = Caller(subject, property_.dtype or torch.float64)
-    for seed in range(200):
-        question = property_.questions.scattered(Offer(frozenset(subject.not_offered)), seed)
-        assert isinstance(question, Case)
-        try:
-            evidence = property_.check(caller, question)
-            if evidence.worst.margin <= 1:
-                continue
-        except Discard:
-            continue
-        except Fault:
-            pass
-        return localise(caller, question)
-    raise AssertionError(f"{mutant.id} was not found violated")
+    search = searched(mutant.subject(), by_id(mutant.property), 200)
+    assert search.tally.violation is not None, f"{mutant.id} was not found violated"
+    return localise(search.caller, search.tally.violation.question)
 
 
 @pytest.mark.slow

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import torch
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record
+from cemverify.conformance.judging.search import PropertySearch
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.properties import Property, by_id, select
+from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.workers.isolation import run
 from cemverify.power.mutants import Mutant, mutants
+from cemverify.processes.time_limits import CoreBudget
 
 ONE_OF_EACH = select(["gradient/attention/plain", "gradient/mlp/silu"])
 # a megabyte of imports takes its time on a busy machine: only what is to hang gets a short timeout
@@ -22,6 +31,28 @@ QUICKLY = Effort(examples=4, shrink=False, memory=700)
 def judged(implementation: Any, id_: str, **effort: Any) -> Record:
     """The record of one property, asked in this process; `effort` has arguments of `Effort`."""
     return judge_property(implementation, by_id(id_), Effort(**effort))
+
+
+def searched(implementation: Any, property_: Property, drawn: int = 6) -> PropertySearch:
+    """A search among a few scattered questions alone, as far as the first that is violated."""
+    caller = Caller(implementation, property_.dtype or torch.float64)
+    layer = implementation if isinstance(implementation, EnergyLayer) else None
+    offer = Offer(frozenset(implementation.not_offered), layer, caller.kind)
+    search = PropertySearch(caller, property_, CoreBudget(math.inf))
+    for seed in range(drawn):
+        question = property_.questions.scattered(offer, seed)
+        if question is None or search.tally.violation is not None:
+            break
+        search.look_at(question)
+    return search
+
+
+def killed(mutant: Mutant, property_: Property, *, thorough: bool) -> Record:
+    """The record of a mutant by a few scattered questions; of a whole search if it lives, or in a thorough run."""
+    search = searched(mutant.subject(), property_)
+    record = conclude(unanswered(property_), search.tally, once=property_.once)
+    is_dead = mutant.is_killed(record) if property_.id == mutant.property else record.verdict == Verdict.VIOLATED
+    return record if is_dead and not thorough else judge_property(mutant.subject(), property_, Effort(shrink=False))
 
 
 def finished(events: Iterable[object]) -> RunFinished:

@@ -13,6 +13,7 @@ from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.power.mutants import Mutant, mutants
+from suites.kit.judging import killed
 
 _BY_ID = {p.id: p for p in catalogue()}
 _ALSO = [
@@ -37,16 +38,18 @@ def _also() -> list[Any]:
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda m: m.id)
-def test_a_mutant_is_killed_by_its_property_for_its_cause(mutant: Mutant) -> None:
+def test_a_mutant_is_killed_by_its_property_for_its_cause(mutant: Mutant, pytestconfig: pytest.Config) -> None:
     _skip_without_device(_BY_ID[mutant.property])
-    record = judge_property(mutant.subject(), _BY_ID[mutant.property], Effort(shrink=False))
+    record = killed(mutant, _BY_ID[mutant.property], thorough=pytestconfig.getoption("--thorough"))
     assert mutant.is_killed(record), record
 
 
 @pytest.mark.parametrize(("mutant", "property_"), _also())
-def test_a_mutant_is_killed_by_other_properties_too(mutant: Mutant, property_: Property) -> None:
+def test_a_mutant_is_killed_by_other_properties_too(
+    mutant: Mutant, property_: Property, pytestconfig: pytest.Config
+) -> None:
     _skip_without_device(property_)
-    record = judge_property(mutant.subject(), property_, Effort(shrink=False))
+    record = killed(mutant, property_, thorough=pytestconfig.getoption("--thorough"))
     assert record.verdict == Verdict.VIOLATED, record
 
 
@@ -60,12 +63,9 @@ def test_every_property_has_a_mutant_that_it_must_kill() -> None:
     assert not unarmed
 
 
-def test_every_mutant_names_properties_that_there_are() -> None:
-    assert not [m.id for m in mutants() if m.property not in _BY_ID]
-    vain = [
-        (m.id, also) for m in mutants() for also in m.also_killed_by if not any(fnmatchcase(p, also) for p in _BY_ID)
-    ]
-    assert not vain
+def test_every_pattern_of_a_mutant_names_properties_that_there_are() -> None:
+    patterns = [(m.id, pattern) for m in mutants() for pattern in (m.property, *m.also_killed_by)]
+    assert [each for each in patterns if not any(fnmatchcase(id_, each[1]) for id_ in _BY_ID)] == []
 
 
 def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
