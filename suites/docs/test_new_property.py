@@ -24,8 +24,8 @@ MUTANTS = Path("cemverify/power/mutants/mlp.py")
 def copy(tmp_path: Path) -> Path:
     """The source with the page's three blocks where the page says that they stand."""
     leave_out = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "cemverify", tmp_path / "cemverify", ignore=leave_out)
-    shutil.copytree(ROOT / "suites" / "power", tmp_path / "suites" / "power", ignore=leave_out)
+    for folder in ("cemverify", "suites/power", "suites/kit"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave_out)
     for name in ("suites/__init__.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     family = tmp_path / FAMILY
