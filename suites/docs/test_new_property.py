@@ -26,7 +26,7 @@ def copy(tmp_path: Path) -> Path:
     leave_out = shutil.ignore_patterns("__pycache__")
     for folder in ("cemverify", "suites/power", "suites/kit"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave_out)
-    for name in ("suites/__init__.py", "pyproject.toml"):
+    for name in ("suites/__init__.py", "conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     family = tmp_path / FAMILY
     above, start, rest = family.read_text().partition("def properties() -> Iterator[Property]:\n")
