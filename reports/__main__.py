@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cemverify.console.guard import Run, enter, importing
@@ -13,15 +12,13 @@ if TYPE_CHECKING:
     from cemverify.console.parsing import Parser
 
 # Each command with a summary. Only the chosen one is imported, because some imports take a second.
-COMMANDS: Mapping[str, str] = MappingProxyType(
-    {
-        "page": "one HTML page that begins with the answer",
-        "tables": "tables for a terminal, Markdown, LaTeX or CSV",
-        "pictures": "pictures as SVG, each with its data as CSV",
-        "compare": "old results against new ones",
-        "matrix": "many implementations beside each other",
-    }
-)
+COMMANDS: Mapping[str, str] = {
+    "page": "one HTML page that begins with the answer",
+    "tables": "tables for a terminal, Markdown, LaTeX or CSV",
+    "pictures": "pictures as SVG, each with its data as CSV",
+    "compare": "old results against new ones",
+    "matrix": "many implementations beside each other",
+}
 
 DESCRIPTION = """\
 Turns result files into tables, and compares them. Result files are written by

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING
@@ -171,12 +170,10 @@ def _part(of: Callable[[Quantity], Cell]) -> Callable[[Entry], Cell]:
 
 
 # What a quantity becomes in CSV, a column for each that is known of some: what follows the name, and the cell.
-_PARTS: Mapping[str, Callable[[Entry], Cell]] = MappingProxyType(
-    {
-        "": lambda entry: entry.value if isinstance(entry, Quantity) else entry,
-        " ±": _part(lambda quantity: quantity.spread),
-        " low": _part(lambda quantity: quantity.interval and quantity.interval[0]),
-        " high": _part(lambda quantity: quantity.interval and quantity.interval[1]),
-        " note": _part(lambda quantity: quantity.note or None),
-    }
-)
+_PARTS: Mapping[str, Callable[[Entry], Cell]] = {
+    "": lambda entry: entry.value if isinstance(entry, Quantity) else entry,
+    " ±": _part(lambda quantity: quantity.spread),
+    " low": _part(lambda quantity: quantity.interval and quantity.interval[0]),
+    " high": _part(lambda quantity: quantity.interval and quantity.interval[1]),
+    " note": _part(lambda quantity: quantity.note or None),
+}

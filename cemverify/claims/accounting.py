@@ -18,7 +18,7 @@ from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, Dia
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, SwiGLU, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.presets import CONTEXT, SIZES, VOCABULARY, Size, full_cem, llama
-from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Symbols, Working, working
+from cemverify.claims.arguments import Figures, Instance, Lemma, Sample, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
 
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -50,7 +50,7 @@ def _diagonal_claims() -> Iterator[Claim]:
         holds_for=partial(_value_path, factor=1),
         arguments=(
             Symbols("two heads, two tokens, D = 2, R = 1, all quantities letters"),
-            Properties(("gradient/attention/diagonal-shared", "gradient/attention/diagonal-per-head")),
+            properties("gradient/attention/diagonal-shared", "gradient/attention/diagonal-per-head"),
         ),
     )
     yield Claim(
@@ -98,7 +98,7 @@ def _diagonal_claims() -> Iterator[Claim]:
         holds_for=partial(_keeps, share=Fraction(1, 2)),
         arguments=(
             Sample("up to four heads, head dimensions and tokens, no diagonal", _caches),
-            Properties(("structure/decode/cached-equals-uncached-plain",)),
+            properties("structure/decode/cached-equals-uncached-plain"),
             Instance("a shared diagonal", _Cache(2, 2, 3, "shared")),
             Instance("a diagonal per head", _Cache(2, 2, 3, "per-head")),
         ),
@@ -332,7 +332,7 @@ def _parameter_claims() -> Iterator[Claim]:
         holds_for=partial(_counts_at_depths, same=True),
         arguments=(
             Figures("full CEM built at T = 1, 2, 4, 8", _TABLE_1),
-            Properties(("recursion/attention/steps-compose", "recursion/mlp/steps-compose")),
+            properties("recursion/attention/steps-compose", "recursion/mlp/steps-compose"),
         ),
     )
     yield Claim(
@@ -392,6 +392,16 @@ def _figure_claims() -> Iterator[Claim]:
         advice="plan from your own list of trainings",
         arguments=(Lemma("how many trainings that would be", _trainings_in_all),),
     )
+
+
+def _at_every_size(judge: Callable[..., tuple[str, bool]]) -> Callable[..., Working]:
+    """A statement about all sizes, of what it says at one: a line, and whether it is true there."""
+
+    def over(names: Sequence[str], **how: Any) -> Working:
+        lines, truths = zip(*(judge(name, SIZES[name], **how) for name in names), strict=True)
+        return working(*lines, comes_out=all(truths))
+
+    return over
 
 
 def _built(build: Callable[[torch.Generator], _Module]) -> _Module:
@@ -640,25 +650,22 @@ def _show(ratio: Fraction, digits: int = 2) -> str:
     return f"{float(ratio):.{digits}f}"
 
 
-def _diagonal_ratios(names: Sequence[str], *, values: bool) -> Working:
-    lines, fits = [], True
-    for name in names:
-        s = SIZES[name]
-        shared, per_head = (_ratio(s, 1, kind, values=values) for kind in ("shared", "per-head"))
-        fits = fits and Fraction(12, 10) < shared < Fraction(13, 10) and per_head > 4
-        variants: dict[str, tuple[DiagonalKind, bool]] = {
-            "none": ("none", True),
-            "shared, scores only": ("shared", False),
-            "shared": ("shared", True),
-            "per head, scores only": ("per-head", False),
-            "per head": ("per-head", True),
-        }
-        ratios = (
-            f"{words} {_show(_ratio(s, 1, kind, values=in_values))} / {_show(_ratio(s, 2, kind, values=in_values))}"
-            for words, (kind, in_values) in variants.items()
-        )
-        lines.append(f"{name}, T = 1 / T = 2 over Llama: " + "; ".join(ratios))
-    return working(*lines, comes_out=fits)
+@_at_every_size
+def _diagonal_ratios(name: str, s: Size, *, values: bool) -> tuple[str, bool]:
+    shared, per_head = (_ratio(s, 1, kind, values=values) for kind in ("shared", "per-head"))
+    variants: dict[str, tuple[DiagonalKind, bool]] = {
+        "none": ("none", True),
+        "shared, scores only": ("shared", False),
+        "shared": ("shared", True),
+        "per head, scores only": ("per-head", False),
+        "per head": ("per-head", True),
+    }
+    ratios = (
+        f"{words} {_show(_ratio(s, 1, kind, values=in_values))} / {_show(_ratio(s, 2, kind, values=in_values))}"
+        for words, (kind, in_values) in variants.items()
+    )
+    line = f"{name}, T = 1 / T = 2 over Llama: " + "; ".join(ratios)
+    return line, Fraction(12, 10) < shared < Fraction(13, 10) and per_head > 4
 
 
 def _mlp_costs(case: tuple[str, int], *, width: Fraction) -> Working:
@@ -709,33 +716,27 @@ def _model(config: LanguageModelConfig) -> int:
     return _parameters(_built(lambda g: LanguageModel(config, g)))
 
 
-def _llama_counts(names: Sequence[str], *, embeddings: int) -> Working:
-    lines, right = [], True
-    for name in names:
-        s = SIZES[name]
-        built = _model(llama(name))
-        layer = 4 * s.dim**2 + 3 * s.dim * s.hidden + 2 * s.dim
-        formula = embeddings * VOCABULARY * s.dim + s.layers * layer + s.dim
-        right = right and built == formula and f"{formula // 10**6}M" == name
-        lines.append(
-            f"{name}: D = {s.dim}, L = {s.layers}, M = {s.hidden}: built {built:,}, formula {formula:,}, "
-            f"truncated {formula // 10**6}M, rounded {round(Fraction(formula, 10**6))}M"
-        )
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _llama_counts(name: str, s: Size, *, embeddings: int) -> tuple[str, bool]:
+    built = _model(llama(name))
+    layer = 4 * s.dim**2 + 3 * s.dim * s.hidden + 2 * s.dim
+    formula = embeddings * VOCABULARY * s.dim + s.layers * layer + s.dim
+    line = (
+        f"{name}: D = {s.dim}, L = {s.layers}, M = {s.hidden}: built {built:,}, formula {formula:,}, "
+        f"truncated {formula // 10**6}M, rounded {round(Fraction(formula, 10**6))}M"
+    )
+    return line, built == formula and f"{formula // 10**6}M" == name
 
 
-def _full_cem_counts(names: Sequence[str], *, between: tuple[Fraction, Fraction]) -> Working:
-    lines, right = [], True
-    for name in names:
-        s = SIZES[name]
-        built, theirs = _model(full_cem(name)), _model(llama(name))
-        attention = 2 * s.dim**2 + s.dim + 9 * s.heads * s.dim
-        mlp = 2 * s.dim * s.hidden + 33 * s.dim
-        formula = 2 * VOCABULARY * s.dim + s.layers * (attention + mlp + 2 * s.dim) + s.dim
-        ratio = Fraction(built, theirs)
-        right = right and built == formula and between[0] < ratio < between[1]
-        lines.append(f"{name}: built {built:,}, formula {formula:,}; over Llama's {theirs:,} = {_show(ratio, 3)}")
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _full_cem_counts(name: str, s: Size, *, between: tuple[Fraction, Fraction]) -> tuple[str, bool]:
+    built, theirs = _model(full_cem(name)), _model(llama(name))
+    attention = 2 * s.dim**2 + s.dim + 9 * s.heads * s.dim
+    mlp = 2 * s.dim * s.hidden + 33 * s.dim
+    formula = 2 * VOCABULARY * s.dim + s.layers * (attention + mlp + 2 * s.dim) + s.dim
+    ratio = Fraction(built, theirs)
+    line = f"{name}: built {built:,}, formula {formula:,}; over Llama's {theirs:,} = {_show(ratio, 3)}"
+    return line, built == formula and between[0] < ratio < between[1]
 
 
 def _parts(config: BlockConfig) -> tuple[int, int]:
@@ -749,61 +750,48 @@ def _tied_only(s: Size) -> BlockConfig:
     return BlockConfig(AttentionConfig(s.dim, s.heads), MLPConfig(s.dim, s.hidden))
 
 
-def _half_the_attention(names: Sequence[str], *, share: Fraction) -> Working:
-    lines, right = [], True
-    for name in names:
-        theirs, _ = _parts(llama(name).block)
-        tied, _ = _parts(_tied_only(SIZES[name]))
-        full, _ = _parts(full_cem(name).block)
-        right = right and tied == share * theirs and share < Fraction(full, theirs) < share * Fraction(109, 100)
-        lines.append(
-            f"{name}: Llama {theirs:,}; tied only {tied:,} = {Fraction(tied, theirs)} of it; "
-            f"full CEM {full:,} = {_show(Fraction(full, theirs), 3)} of it"
-        )
-    return working(*lines, comes_out=right)
+def _tied_and_full(name: str, part: int, share: Fraction, most: Fraction) -> tuple[str, bool]:
+    """How much of one part of Llama's block a tied layer has, and full CEM, which has a little more."""
+    theirs, tied, full = (
+        _parts(block)[part] for block in (llama(name).block, _tied_only(SIZES[name]), full_cem(name).block)
+    )
+    line = (
+        f"{name}: Llama {theirs:,}; tied only {tied:,} = {Fraction(tied, theirs)} of it; "
+        f"full CEM {full:,} = {_show(Fraction(full, theirs), 3)} of it"
+    )
+    return line, tied == share * theirs and share < Fraction(full, theirs) < share * most
 
 
-def _matched_attention(names: Sequence[str], *, width: int) -> Working:
-    lines, right = [], True
-    for name in names:
-        s, n = SIZES[name], _MEAN_KEYS
-        R = width * s.dim // s.heads
-        count = _parameters(_built(partial(CEMAttention, AttentionConfig(s.dim, s.heads, head_dim=R))))
-        theirs, _ = _parts(llama(name).block)
-        inner = s.heads * R
-        flops = (6 * s.dim * inner + 4 * n * inner) / _llama_flops(s.dim, n)
-        right = right and count == theirs and flops > 1
-        lines.append(
-            f"{name}: K = {s.heads}, R = {R}, K R = {width} D: {count:,} parameters, Llama {theirs:,}; "
-            f"{_show(flops)} times its FLOPs"
-        )
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _half_the_attention(name: str, _: Size, *, share: Fraction) -> tuple[str, bool]:
+    return _tied_and_full(name, 0, share, Fraction(109, 100))
 
 
-def _share_of_the_mlp(names: Sequence[str], *, share: Fraction) -> Working:
-    lines, right = [], True
-    for name in names:
-        _, theirs = _parts(llama(name).block)
-        _, tied = _parts(_tied_only(SIZES[name]))
-        _, full = _parts(full_cem(name).block)
-        right = right and tied == share * theirs and share < Fraction(full, theirs) < share * Fraction(101, 100)
-        lines.append(
-            f"{name}: Llama {theirs:,}; tied only {tied:,} = {Fraction(tied, theirs)} of it; "
-            f"full CEM {full:,} = {_show(Fraction(full, theirs), 3)} of it; {share} of it: {tied == share * theirs}"
-        )
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _matched_attention(name: str, s: Size, *, width: int) -> tuple[str, bool]:
+    n, R = _MEAN_KEYS, width * s.dim // s.heads
+    count = _parameters(_built(partial(CEMAttention, AttentionConfig(s.dim, s.heads, head_dim=R))))
+    theirs, _ = _parts(llama(name).block)
+    inner = s.heads * R
+    flops = (6 * s.dim * inner + 4 * n * inner) / _llama_flops(s.dim, n)
+    line = (
+        f"{name}: K = {s.heads}, R = {R}, K R = {width} D: {count:,} parameters, Llama {theirs:,}; "
+        f"{_show(flops)} times its FLOPs"
+    )
+    return line, count == theirs and flops > 1
 
 
-def _matched_mlp(names: Sequence[str], *, width: Fraction) -> Working:
-    lines, right = [], True
-    for name in names:
-        s = SIZES[name]
-        wider = replace(s, hidden=int(s.hidden * width))
-        _, theirs = _parts(llama(name).block)
-        _, count = _parts(_tied_only(wider))
-        right = right and count == theirs
-        lines.append(f"{name}: M = {s.hidden} -> {wider.hidden}; CEM {count:,}, Llama {theirs:,}")
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _share_of_the_mlp(name: str, s: Size, *, share: Fraction) -> tuple[str, bool]:
+    line, right = _tied_and_full(name, 1, share, Fraction(101, 100))
+    return f"{line}; {share} of it: {_parts(_tied_only(s))[1] == share * _parts(llama(name).block)[1]}", right
+
+
+@_at_every_size
+def _matched_mlp(name: str, s: Size, *, width: Fraction) -> tuple[str, bool]:
+    wider = replace(s, hidden=int(s.hidden * width))
+    theirs, count = (_parts(block)[1] for block in (llama(name).block, _tied_only(wider)))
+    return f"{name}: M = {s.hidden} -> {wider.hidden}; CEM {count:,}, Llama {theirs:,}", count == theirs
 
 
 def _overhead(case: tuple[str, str], *, at_most: Fraction) -> Working:
@@ -829,32 +817,28 @@ def _overhead(case: tuple[str, str], *, at_most: Fraction) -> Working:
     )
 
 
-def _counts_at_depths(names: Sequence[str], *, same: bool) -> Working:
-    lines, right = [], True
-    for name in names:
-        counts = {T: _model(full_cem(name, steps=T)) for T in (1, 2, 4, 8)}
-        right = right and (len(set(counts.values())) == 1) == same
-        lines.append(f"{name}: " + ", ".join(f"T = {T}: {count:,}" for T, count in counts.items()))
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _counts_at_depths(name: str, _: Size, *, same: bool) -> tuple[str, bool]:
+    counts = {T: _model(full_cem(name, steps=T)) for T in (1, 2, 4, 8)}
+    line = f"{name}: " + ", ".join(f"T = {T}: {count:,}" for T, count in counts.items())
+    return line, (len(set(counts.values())) == 1) == same
 
 
-def _gains_and_biases(names: Sequence[str], *, gains_each: int) -> Working:
-    lines, right = [], True
-    for name in names:
-        s, config = SIZES[name], full_cem(name)
-        attention, mlp = config.block.attention, config.block.mlp
-        assert isinstance(attention, AttentionConfig)
-        assert isinstance(mlp, MLPConfig)
-        bare = BlockConfig(replace(attention, norm="none"), replace(mlp, norm="none"))
-        biased = BlockConfig(replace(attention, position="self-cross"), mlp)
-        gains = _model(config) - _model(replace(config, block=bare))
-        biases = _model(replace(config, block=biased)) - _model(config)
-        right = right and gains == gains_each * s.layers * s.dim and biases == 2 * s.layers * s.heads
-        lines.append(
-            f"{name}: gains {gains:,}, {gains_each} L D = {gains_each * s.layers * s.dim:,}; "
-            f"biases {biases}, 2 L K = {2 * s.layers * s.heads}"
-        )
-    return working(*lines, comes_out=right)
+@_at_every_size
+def _gains_and_biases(name: str, s: Size, *, gains_each: int) -> tuple[str, bool]:
+    config = full_cem(name)
+    attention, mlp = config.block.attention, config.block.mlp
+    assert isinstance(attention, AttentionConfig)
+    assert isinstance(mlp, MLPConfig)
+    bare = BlockConfig(replace(attention, norm="none"), replace(mlp, norm="none"))
+    biased = BlockConfig(replace(attention, position="self-cross"), mlp)
+    gains = _model(config) - _model(replace(config, block=bare))
+    biases = _model(replace(config, block=biased)) - _model(config)
+    due, line = gains_each * s.layers * s.dim, f"{name}: gains {gains:,}, {gains_each} L D = "
+    return (
+        f"{line}{due:,}; biases {biases}, 2 L K = {2 * s.layers * s.heads}",
+        gains == due and biases == 2 * s.layers * s.heads,
+    )
 
 
 # --- figures that do not fit ----------------------------------------------------------------------

@@ -15,7 +15,7 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import Instance, Lemma, Properties, Search, Working, working
+from cemverify.claims.arguments import Instance, Lemma, Search, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
@@ -233,9 +233,7 @@ def _norm_inside() -> Iterator[Claim]:
                 ),
             ),
             Lemma("the derivative of F . N(x + eta F), D = 2, in letters", lambda: _norm_follows(folded=False)),
-            Properties(
-                ("descent/attention/norm-scalar-any-step-size", "descent/attention/norm-folded-any-step-size")
-            ),
+            properties("descent/attention/norm-scalar-any-step-size", "descent/attention/norm-folded-any-step-size"),
             Instance(
                 "gains (1, 3), P = 1: beta = (2, 1), x = (1, 1)", _Normed((2, 1), (1, 1), (1, 3), (1, 1), Fraction(1))
             ),
@@ -280,7 +278,7 @@ def _norm_inside() -> Iterator[Claim]:
                 ),
             ),
             Lemma("the derivative of F . N(x + eta G F), D = 2, in letters", lambda: _norm_follows(folded=True)),
-            Properties(("descent/attention/norm-folded-any-step-size",)),
+            properties("descent/attention/norm-folded-any-step-size"),
         ),
     )
     yield Claim(
@@ -462,7 +460,7 @@ def _printed_block() -> Iterator[Claim]:
         holds_for=partial(_is_the_standard_block, residual="h"),
         arguments=(
             Search("weights, gains and tokens, integers, started at h", _blocks(as_standard=True), examples=500),
-            Properties(("tying/block/pre-norm",)),
+            properties("tying/block/pre-norm"),
             Instance(
                 "weights of zero, h = (2, 2), started at N(h)",
                 _Block((0, 0), (0, 0), ((2, 2), (2, 2)), (1, 1), starts_at_h=False, adds=True),

@@ -246,6 +246,11 @@ class Properties:
         return Finding(side, "properties of the reference", lines, general=True, kind="properties")
 
 
+def properties(*ids: str) -> Properties:
+    """Properties of the catalogue, put to the reference."""
+    return Properties(ids)
+
+
 @cache
 def _of_the_reference(id_: str, examples: int) -> Record:
     """What a property finds; several claims rest on the same one, and it finds the same each time."""

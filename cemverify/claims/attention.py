@@ -14,7 +14,7 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import Instance, Lemma, Properties, Search, Symbols, Working, working
+from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
@@ -63,7 +63,7 @@ def _gradient_step() -> Iterator[Claim]:
         holds_for=partial(_is_minus_the_gradient, output="query"),
         arguments=(
             Symbols("two heads, two tokens, D = 2, R = 1, every weight a letter"),
-            Properties(("gradient/attention/plain", "gradient/attention/conservative-field")),
+            properties("gradient/attention/plain", "gradient/attention/conservative-field"),
         ),
     )
     yield Claim(
@@ -87,7 +87,7 @@ def _gradient_step() -> Iterator[Claim]:
             Instance("two heads of one feature", _Heads(((1, 0), (0, 1)), ((1, 0), (0, 1)), (1, 0), (1, 0))),
             Search("one head of one feature, integers", _heads(1, 1), examples=200),
             Search("two heads of one feature, integers", _heads(2, 2), outside=True),
-            Properties(("tying/attention/multi-head-attention", "tying/attention/scaled-dot-product-attention")),
+            properties("tying/attention/multi-head-attention", "tying/attention/scaled-dot-product-attention"),
         ),
     )
     yield Claim(
@@ -238,7 +238,7 @@ def _concavity() -> Iterator[Claim]:
         holds_for=partial(_has_second_derivative, sign=-1),
         arguments=(
             Symbols("three tokens: the second derivative along a line, in letters"),
-            Properties(("descent/attention/any-step-size-with-diagonal-and-bias",)),
+            properties("descent/attention/any-step-size-with-diagonal-and-bias"),
         ),
     )
     yield Claim(
@@ -260,12 +260,10 @@ def _concavity() -> Iterator[Claim]:
         arguments=(
             Search("two tokens in the plane, x, a diagonal P and eta, integers", _steps(moves=False), examples=500),
             Lemma("the distance from the tangent, two tokens, in letters", _distance_from_the_tangent),
-            Properties(
-                (
-                    "descent/attention/any-step-size-identity",
-                    "descent/attention/any-step-size-diagonal",
-                    "descent/attention/any-step-size-low-rank",
-                )
+            properties(
+                "descent/attention/any-step-size-identity",
+                "descent/attention/any-step-size-diagonal",
+                "descent/attention/any-step-size-low-rank",
             ),
             Instance("keys that move with x: A = -1", _Step(((-1, 0), (-1, 0)), (1, 0), (1, 1), 2, keys_move=True)),
             Instance(

@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import partial
 from itertools import product
 from random import Random
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import mpmath
@@ -35,7 +34,7 @@ from cemverify.claims.exact import (
     written,
 )
 
-_UNITS: Mapping[str, Unit] = MappingProxyType({"identity": IDENTITY, "relu": RELU, "silu": SILU})
+_UNITS: Mapping[str, Unit] = {"identity": IDENTITY, "relu": RELU, "silu": SILU}
 _SMALL = st.integers(-3, 3)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import mpmath
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.energies import Elementwise
-from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Search, Symbols, Working, working
+from cemverify.claims.arguments import Figures, Instance, Lemma, Sample, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, arxiv, ours
 from cemverify.claims.exact import (
     DIGITS,
@@ -39,7 +38,7 @@ from cemverify.claims.exact import (
     written,
 )
 
-_UNITS: Mapping[str, Unit] = MappingProxyType({"identity": IDENTITY, "relu": RELU, "silu": SILU})
+_UNITS: Mapping[str, Unit] = {"identity": IDENTITY, "relu": RELU, "silu": SILU}
 _SMALL = st.integers(-3, 3)
 _PAIR = st.tuples(_SMALL, _SMALL)
 
@@ -75,11 +74,9 @@ def _tying() -> Iterator[Claim]:
         holds_for=partial(_is_the_chain_rule, activated="V x"),
         arguments=(
             Symbols("an arbitrary sigma, D = M = 2, every weight a letter"),
-            Properties(
-                (
-                    *(f"tying/mlp/gated-mlp-{name}" for name in ("silu", "gelu", "gelu-tanh", "relu")),
-                    *(f"gradient/mlp/{name}" for name in ACTIVATIONS),
-                )
+            properties(
+                *(f"tying/mlp/gated-mlp-{name}" for name in ("silu", "gelu", "gelu-tanh", "relu")),
+                *(f"gradient/mlp/{name}" for name in ACTIVATIONS),
             ),
         ),
     )
@@ -213,11 +210,9 @@ def _safe_steps() -> Iterator[Claim]:
         arguments=(
             Search("W h, x and P integers, identity and SiLU, tenths of the bound", _one_dimensional(_TENTHS)),
             Lemma("the Hessian for an arbitrary sigma, D = M = 2, in letters", _hessian),
-            Properties(
-                (
-                    *(f"descent/mlp/safe-step-{name}" for name in ("identity", "diagonal", "low-rank")),
-                    "descent/mlp/along-steps",
-                )
+            properties(
+                *(f"descent/mlp/safe-step-{name}" for name in ("identity", "diagonal", "low-rank")),
+                "descent/mlp/along-steps",
             ),
             Instance(
                 "identity, D = 1, V = 1, W h = -1: a hundredth above the bound",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cemverify.cem.energies import Interaction
 from cemverify.cem.positions import Rotary, alibi_slopes
 from cemverify.cem.presets import CONTEXT, SIZES
-from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Search, Symbols, Working, working
+from cemverify.claims.arguments import Figures, Instance, Lemma, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import DIGITS
 
@@ -99,7 +99,7 @@ def _bias_claims() -> Iterator[Claim]:
         holds_for=partial(_shift_is_invisible, on="both"),
         arguments=(
             Symbols("two heads, two tokens, all quantities letters"),
-            Properties(("gradient/attention/self-cross-bias",)),
+            properties("gradient/attention/self-cross-bias"),
         ),
     )
     yield Claim(
@@ -117,13 +117,11 @@ def _bias_claims() -> Iterator[Claim]:
         holds_for=partial(_biased_gradient, bias="constant"),
         arguments=(
             Symbols("two tokens, D = 1, everything a letter"),
-            Properties(
-                (
-                    "gradient/attention/alibi",
-                    "gradient/attention/stated-energy-alibi",
-                    "descent/attention/any-step-size-with-diagonal-and-bias",
-                    "structure/decode/cached-equals-uncached-alibi",
-                )
+            properties(
+                "gradient/attention/alibi",
+                "gradient/attention/stated-energy-alibi",
+                "descent/attention/any-step-size-with-diagonal-and-bias",
+                "structure/decode/cached-equals-uncached-alibi",
             ),
         ),
     )
@@ -146,12 +144,10 @@ def _rotary_claims() -> Iterator[Claim]:
         holds_for=partial(_rotary_gradient, back=True),
         arguments=(
             Symbols("R = D = 2, two tokens, weights and angle letters"),
-            Properties(
-                (
-                    "gradient/attention/rotary",
-                    "gradient/attention/rotary-with-shared-diagonal",
-                    "structure/decode/cached-equals-uncached-rotary",
-                )
+            properties(
+                "gradient/attention/rotary",
+                "gradient/attention/rotary-with-shared-diagonal",
+                "structure/decode/cached-equals-uncached-rotary",
             ),
         ),
     )

@@ -18,7 +18,7 @@ import torch
 from hypothesis import strategies as st
 
 from cemverify.cem.presets import CONTEXT, SIZES, llama
-from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Sample, Search, Symbols, Working, working
+from cemverify.claims.arguments import Figures, Instance, Lemma, Sample, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours
 from cemverify.claims.exact import DIGITS, Matrix, inner, show
 
@@ -70,7 +70,7 @@ def _per_head() -> Iterator[Claim]:
         holds_for=partial(_is_descent, sign=1),
         arguments=(
             Search("two heads in the plane, integers, equal P", _two_heads(equal=True)),
-            Properties(("descent/attention/any-step-size-low-rank",)),
+            properties("descent/attention/any-step-size-low-rank"),
             Instance(
                 "in effect one dimension: energy -x, step -1", _TwoHeads(((2, 0), (-1, 0)), ((1, 0, 1), (3, 0, 1)))
             ),
@@ -163,7 +163,7 @@ def _per_head() -> Iterator[Claim]:
         holds_for=partial(_merges, order="P W"),
         arguments=(
             Symbols("K = D = 2, R = 1, in letters, and the operations and matrices at the sizes of Table 1"),
-            Properties(("gradient/attention/preconditioner-low-rank-per-head",)),
+            properties("gradient/attention/preconditioner-low-rank-per-head"),
         ),
     )
 
@@ -628,13 +628,11 @@ def _safe_forms() -> Iterator[Claim]:
         arguments=(
             Sample("random integers, D = 3 and R = 2, eigenvalues in 30 digits", lambda: _random_cases(40, 2)),
             Instance("V = -U attains the bound", (sympy.eye(3), *(sympy.Matrix([s, 2 * s, -s]) for s in (1, -1)))),
-            Properties(
-                (
-                    "gradient/attention/preconditioner-low-rank",
-                    "gradient/mlp/preconditioner-low-rank",
-                    "descent/attention/any-step-size-low-rank",
-                    "descent/mlp/safe-step-low-rank",
-                )
+            properties(
+                "gradient/attention/preconditioner-low-rank",
+                "gradient/mlp/preconditioner-low-rank",
+                "descent/attention/any-step-size-low-rank",
+                "descent/mlp/safe-step-low-rank",
             ),
         ),
     )

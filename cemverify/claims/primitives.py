@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import mpmath
@@ -15,7 +14,7 @@ import torch
 from hypothesis import strategies as st
 
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.claims.arguments import Figures, Instance, Lemma, Properties, Search, Symbols, Working, working
+from cemverify.claims.arguments import Figures, Instance, Lemma, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, ours
 from cemverify.claims.exact import DIGITS, Number, silu, silu_textbook
 
@@ -46,7 +45,7 @@ def _primitives() -> Iterator[Claim]:
         arguments=(
             Symbols("differentiated symbolically", ("silu",)),
             Lemma("against quadrature of SiLU in 30 digits", _silu_primitive_by_quadrature),
-            Properties(("gradient/mlp/stated-energy-silu",)),
+            properties("gradient/mlp/stated-energy-silu"),
         ),
     )
     yield Claim(
@@ -62,7 +61,7 @@ def _primitives() -> Iterator[Claim]:
         holds_for=partial(_are_primitives, off=0),
         arguments=(
             Symbols("each differentiated symbolically", (*_MONOTONE, "gelu")),
-            Properties(("gradient/mlp/stated-energy-gelu",)),
+            properties("gradient/mlp/stated-energy-gelu"),
         ),
     )
     yield Claim(
@@ -288,18 +287,16 @@ def _slopes() -> Iterator[Claim]:
     )
 
 
-_SIGMAS: Mapping[str, Any] = MappingProxyType(
-    {
-        "identity": lambda z: z,
-        "relu": lambda z: max(z, 0),
-        "relu2": lambda z: max(z, 0) ** 2,
-        "tanh": mpmath.tanh,
-        "sigmoid": lambda z: 1 / (1 + mpmath.exp(-z)),
-        "softplus": lambda z: mpmath.log(1 + mpmath.exp(z)),
-        "silu": silu,
-        "gelu": _gelu,
-    }
-)
+_SIGMAS: Mapping[str, Any] = {
+    "identity": lambda z: z,
+    "relu": lambda z: max(z, 0),
+    "relu2": lambda z: max(z, 0) ** 2,
+    "tanh": mpmath.tanh,
+    "sigmoid": lambda z: 1 / (1 + mpmath.exp(-z)),
+    "softplus": lambda z: mpmath.log(1 + mpmath.exp(z)),
+    "silu": silu,
+    "gelu": _gelu,
+}
 
 
 def _neighbours(names: Sequence[str]) -> st.SearchStrategy[tuple[str, int, int]]:

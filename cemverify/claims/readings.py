@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from cemverify.claims.arguments import Side
@@ -121,7 +120,7 @@ def collect(folder: Path | None) -> Results:
         with complete(path, content):
             readings = _parse(content)
         by_study[readings.study] = (*by_study.get(readings.study, ()), readings)
-    return MappingProxyType(by_study)
+    return by_study
 
 
 def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> Side:

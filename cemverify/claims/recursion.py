@@ -12,7 +12,7 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import Instance, Lemma, Properties, Search, Working, working
+from cemverify.claims.arguments import Instance, Lemma, Search, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import BEYOND_ROUNDOFF, DIGITS, ENTRY, GAIN, PAIR, energy, show, simplified, weights
 
@@ -39,13 +39,11 @@ def _recursion() -> Iterator[Claim]:
         holds_for=partial(_steps_compose, memory="fixed"),
         arguments=(
             Search("two tokens, x and eta, integers and halves, one dimension", st.tuples(PAIR, ENTRY, _ETA)),
-            Properties(
-                (
-                    "recursion/attention/equals-descent",
-                    "recursion/attention/steps-compose",
-                    "recursion/mlp/equals-descent",
-                    "recursion/mlp/steps-compose",
-                )
+            properties(
+                "recursion/attention/equals-descent",
+                "recursion/attention/steps-compose",
+                "recursion/mlp/equals-descent",
+                "recursion/mlp/steps-compose",
             ),
         ),
     )
@@ -64,7 +62,7 @@ def _recursion() -> Iterator[Claim]:
         holds_for=partial(_keys_are_fixed, source="memory"),
         arguments=(
             Search("W_Q, W_K, h and eta in one dimension", st.tuples(ENTRY, ENTRY, ENTRY, _ETA)),
-            Properties(("recursion/attention/steps-compose", "structure/decode/cached-equals-uncached-plain")),
+            properties("recursion/attention/steps-compose", "structure/decode/cached-equals-uncached-plain"),
         ),
     )
     yield Claim(
@@ -86,7 +84,7 @@ def _recursion() -> Iterator[Claim]:
                 st.tuples(ENTRY.filter(bool), ENTRY.filter(bool), _ETA),
             ),
             Instance("A = h = eta = 1", (1, 1, Fraction(1))),
-            Properties(("recursion/attention/is-not-reuse", "recursion/mlp/is-not-reuse")),
+            properties("recursion/attention/is-not-reuse", "recursion/mlp/is-not-reuse"),
         ),
     )
 
@@ -234,7 +232,7 @@ def _not_established() -> Iterator[Claim]:
                     st.tuples(st.just("mlp"), st.tuples(ENTRY), ENTRY, _ETA),
                 ),
             ),
-            Properties(("descent/attention/along-steps", "descent/mlp/along-steps")),
+            properties("descent/attention/along-steps", "descent/mlp/along-steps"),
             Instance("an MLP, identity, V = 1, W h = -3, eta = 1", ("mlp", (-3,), 1, Fraction(1))),
         ),
     )
@@ -255,7 +253,7 @@ def _not_established() -> Iterator[Claim]:
             Search("two tokens and x, integers, one dimension: four steps", st.tuples(PAIR, ENTRY)),
             Instance("beta = 1 and -1, eta = 1, started next to the fixed point 0", ((1, -1), Fraction(1, 100))),
             Lemma("the slope of F(x + s v) . v, two tokens, in letters", _field_is_monotone),
-            Properties(("descent/attention/along-steps",)),
+            properties("descent/attention/along-steps"),
         ),
     )
     yield Claim(

@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 from hypothesis import strategies as st
 
-from cemverify.claims.arguments import Instance, Properties, Search, Working, working
+from cemverify.claims.arguments import Instance, Search, Working, properties, working
 from cemverify.claims.base import Claim, ours
 from cemverify.claims.exact import DIGITS, Number, dot
 
@@ -56,7 +56,7 @@ def claims() -> Iterator[Claim]:
         holds_for=partial(_stays_within, law="square root", factor=1),
         arguments=(
             Search("S = 2^k up to 8 and y in sevenths", _logits(0, 3)),
-            Properties(("precision/attention/float32", "precision/attention/bfloat16")),
+            properties("precision/attention/float32", "precision/attention/bfloat16"),
             Instance("S = 2^7, y = 2/7", _Logits(7, 2)),
             Search("S = 2^k beyond 8", _logits(4, 14), outside=True),
         ),
@@ -82,7 +82,7 @@ def claims() -> Iterator[Claim]:
         holds_for=partial(_stays_within, law="logits", factor=1),
         arguments=(
             Search("S = 2^k up to 2^20 and y in sevenths", _logits(0, 20)),
-            Properties(("precision/attention/float32", "precision/attention/bfloat16")),
+            properties("precision/attention/float32", "precision/attention/bfloat16"),
             Instance("a second head that cancels, S = 1, y near 2^-12", _Logits(0, 2, 10, cancels=True)),
             Search(
                 "a second head that cancels, S = 1, y = (a/7) 2^-k",
@@ -108,7 +108,7 @@ def claims() -> Iterator[Claim]:
         holds_for=partial(_gate_is_accurate, factor=1),
         arguments=(
             Search("a gate of two terms of one sign", _gates(1)),
-            Properties(("precision/mlp/float32", "precision/mlp/bfloat16")),
+            properties("precision/mlp/float32", "precision/mlp/bfloat16"),
             Instance("D = 2, M = 1: a gate W h that cancels to 2^-24", (12, 11, -1)),
             Search("a gate of two terms that cancel", _gates(-1), outside=True),
         ),

@@ -13,7 +13,6 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 from cemverify.console.errors import UsageError
@@ -36,7 +35,7 @@ MOST_NAME, MOST_PATH, MOST_FOLDERS = 255, 4095, 250
 
 
 # No options are left out.
-NOTHING: Mapping[str, int] = MappingProxyType({})
+NOTHING: Mapping[str, int] = {}
 
 
 class Help(argparse.RawDescriptionHelpFormatter):

@@ -13,7 +13,6 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Literal
 
 from tabulate import SEPARATING_LINE, tabulate
@@ -32,9 +31,12 @@ _OPEN, _CLOSE = "\x02", "\x03"
 _FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
 # What a spreadsheet computes; +1.5, -0.3 and "- 2" are no formulas.
 _FORMULA = re.compile(r"[=@]|[+-](?![\d.\s]|$|inf|nan)", re.IGNORECASE)
-_TABULATE: Mapping[Style, str] = MappingProxyType(
-    {"terminal": "simple", "boxed": "simple_grid", "markdown": "github", "latex": "latex_booktabs"}
-)
+_TABULATE: Mapping[Style, str] = {
+    "terminal": "simple",
+    "boxed": "simple_grid",
+    "markdown": "github",
+    "latex": "latex_booktabs",
+}
 
 
 class Strong(str):
@@ -229,9 +231,12 @@ def csv_rows(table: Table) -> str:
     return buffer.getvalue()
 
 
-RENDERERS: Mapping[str, Renderer] = MappingProxyType(
-    {"terminal": terminal, "markdown": markdown, "csv": comma_separated, "latex": latex}
-)
+RENDERERS: Mapping[str, Renderer] = {
+    "terminal": terminal,
+    "markdown": markdown,
+    "csv": comma_separated,
+    "latex": latex,
+}
 
 
 def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table, list[str]]]:
@@ -268,6 +273,9 @@ def _flat(cell: Cell) -> str:
     return one_line(cell_text(cell))
 
 
-_CELL: Mapping[Style, Callable[[Cell], str]] = MappingProxyType(
-    {"terminal": _visible, "boxed": _visible, "markdown": markdown_cell, "latex": _flat}
-)
+_CELL: Mapping[Style, Callable[[Cell], str]] = {
+    "terminal": _visible,
+    "boxed": _visible,
+    "markdown": markdown_cell,
+    "latex": _flat,
+}

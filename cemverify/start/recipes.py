@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,10 @@ class CiRecipe:
         return self.text.replace("NAME", name).replace("CATALOGUE", version)
 
 
-RECIPES: Mapping[str, CiRecipe] = MappingProxyType(
-    {
-        "github": CiRecipe(
-            ".github/workflows/cemverify.yml",
-            """\
+RECIPES: Mapping[str, CiRecipe] = {
+    "github": CiRecipe(
+        ".github/workflows/cemverify.yml",
+        """\
 name: cemverify
 on: [push, pull_request]
 jobs:
@@ -43,10 +41,10 @@ jobs:
       - run: python -m pip install "cemverify @ git+https://github.com/OWNER/cemverify"  # and what NAME.py imports
       - run: cemverify check NAME:mine --catalogue CATALOGUE --markdown "$GITHUB_STEP_SUMMARY"
 """,
-        ),
-        "gitlab": CiRecipe(
-            ".gitlab-ci.yml",
-            """\
+    ),
+    "gitlab": CiRecipe(
+        ".gitlab-ci.yml",
+        """\
 cemverify:
   image: python:3.12
   script:
@@ -58,10 +56,10 @@ cemverify:
     reports:
       junit: cemverify.xml
 """,
-        ),
-        "tox": CiRecipe(
-            "tox.ini",
-            """\
+    ),
+    "tox": CiRecipe(
+        "tox.ini",
+        """\
 [tox]
 env_list = cemverify
 no_package = true
@@ -71,6 +69,5 @@ no_package = true
 deps = cemverify @ git+https://github.com/OWNER/cemverify
 commands = cemverify check NAME:mine --catalogue CATALOGUE {posargs}
 """,
-        ),
-    }
-)
+    ),
+}

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from cemverify.catalogue import versions
@@ -21,7 +20,7 @@ from cemverify.start.recipes import RECIPES
 Kind = Literal["cem", "energy", "module"]
 
 # The file of this package that each kind starts from.
-STEMS: Mapping[Kind, str] = MappingProxyType({"cem": "cem_layer", "energy": "energy_layer", "module": "module_layer"})
+STEMS: Mapping[Kind, str] = {"cem": "cem_layer", "energy": "energy_layer", "module": "module_layer"}
 
 # Of an adapter: its tests have a longer one.
 LONGEST_NAME = 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 
 import benchmarks.__main__
 import reports.__main__
@@ -25,7 +24,7 @@ def parsers(program: str) -> Mapping[str, argparse.ArgumentParser]:
     for chosen, parser in _BUILDERS[program]():
         found[program] = parser
         found |= _commands(program, parser, chosen)
-    return MappingProxyType(found)
+    return found
 
 
 def _commands(words: str, parser: argparse.ArgumentParser, chosen: str | None) -> dict[str, argparse.ArgumentParser]:
@@ -64,6 +63,6 @@ def _benchmarks() -> _Built:
 
 
 # in the order of `PROGRAMS`
-_BUILDERS: Mapping[str, Callable[[], _Built]] = MappingProxyType(
-    dict(zip(PROGRAMS, (_cemverify, _synthetic, _reports, _benchmarks), strict=True))
+_BUILDERS: Mapping[str, Callable[[], _Built]] = dict(
+    zip(PROGRAMS, (_cemverify, _synthetic, _reports, _benchmarks), strict=True)
 )

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from reports.collect import ResultFile
 from reports.comparing import figures, verdicts
 from reports.comparing.findings import Content, Finding, Incomparable, note, regression
 
-RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = MappingProxyType(
-    {
-        "check": verdicts.of_checks,
-        "power": verdicts.of_powers,
-        "claims": verdicts.of_claims,
-        "recursion": figures.of_recursions,
-        "language": figures.of_languages,
-        "readings": figures.of_readings,
-        "benchmarks": figures.of_benchmarks,
-    }
-)
+RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = {
+    "check": verdicts.of_checks,
+    "power": verdicts.of_powers,
+    "claims": verdicts.of_claims,
+    "recursion": figures.of_recursions,
+    "language": figures.of_languages,
+    "readings": figures.of_readings,
+    "benchmarks": figures.of_benchmarks,
+}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from cemverify.results.envelope import Table, tables_of
@@ -31,17 +30,15 @@ class Kind:
     replaced: int
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
-    {
-        "check": Kind(check.headline, check.sheets, 1),
-        "power": Kind(power.headline, power.sheets, 1),
-        "claims": Kind(claims.headline, claims.sheets, 1),
-        "recursion": Kind(recursion.headline, recursion.sheets, 0),
-        "language": Kind(language.headline, language.sheets, 1),
-        "readings": Kind(readings.headline, readings.sheets, 1),
-        "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, 0),
-    }
-)
+KINDS: Mapping[str, Kind] = {
+    "check": Kind(check.headline, check.sheets, 1),
+    "power": Kind(power.headline, power.sheets, 1),
+    "claims": Kind(claims.headline, claims.sheets, 1),
+    "recursion": Kind(recursion.headline, recursion.sheets, 0),
+    "language": Kind(language.headline, language.sheets, 1),
+    "readings": Kind(readings.headline, readings.sheets, 1),
+    "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, 0),
+}
 
 
 @dataclass(frozen=True)

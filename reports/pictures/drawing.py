@@ -12,7 +12,6 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 import matplotlib
@@ -39,41 +38,39 @@ PAPER = "#fefefe"
 _NAMES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS, 1)}
 _NAMES |= {INK: "ink", QUIET: "quiet", GRID: "grid", PAPER: "paper"}
 _NAMES |= {GOOD: "good", BAD: "bad", UNSURE: "unsure", ABSENT: "absent"}
-VARIABLES: Mapping[str, str] = MappingProxyType({c: f"var(--{name}, {c})" for c, name in _NAMES.items()})
-STYLE: Mapping[Any, Any] = MappingProxyType(
-    {
-        "svg.hashsalt": "cemverify",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
-        "font.size": 8.5,
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "axes.facecolor": "none",
-        "axes.edgecolor": QUIET,
-        "axes.linewidth": 0.8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlesize": 8.5,
-        "axes.titlelocation": "left",
-        "axes.titleweight": "bold",
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.6,
-        "xtick.color": QUIET,
-        "ytick.color": QUIET,
-        "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK,
-        "lines.linewidth": 1.5,
-        "lines.markersize": 4.5,
-        "axes.unicode_minus": True,
-        "text.usetex": False,
-        "text.parse_math": False,
-    }
-)
+VARIABLES: Mapping[str, str] = {c: f"var(--{name}, {c})" for c, name in _NAMES.items()}
+STYLE: Mapping[Any, Any] = {
+    "svg.hashsalt": "cemverify",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+    "font.size": 8.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.edgecolor": QUIET,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "axes.unicode_minus": True,
+    "text.usetex": False,
+    "text.parse_math": False,
+}
 # Of the pages under docs/results, whose pictures are wide and stand on white.
-PLAIN: Mapping[Any, Any] = MappingProxyType({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9})
+PLAIN: Mapping[Any, Any] = {"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}
 # Inches; at 72 points an inch a phone shows text at about its own size.
 WIDTH = 5.0
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from reports.pictures import recursion, studies, verdicts
 from reports.pictures.drawing import Picture
 
-DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = MappingProxyType(
-    {
-        "check": verdicts.of_check,
-        "power": verdicts.of_power,
-        "claims": verdicts.of_claims,
-        "recursion": recursion.of_recursion,
-        "language": studies.of_language,
-        "readings": studies.of_readings,
-        "benchmarks": studies.of_benchmarks,
-    }
-)
+DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = {
+    "check": verdicts.of_check,
+    "power": verdicts.of_power,
+    "claims": verdicts.of_claims,
+    "recursion": recursion.of_recursion,
+    "language": studies.of_language,
+    "readings": studies.of_readings,
+    "benchmarks": studies.of_benchmarks,
+}
 
 
 def pictures_of(content: Mapping[str, Any]) -> list[Picture]:

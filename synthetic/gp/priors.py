@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -236,42 +235,40 @@ def circle(x: Tensor, period: float) -> Tensor:
 
 _ONE = {"lengthscale": 2.0}
 
-FAMILIES: Mapping[str, PriorFamily] = MappingProxyType(
-    {
-        "rbf": PriorFamily(_stationary(RBFKernel), "infinitely smooth", _ONE, ard=True),
-        "matern12": PriorFamily(
-            _stationary(MaternKernel, nu=0.5),
-            "continuous but nowhere differentiable: little to learn",
-            _ONE,
-            ard=True,
-        ),
-        "matern32": PriorFamily(_stationary(MaternKernel, nu=1.5), "once differentiable", _ONE, ard=True),
-        "matern52": PriorFamily(_stationary(MaternKernel, nu=2.5), "twice differentiable", _ONE, ard=True),
-        "rational-quadratic": PriorFamily(
-            _rational_quadratic, "smooth, a mixture of many lengthscales", {**_ONE, "alpha": 1.0}, ard=True
-        ),
-        # its lengthscale is not squared; at 1 the ten-dimensional task is unlearnable
-        "periodic": PriorFamily(_periodic, "periodic in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
-        "linear": PriorFamily(lambda *_: Linear().double(), "x . x': planes through the origin"),
-        "constant": PriorFamily(lambda *_: Constant().double(), "the same value everywhere"),
-        "additive": PriorFamily(
-            lambda inner, _: Additive(inner[0]),
-            "a mean of functions of one input each",
-            {},
-            ("rbf(lengthscale=0.5)",),
-        ),
-        "gibbs": PriorFamily(
-            _gibbs, "non-stationary: the lengthscale is multiplied by exp(contrast * s)", {**_ONE, "contrast": 0.5}
-        ),
-        "warped": PriorFamily(
-            _warped, "a function of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
-        ),
-        "modulated": PriorFamily(_modulated, "a function times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
-        "changepoint": PriorFamily(
-            _changepoint,
-            "changes from one function to another where s crosses the location",
-            {"location": 0.0, "steepness": 4.0},
-            ("rbf(lengthscale=4)", "rbf(lengthscale=1)"),
-        ),
-    }
-)
+FAMILIES: Mapping[str, PriorFamily] = {
+    "rbf": PriorFamily(_stationary(RBFKernel), "infinitely smooth", _ONE, ard=True),
+    "matern12": PriorFamily(
+        _stationary(MaternKernel, nu=0.5),
+        "continuous but nowhere differentiable: little to learn",
+        _ONE,
+        ard=True,
+    ),
+    "matern32": PriorFamily(_stationary(MaternKernel, nu=1.5), "once differentiable", _ONE, ard=True),
+    "matern52": PriorFamily(_stationary(MaternKernel, nu=2.5), "twice differentiable", _ONE, ard=True),
+    "rational-quadratic": PriorFamily(
+        _rational_quadratic, "smooth, a mixture of many lengthscales", {**_ONE, "alpha": 1.0}, ard=True
+    ),
+    # its lengthscale is not squared; at 1 the ten-dimensional task is unlearnable
+    "periodic": PriorFamily(_periodic, "periodic in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
+    "linear": PriorFamily(lambda *_: Linear().double(), "x . x': planes through the origin"),
+    "constant": PriorFamily(lambda *_: Constant().double(), "the same value everywhere"),
+    "additive": PriorFamily(
+        lambda inner, _: Additive(inner[0]),
+        "a mean of functions of one input each",
+        {},
+        ("rbf(lengthscale=0.5)",),
+    ),
+    "gibbs": PriorFamily(
+        _gibbs, "non-stationary: the lengthscale is multiplied by exp(contrast * s)", {**_ONE, "contrast": 0.5}
+    ),
+    "warped": PriorFamily(
+        _warped, "a function of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
+    ),
+    "modulated": PriorFamily(_modulated, "a function times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
+    "changepoint": PriorFamily(
+        _changepoint,
+        "changes from one function to another where s crosses the location",
+        {"location": 0.0, "steepness": 4.0},
+        ("rbf(lengthscale=4)", "rbf(lengthscale=1)"),
+    ),
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
 from cemverify.cem import presets as paper
@@ -33,7 +32,7 @@ class Contender:
         return self.name.lower().replace(" ", "-").replace("=", "")
 
 
-POSITIONS: Mapping[str, Literal["rotary", "alibi"]] = MappingProxyType({"RoPE": "rotary", "ALiBi": "alibi"})
+POSITIONS: Mapping[str, Literal["rotary", "alibi"]] = {"RoPE": "rotary", "ALiBi": "alibi"}
 SMALL_BAND = 1.15
 WHY_SMALL_BAND = (
     "at equal steps of a short training CEM is level with Llama to a few per cent; 15 % more is the mark of a fault"
@@ -130,9 +129,10 @@ def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
 
 Preset = Callable[[int], LanguageConfig]
 
-PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
-    {"tiny": {"cpu": tiny, "cuda": tiny_on_cuda}, "smoke": {"cpu": smoke, "cuda": smoke_on_cuda}}
-)
+PRESETS: Mapping[str, Mapping[str, Preset]] = {
+    "tiny": {"cpu": tiny, "cuda": tiny_on_cuda},
+    "smoke": {"cpu": smoke, "cuda": smoke_on_cuda},
+}
 
 
 DEFAULT_PRESET = "smoke"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TextIO
 
 from cemverify.console.escaping import visible
@@ -13,31 +12,27 @@ from cemverify.results.envelope import show
 
 GREEN, RED, YELLOW, MAGENTA = "green", "bold red", "yellow", "magenta"
 
-OF_VERDICTS: Mapping[str, str] = MappingProxyType(
-    {"holds": GREEN, "violated": RED, "inconclusive": YELLOW, "suite error": MAGENTA}
-)
+OF_VERDICTS: Mapping[str, str] = {"holds": GREEN, "violated": RED, "inconclusive": YELLOW, "suite error": MAGENTA}
 
 # What is coloured in a report, and how: a cell of the table, a heading, a count of the last line.
-_PATTERNS: Mapping[str, str] = MappingProxyType(
-    {
-        # a cell of a row, and a count among others in that of a family
-        r"(?m)(?<=[ ]{2})((all )?[1-9]\d* hold(?=,|  |$)|holds(?=  |$))": GREEN,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* violated(?!, (known|not))(?=,|  |$)|violated(?=  |$))": RED,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?violated, (known|not enforced)(?=,|  |$)": YELLOW,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* inconclusive(?=,|  |$)|inconclusive(?=  |$))": YELLOW,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* suite errors?(?=,|  |$)|suite error(?=  |$))": MAGENTA,
-        r"(?m)^(ALSO )?VIOLATED\b.*$|^ *(STALE|REGRESSION)\b": RED,
-        r"(?m)^(INCONCLUSIVE|NOT ENFORCED)\b.*$": YELLOW,
-        r"(?m)^SUITE ERROR\b.*$": MAGENTA,
-        r"\b[1-9]\d* hold\b": GREEN,
-        r"\b[1-9]\d*( of \d+)? violated\b": RED,
-        r"\b[1-9]\d* inconclusive\b": YELLOW,
-        r"\b[1-9]\d* suite errors?\b": MAGENTA,
-        r"(?m)^ *(claim|source|wrong part|smallest case found|case tested at that moment|"
-        r"worst example seen|at|again|mend|also|suggested edit|may follow from it)\b[^:\n]*:": "bold",
-        r"(?m)^[- ]{4,}$": "dim",
-    }
-)
+_PATTERNS: Mapping[str, str] = {
+    # a cell of a row, and a count among others in that of a family
+    r"(?m)(?<=[ ]{2})((all )?[1-9]\d* hold(?=,|  |$)|holds(?=  |$))": GREEN,
+    r"(?m)(?<=[ ]{2}|, )([1-9]\d* violated(?!, (known|not))(?=,|  |$)|violated(?=  |$))": RED,
+    r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?violated, (known|not enforced)(?=,|  |$)": YELLOW,
+    r"(?m)(?<=[ ]{2}|, )([1-9]\d* inconclusive(?=,|  |$)|inconclusive(?=  |$))": YELLOW,
+    r"(?m)(?<=[ ]{2}|, )([1-9]\d* suite errors?(?=,|  |$)|suite error(?=  |$))": MAGENTA,
+    r"(?m)^(ALSO )?VIOLATED\b.*$|^ *(STALE|REGRESSION)\b": RED,
+    r"(?m)^(INCONCLUSIVE|NOT ENFORCED)\b.*$": YELLOW,
+    r"(?m)^SUITE ERROR\b.*$": MAGENTA,
+    r"\b[1-9]\d* hold\b": GREEN,
+    r"\b[1-9]\d*( of \d+)? violated\b": RED,
+    r"\b[1-9]\d* inconclusive\b": YELLOW,
+    r"\b[1-9]\d* suite errors?\b": MAGENTA,
+    r"(?m)^ *(claim|source|wrong part|smallest case found|case tested at that moment|"
+    r"worst example seen|at|again|mend|also|suggested edit|may follow from it)\b[^:\n]*:": "bold",
+    r"(?m)^[- ]{4,}$": "dim",
+}
 
 
 def show_coloured(text: str, stream: TextIO | None = None) -> None:

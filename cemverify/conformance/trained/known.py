@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -64,7 +63,7 @@ def declared(layer: CEMLayer) -> EnergyLayer:
     )
     if per_head:
         reasons = dict.fromkeys(("gradient-step", "slope", "conservative"), PER_HEAD)
-        layer_ = replace(layer_, not_offered=MappingProxyType({**layer_.not_offered, **reasons}))
+        layer_ = replace(layer_, not_offered={**layer_.not_offered, **reasons})
     return layer_
 
 

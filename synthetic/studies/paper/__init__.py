@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 
 from synthetic.studies.engine.study import Study
 from synthetic.studies.paper import rows
 from synthetic.studies.paper.sentences import read
 
-EXPERIMENTS: Mapping[str, Study] = MappingProxyType(
-    {
-        name: Study(
-            *(f"language-{name}", f"{experiment.title} ({experiment.figure})", experiment.rows),
-            partial(read, name=name),
-            papers=True,
-            seeds=6,
-        )
-        for name, experiment in rows.EXPERIMENTS.items()
-    }
-)
+EXPERIMENTS: Mapping[str, Study] = {
+    name: Study(
+        *(f"language-{name}", f"{experiment.title} ({experiment.figure})", experiment.rows),
+        partial(read, name=name),
+        papers=True,
+        seeds=6,
+    )
+    for name, experiment in rows.EXPERIMENTS.items()
+}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from cemverify.cem.layers import DiagonalKind
 from synthetic.studies.engine.designs import Design, Option, Row, parameters
@@ -116,18 +115,14 @@ class Experiment:
         return tuple(replace(row, widened=twins[row.name] if twins[row.name] in names else None) for row in variants)
 
 
-EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
-    {
-        "replace-attention": Experiment(
-            "Fig. 2a", "Llama's attention replaced by CEM's, T = 1 and 2", replace_attention
-        ),
-        "replace-mlp": Experiment("Fig. 2b", "Llama's MLP replaced by CEM's, also at equal parameters", replace_mlp),
-        "recursion": Experiment("Fig. 2c and 2d", "T = 1 and 2 with three preconditioners", recursion),
-        "learning-rate": Experiment("Fig. 3a", "Llama and full CEM at five learning rates", learning_rate),
-        "diagonal": Experiment("Fig. 3b", "no diagonal of A_k, one shared, one per head", diagonal),
-        "reuse": Experiment("Fig. 3c and 4", "recursion inside a layer, or the layer twice", reuse),
-    }
-)
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "replace-attention": Experiment("Fig. 2a", "Llama's attention replaced by CEM's, T = 1 and 2", replace_attention),
+    "replace-mlp": Experiment("Fig. 2b", "Llama's MLP replaced by CEM's, also at equal parameters", replace_mlp),
+    "recursion": Experiment("Fig. 2c and 2d", "T = 1 and 2 with three preconditioners", recursion),
+    "learning-rate": Experiment("Fig. 3a", "Llama and full CEM at five learning rates", learning_rate),
+    "diagonal": Experiment("Fig. 3b", "no diagonal of A_k, one shared, one per head", diagonal),
+    "reuse": Experiment("Fig. 3c and 4", "recursion inside a layer, or the layer twice", reuse),
+}
 
 
 def at_rate(name: str, rate: float) -> str:

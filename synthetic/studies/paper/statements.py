@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from cemverify.results.numbers import shown_ratio
@@ -47,69 +46,67 @@ class Expectation:
 
 _T1, _T2 = attention_name(1), attention_name(2)
 
-EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = MappingProxyType(
-    {
-        "replace-attention": (
-            (
-                "CEM attention at T = 1 is close to Llama's, with half of its parameters",
-                (Expectation(_T1, "close", ALIBI),),
-            ),
-            ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
+EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
+    "replace-attention": (
+        (
+            "CEM attention at T = 1 is close to Llama's, with half of its parameters",
+            (Expectation(_T1, "close", ALIBI),),
         ),
-        "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Expectation(mlp_name(1), "worse", ROTARY),)),),
-        "recursion": (
-            *(
-                (
-                    f"{layer}: T = 2 improves on T = 1",
-                    tuple(Expectation(name(2, P), "better", name(1, P)) for P in PRECONDITIONERS),
-                )
-                for layer, name in (("attention", attention_name), ("MLP", mlp_name))
-            ),
-            ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
+        ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
+    ),
+    "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Expectation(mlp_name(1), "worse", ROTARY),)),),
+    "recursion": (
+        *(
             (
-                "CEM MLPs are somewhat worse than Llama's, and the gap narrows at T = 2",
-                (Expectation(mlp_name(1), "worse", ROTARY), Expectation(mlp_name(2), "better", mlp_name(1))),
-            ),
-            (
-                "preconditioners help little",
-                tuple(
-                    Expectation(name(T, P), "close", name(T, "identity"))
-                    for name in (attention_name, mlp_name)
-                    for T in (1, 2)
-                    for P in PRECONDITIONERS[1:]
-                ),
+                f"{layer}: T = 2 improves on T = 1",
+                tuple(Expectation(name(2, P), "better", name(1, P)) for P in PRECONDITIONERS),
+            )
+            for layer, name in (("attention", attention_name), ("MLP", mlp_name))
+        ),
+        ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
+        (
+            "CEM MLPs are somewhat worse than Llama's, and the gap narrows at T = 2",
+            (Expectation(mlp_name(1), "worse", ROTARY), Expectation(mlp_name(2), "better", mlp_name(1))),
+        ),
+        (
+            "preconditioners help little",
+            tuple(
+                Expectation(name(T, P), "close", name(T, "identity"))
+                for name in (attention_name, mlp_name)
+                for T in (1, 2)
+                for P in PRECONDITIONERS[1:]
             ),
         ),
-        "diagonal": (
+    ),
+    "diagonal": (
+        (
+            "attention with a diagonal in A_k is better than without",
+            (Expectation(_T1, "better", attention_name(1, diagonal="none")),),
+        ),
+        (
+            "a diagonal shared by the heads is about as good as one per head",
+            (Expectation(_T1, "close", attention_name(1, diagonal="per-head")),),
+        ),
+    ),
+    "reuse": (
+        (
+            "using an attention layer twice in a row does not help, unlike the recursion inside it",
             (
-                "attention with a diagonal in A_k is better than without",
-                (Expectation(_T1, "better", attention_name(1, diagonal="none")),),
-            ),
-            (
-                "a diagonal shared by the heads is about as good as one per head",
-                (Expectation(_T1, "close", attention_name(1, diagonal="per-head")),),
+                Expectation("Llama attention twice", "no better", ALIBI),
+                Expectation("CEM attention, T = 1, twice", "no better", _T1),
+                Expectation(_T2, "better", _T1),
             ),
         ),
-        "reuse": (
+        (
+            "using an MLP twice in a row does not help, unlike the recursion inside it",
             (
-                "using an attention layer twice in a row does not help, unlike the recursion inside it",
-                (
-                    Expectation("Llama attention twice", "no better", ALIBI),
-                    Expectation("CEM attention, T = 1, twice", "no better", _T1),
-                    Expectation(_T2, "better", _T1),
-                ),
-            ),
-            (
-                "using an MLP twice in a row does not help, unlike the recursion inside it",
-                (
-                    Expectation("Llama MLP twice", "no better", ROTARY),
-                    Expectation("CEM MLP, T = 1, twice", "no better", mlp_name(1)),
-                    Expectation(mlp_name(2), "better", mlp_name(1)),
-                ),
+                Expectation("Llama MLP twice", "no better", ROTARY),
+                Expectation("CEM MLP, T = 1, twice", "no better", mlp_name(1)),
+                Expectation(mlp_name(2), "better", mlp_name(1)),
             ),
         ),
-    }
-)
+    ),
+}
 
 
 def read(study: str, rows: Sequence[Summed]) -> list[Statement]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import torch
 
@@ -117,67 +116,61 @@ def _again(depths: Sequence[int]) -> list[Contender]:
     return [Contender("A/A: CEM, other weights", replace(CEM, steps=min(depths)), draw=1)]
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        "cem": _each("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", "CEM", CEM),
-        "unlifted": _each(
-            "the same without a lift: the state has the inputs' dimension, the hidden size is three times as large",
-            "CEM, D = inputs",
-            replace(CEM, width=INPUTS, hidden=306),
-        ),
-        "normed": _each(
-            "RMSNorm inside the recursion, with one gain", "CEM, norm inside", replace(CEM, norm="scalar")
-        ),
-        "diagonal": _each(
-            "a learned diagonal preconditioner", "CEM, diagonal P", replace(CEM, preconditioner="diagonal")
-        ),
-        "low-rank": _each(
-            "a learned diagonal-plus-low-rank preconditioner, positive definite by construction",
-            "CEM, low-rank P",
-            replace(CEM, preconditioner="low-rank"),
-        ),
-        "low-rank-printed": _each(
-            "the same as the paper prints it, which need not be positive definite",
-            "CEM, printed low-rank P",
-            replace(CEM, preconditioner="low-rank-printed"),
-        ),
-        "learned-step": _each(
-            "a learned step size that starts at 1", "CEM, learned step", replace(CEM, step_size="learned")
-        ),
-        "normed-learned-step": _each(
-            "RMSNorm inside, and a learned step size that starts at 1",
-            "CEM, norm inside, learned step",
-            replace(CEM, norm="scalar", step_size="learned"),
-        ),
-        "shared-step": _each(
-            "a step size of 1/T: however many the steps, they sum to 1",
-            "CEM, steps sum to 1",
-            replace(CEM, step_size="1/T"),
-        ),
-        "normed-shared-step": _each(
-            "RMSNorm inside, and a step size of 1/T",
-            "CEM, norm inside, steps sum to 1",
-            replace(CEM, norm="scalar", step_size="1/T"),
-        ),
-        "drawn": Family("one model for all depths: T is drawn for each batch, in five variants", _drawn),
-        "untied": Family(
-            "the untied gated MLP: of the same dimensions, of as many parameters, of as many FLOPs as CEM at each T",
-            _untied,
-        ),
-        "reused": _each(
-            "the untied gated MLP applied T times: recursion without a fixed memory and without an energy",
-            "MLP reused",
-            MLP,
-        ),
-        "narrow": Family(
-            "CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow
-        ),
-        "again": Family(
-            "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like",
-            _again,
-        ),
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    "cem": _each("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", "CEM", CEM),
+    "unlifted": _each(
+        "the same without a lift: the state has the inputs' dimension, the hidden size is three times as large",
+        "CEM, D = inputs",
+        replace(CEM, width=INPUTS, hidden=306),
+    ),
+    "normed": _each("RMSNorm inside the recursion, with one gain", "CEM, norm inside", replace(CEM, norm="scalar")),
+    "diagonal": _each(
+        "a learned diagonal preconditioner", "CEM, diagonal P", replace(CEM, preconditioner="diagonal")
+    ),
+    "low-rank": _each(
+        "a learned diagonal-plus-low-rank preconditioner, positive definite by construction",
+        "CEM, low-rank P",
+        replace(CEM, preconditioner="low-rank"),
+    ),
+    "low-rank-printed": _each(
+        "the same as the paper prints it, which need not be positive definite",
+        "CEM, printed low-rank P",
+        replace(CEM, preconditioner="low-rank-printed"),
+    ),
+    "learned-step": _each(
+        "a learned step size that starts at 1", "CEM, learned step", replace(CEM, step_size="learned")
+    ),
+    "normed-learned-step": _each(
+        "RMSNorm inside, and a learned step size that starts at 1",
+        "CEM, norm inside, learned step",
+        replace(CEM, norm="scalar", step_size="learned"),
+    ),
+    "shared-step": _each(
+        "a step size of 1/T: however many the steps, they sum to 1",
+        "CEM, steps sum to 1",
+        replace(CEM, step_size="1/T"),
+    ),
+    "normed-shared-step": _each(
+        "RMSNorm inside, and a step size of 1/T",
+        "CEM, norm inside, steps sum to 1",
+        replace(CEM, norm="scalar", step_size="1/T"),
+    ),
+    "drawn": Family("one model for all depths: T is drawn for each batch, in five variants", _drawn),
+    "untied": Family(
+        "the untied gated MLP: of the same dimensions, of as many parameters, of as many FLOPs as CEM at each T",
+        _untied,
+    ),
+    "reused": _each(
+        "the untied gated MLP applied T times: recursion without a fixed memory and without an energy",
+        "MLP reused",
+        MLP,
+    ),
+    "narrow": Family("CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow),
+    "again": Family(
+        "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like",
+        _again,
+    ),
+}
 
 
 def cost_of(spec: Spec, inputs: int = INPUTS) -> RegressorCost:

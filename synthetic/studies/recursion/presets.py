@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from cemverify.console.errors import UsageError, one_of
 from synthetic.gp.priors import canonical
@@ -116,54 +115,52 @@ class Preset:
     config: RecursionConfig
 
 
-PRESETS: Mapping[str, Preset] = MappingProxyType(
-    {
-        "smoke": Preset(
-            "checks that everything works, in well under a minute; too small to conclude anything from",
-            RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300)),
+PRESETS: Mapping[str, Preset] = {
+    "smoke": Preset(
+        "checks that everything works, in well under a minute; too small to conclude anything from",
+        RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300)),
+    ),
+    "quick": Preset(
+        "a first look, without p-values; two minutes on two cores", RecursionConfig(families=("cem", "again"))
+    ),
+    "standard": Preset(
+        "every family on the first prior and the last; under an hour on two cores",
+        RecursionConfig(
+            priors=("rbf", "matern52", "periodic", NON_STATIONARY),
+            seeds=10,
+            families=("cem", "again"),
+            more_families=tuple(name for name in FAMILIES if name not in NOT_STANDARD),
+            # of 0.003, 0.01, 0.03 and 0.1 plain CEM chose one of these at every T
+            rates=(1e-2, 3e-2),
         ),
-        "quick": Preset(
-            "a first look, without p-values; two minutes on two cores", RecursionConfig(families=("cem", "again"))
-        ),
-        "standard": Preset(
-            "every family on the first prior and the last; under an hour on two cores",
-            RecursionConfig(
-                priors=("rbf", "matern52", "periodic", NON_STATIONARY),
-                seeds=10,
-                families=("cem", "again"),
-                more_families=tuple(name for name in FAMILIES if name not in NOT_STANDARD),
-                # of 0.003, 0.01, 0.03 and 0.1 plain CEM chose one of these at every T
-                rates=(1e-2, 3e-2),
+    ),
+    "step-sizes": Preset(
+        "T = 1 to 8 at five rates and three step sizes, with a norm inside and without: an hour on two cores",
+        RecursionConfig(
+            priors=("rbf", NON_STATIONARY),
+            seeds=10,
+            families=(
+                *("cem", "shared-step", "learned-step", "again"),
+                *("normed", "normed-shared-step", "normed-learned-step"),
             ),
+            rates=FIVE_RATES,
         ),
-        "step-sizes": Preset(
-            "T = 1 to 8 at five rates and three step sizes, with a norm inside and without: an hour on two cores",
-            RecursionConfig(
-                priors=("rbf", NON_STATIONARY),
-                seeds=10,
-                families=(
-                    *("cem", "shared-step", "learned-step", "again"),
-                    *("normed", "normed-shared-step", "normed-learned-step"),
-                ),
-                rates=FIVE_RATES,
+    ),
+    "dial": Preset(
+        "depth as a dial: one model for all T, against models for each; ten minutes",
+        RecursionConfig(families=("cem", "shared-step", "drawn", "again"), rates=FIVE_RATES),
+    ),
+    "paper": Preset(
+        "every prior and every family, longer training, compiled: for a GPU machine or a cluster",
+        RecursionConfig(
+            priors=(
+                *("rbf", "matern32", "matern52", "rational-quadratic", "periodic", "additive"),
+                *("gibbs", "changepoint", "modulated", NON_STATIONARY),
             ),
+            seeds=20,
+            families=tuple(FAMILIES),
+            rates=(1e-3, 3e-3, 1e-2, 3e-2),
+            recipe=Recipe(steps=6000, compiled=True),
         ),
-        "dial": Preset(
-            "depth as a dial: one model for all T, against models for each; ten minutes",
-            RecursionConfig(families=("cem", "shared-step", "drawn", "again"), rates=FIVE_RATES),
-        ),
-        "paper": Preset(
-            "every prior and every family, longer training, compiled: for a GPU machine or a cluster",
-            RecursionConfig(
-                priors=(
-                    *("rbf", "matern32", "matern52", "rational-quadratic", "periodic", "additive"),
-                    *("gibbs", "changepoint", "modulated", NON_STATIONARY),
-                ),
-                seeds=20,
-                families=tuple(FAMILIES),
-                rates=(1e-3, 3e-3, 1e-2, 3e-2),
-                recipe=Recipe(steps=6000, compiled=True),
-            ),
-        ),
-    }
-)
+    ),
+}
