@@ -18,18 +18,13 @@ from synthetic.training.machine import synchronise
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a token costs after a context.
+    """What a token costs after a context."""
 
-    Attributes:
-        model: its name. context: tokens in the cache. batch: sequences decoded together.
-        seconds: of each token step. cache_bytes_per_token: what the cache holds for one token of one sequence.
-    """
-
-    model: str
-    context: int
-    batch: int
-    seconds: Sequence[float]
-    cache_bytes_per_token: float
+    model: str  # its name
+    context: int  # tokens in the cache
+    batch: int  # sequences decoded together
+    seconds: Sequence[float]  # of each token step
+    cache_bytes_per_token: float  # what the cache holds for one token of one sequence
     failure: str | None = None
 
     @property

@@ -11,12 +11,8 @@ from cemverify.results.envelope import Table
 
 @dataclass(frozen=True)
 class Findings:
-    """What has been found so far.
+    """What has been found so far."""
 
-    Attributes:
-        tables: for a person. data: for a program. skipped: why nothing was done, if nothing was.
-    """
-
-    tables: Sequence[Table] = ()
-    data: Mapping[str, Any] | None = None
-    skipped: str | None = None
+    tables: Sequence[Table] = ()  # for a person
+    data: Mapping[str, Any] | None = None  # for a program
+    skipped: str | None = None  # why nothing was done, if nothing was

@@ -37,15 +37,11 @@ _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a stage runs, and how much it may do.
+    """Where a stage runs, and how much it may do."""
 
-    Attributes:
-        device: "cpu" or "cuda". seconds: the stage's limit. folder: for files that it makes on the way.
-    """
-
-    device: str
-    seconds: float
-    folder: Path
+    device: str  # "cpu" or "cuda"
+    seconds: float  # the stage's limit
+    folder: Path  # for files that it makes on the way
 
     @property
     def small(self) -> bool:
@@ -59,17 +55,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of the harvest.
-
-    Attributes:
-        run: yields its findings as they grow. seconds: its limit on a GPU; on a CPU a third of it, or `on_cpu`.
-        owed: what a machine without a GPU cannot say; None if it can say all.
-    """
+    """One part of the harvest."""
 
     name: str
-    run: Callable[[Setting], Iterator[Findings]]
-    seconds: float
-    owed: str | None
+    run: Callable[[Setting], Iterator[Findings]]  # yields its findings as they grow
+    seconds: float  # its limit on a GPU; on a CPU a third of it, or `on_cpu`
+    owed: str | None  # what a machine without a GPU cannot say; None if it can say all
     on_cpu: float | None = None
 
     def limit(self, device_: str) -> float:

@@ -17,16 +17,11 @@ Task = Callable[[], object]
 
 @dataclass(frozen=True)
 class Timing:
-    """What one way took.
+    """What one way took."""
 
-    Attributes:
-        seconds: of each round; empty if it did not fit the memory. failure: why there is none, in a phrase.
-        peak: bytes allocated on the GPU at most, None on a CPU.
-    """
-
-    seconds: Sequence[float]
-    failure: str | None = None
-    peak: int | None = None
+    seconds: Sequence[float]  # of each round; empty if it did not fit the memory
+    failure: str | None = None  # why there is none, in a phrase
+    peak: int | None = None  # bytes allocated on the GPU at most, None on a CPU
 
     @property
     def median(self) -> float:

@@ -34,16 +34,12 @@ LENGTHS = ((4, 512), (2, 1024), (1, 2048))  # batch and tokens
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark.
-
-    Attributes:
-        run: takes the seconds that it may spend. share: of all the time. about: for --help.
-    """
+    """One benchmark."""
 
     name: str
-    run: Callable[[float], Findings]
-    share: float
-    about: str
+    run: Callable[[float], Findings]  # takes the seconds that it may spend
+    share: float  # of all the time
+    about: str  # for --help
 
 
 def attend(seconds: float) -> Findings:

@@ -38,20 +38,16 @@ class Contender:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of training took.
+    """What a step of training took."""
 
-    Attributes:
-        contender: of what. batch, context: windows of one pass, and J. flops: of a step, as above.
-        seconds: of each step. peak: bytes. failure: why there are none.
-    """
-
-    contender: Contender
+    contender: Contender  # of what
+    # batch, context: windows of one pass, and J
     batch: int
     context: int
-    flops: float
-    seconds: Sequence[float]
-    peak: int | None
-    failure: str | None = None
+    flops: float  # of a step, as above
+    seconds: Sequence[float]  # of each step
+    peak: int | None  # bytes
+    failure: str | None = None  # why there are none
 
     @property
     def tokens_per_second(self) -> float:

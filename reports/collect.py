@@ -15,15 +15,11 @@ from reports.kinds import PrintedTable, printed_tables
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A result and the file it came from.
+    """A result and the file it came from."""
 
-    Attributes:
-        path: the file. content: what it holds. origin: one line that says what made it.
-    """
-
-    path: Path
-    content: Mapping[str, Any]
-    origin: str
+    path: Path  # the file
+    content: Mapping[str, Any]  # what it holds
+    origin: str  # one line that says what made it
 
 
 def collect(paths: Iterable[Path]) -> list[ResultFile]:

@@ -16,19 +16,13 @@ from cemverify.results.tables import Strong, csv_rows
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number and what is known about it.
+    """A number and what is known about it."""
 
-    Attributes:
-        value: in the unit of its column; None if there is none. note: why there is none, printed in its place.
-        spread: its standard deviation or standard error, in the same unit. interval: its ends, in the same unit.
-        best: whether it is the best of its column, and a paired test says so.
-    """
-
-    value: float | None
-    spread: float | None = None
-    interval: tuple[float, float] | None = None
-    best: bool = False
-    note: str = ""
+    value: float | None  # in the unit of its column; None if there is none
+    spread: float | None = None  # its standard deviation or standard error, in the same unit
+    interval: tuple[float, float] | None = None  # its ends, in the same unit
+    best: bool = False  # whether it is the best of its column, and a paired test says so
+    note: str = ""  # why there is none, printed in its place
 
 
 Entry = str | int | float | Quantity | None
@@ -36,17 +30,13 @@ Entry = str | int | float | Quantity | None
 
 @dataclass(frozen=True)
 class Column:
-    """The heading of a column, and how its numbers are printed.
-
-    Attributes:
-        unit: "" for a name or a plain number; "%" multiplies what is printed by 100, not what is written as CSV.
-        digits: significant ones of numbers without an uncertainty.
-        text: how a number is printed, where a page has a format of its own; None rounds by the uncertainty.
-    """
+    """The heading of a column, and how its numbers are printed."""
 
     name: str
+    # "" for a name or a plain number; "%" multiplies what is printed by 100, not what is written as CSV
     unit: str = ""
-    digits: int = 3
+    digits: int = 3  # significant ones of numbers without an uncertainty
+    # how a number is printed, where a page has a format of its own; None rounds by the uncertainty
     text: Callable[[Quantity], str] | None = None
 
     @property
@@ -65,16 +55,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of numbers, with their units and uncertainties, in groups of rows.
+    """A table of numbers, with their units and uncertainties, in groups of rows."""
 
-    Attributes:
-        title: one line. columns: its headings. groups: its rows. legend: one sentence below it.
-    """
-
-    title: str
-    columns: Sequence[Column]
-    groups: Sequence[Group]
-    legend: str = ""
+    title: str  # one line
+    columns: Sequence[Column]  # its headings
+    groups: Sequence[Group]  # its rows
+    legend: str = ""  # one sentence below it
 
     @property
     def rows(self) -> Iterator[Sequence[Entry]]:

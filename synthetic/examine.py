@@ -59,21 +59,17 @@ examples:
 
 @dataclass(frozen=True)
 class Examination:
-    """The results for one task.
-
-    Attributes:
-        agreement: of two oracles on `agreement_points` points: the task, or a smaller one drawn in the same way.
-        sampler: of draws at `points` other points from the same prior in the same way.
-        kernel_error: root mean square difference of the covariance of the features from that of the prior, over the
-            same points; None for an exact task.
-    """
+    """The results for one task."""
 
     task: Task
     difficulty: Difficulty
+    # of two oracles on `agreement_points` points: the task, or a smaller one drawn in the same way
     agreement: OracleAgreement
     agreement_points: int
-    sampler: DrawsTest
+    sampler: DrawsTest  # of draws at `points` other points from the same prior in the same way
     points: int
+    # root mean square difference of the covariance of the features from that of the prior, over the same points; None
+    # for an exact task
     kernel_error: float | None
 
     @property

@@ -19,16 +19,13 @@ from cemverify.cem.torch_internals import TorchDispatchMode
 
 @dataclass(frozen=True)
 class Flops:
-    """What some code costs.
+    """What some code costs."""
 
-    Attributes:
-        matmul: of matrix products, convolutions and attention, a multiplication and an addition counted as two;
-            causal attention counts as if it were dense.
-        elementwise: one for each element that an element-wise operation makes or a reduction reads, whatever the
-            operation: an exponential costs more than an addition, but no count can say how much.
-    """
-
+    # of matrix products, convolutions and attention, a multiplication and an addition counted as two; causal
+    # attention counts as if it were dense
     matmul: int
+    # one for each element that an element-wise operation makes or a reduction reads, whatever the operation: an
+    # exponential costs more than an addition, but no count can say how much
     elementwise: int
 
 

@@ -50,19 +50,13 @@ B, J, D, K, R, M = 2, 24, 16, 2, 8, 32
 
 @dataclass(frozen=True)
 class Path:
-    """One way through the code.
+    """One way through the code."""
 
-    Attributes:
-        area: as "training". name: what it is. run: takes it; what it makes lies on the GPU.
-        waits: whether the CPU may wait for the GPU; nowhere in a step of training, nor in a layer.
-        narrow: whether its matrix products are to be in bfloat16, all of them.
-    """
-
-    area: str
-    name: str
-    run: Run
-    waits: bool = False
-    narrow: bool = False
+    area: str  # as "training"
+    name: str  # what it is
+    run: Run  # takes it; what it makes lies on the GPU
+    waits: bool = False  # whether the CPU may wait for the GPU; nowhere in a step of training, nor in a layer
+    narrow: bool = False  # whether its matrix products are to be in bfloat16, all of them
 
 
 def faults(path: Path) -> list[str]:

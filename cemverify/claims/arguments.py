@@ -41,14 +41,10 @@ FEWEST_CASES = 20
 
 @dataclass(frozen=True)
 class Working:
-    """A computation worked through.
+    """A computation worked through."""
 
-    Attributes:
-        lines: each step with its numbers. comes_out: whether the statement is true there.
-    """
-
-    lines: tuple[str, ...]
-    comes_out: bool
+    lines: tuple[str, ...]  # each step with its numbers
+    comes_out: bool  # whether the statement is true there
 
 
 def working(*lines: str, comes_out: Any) -> Working:
@@ -62,14 +58,10 @@ Condition = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class Statement:
-    """What arguments are put to.
+    """What arguments are put to."""
 
-    Attributes:
-        holds_for: whether it is true of a case, worked through.
-        within: whether a case fulfils the condition under which it is said to hold; None if it has none.
-    """
-
-    holds_for: Predicate
+    holds_for: Predicate  # whether it is true of a case, worked through
+    # whether a case fulfils the condition under which it is said to hold; None if it has none
     within: Condition | None = None
 
     def covers(self, case: Any) -> bool:
@@ -79,25 +71,17 @@ class Statement:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an argument came to.
+    """What an argument came to."""
 
-    Attributes:
-        side: what it speaks for: the statement or its contrary; or, as a lemma does, for the proof of what was found;
-            "neither" if it decides nothing, which leaves the claim undecided.
-        summary: one line. lines: the working, in hand-sized numbers.
-        general: whether it speaks for all cases, and not for one.
-        within: whether the cases it speaks of fulfil the condition.
-        kind: of argument, as "instance".
-        scale: of a training that was measured, in words.
-    """
-
+    # what it speaks for: the statement or its contrary; or, as a lemma does, for the proof of what was found;
+    # "neither" if it decides nothing, which leaves the claim undecided
     side: Side
-    summary: str
-    lines: tuple[str, ...] = ()
-    general: bool = False
-    within: bool = True
-    kind: str = ""
-    scale: str = ""
+    summary: str  # one line
+    lines: tuple[str, ...] = ()  # the working, in hand-sized numbers
+    general: bool = False  # whether it speaks for all cases, and not for one
+    within: bool = True  # whether the cases it speaks of fulfil the condition
+    kind: str = ""  # of argument, as "instance"
+    scale: str = ""  # of a training that was measured, in words
 
 
 class Argument(Protocol):
@@ -110,13 +94,9 @@ class Argument(Protocol):
 
 @dataclass(frozen=True)
 class Instance:
-    """One case in numbers.
+    """One case in numbers."""
 
-    Attributes:
-        words: the case, one line.
-    """
-
-    words: str
+    words: str  # the case, one line
     case: Any = None
     general: ClassVar[bool] = False
     kind: ClassVar[str] = "instance"
@@ -142,14 +122,10 @@ class Symbols(Instance):
 
 @dataclass(frozen=True)
 class Sample:
-    """Many cases; with a condition, those that fulfil it.
+    """Many cases; with a condition, those that fulfil it."""
 
-    Attributes:
-        words: what they are, one line. cases: listed, or counted through by a function.
-    """
-
-    words: str
-    cases: Callable[[], Iterable[Any]] = field(repr=False)
+    words: str  # what they are, one line
+    cases: Callable[[], Iterable[Any]] = field(repr=False)  # listed, or counted through by a function
 
     def gather(self, statement: Statement) -> Finding:
         covered = [case for case in self.cases() if statement.covers(case)]
@@ -164,17 +140,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Search:
-    """Hypothesis looks for the smallest case that makes the statement false, and finds one or does not.
+    """Hypothesis looks for the smallest case that makes the statement false, and finds one or does not."""
 
-    Attributes:
-        words: what is searched, one line. cases: where. outside: look beyond the condition, for a sign that it is
-            needed, and not within it. examples: how many cases it may try.
-    """
-
-    words: str
-    cases: SearchStrategy[Any] = field(repr=False)
-    outside: bool = False
-    examples: int = 400
+    words: str  # what is searched, one line
+    cases: SearchStrategy[Any] = field(repr=False)  # where
+    outside: bool = False  # look beyond the condition, for a sign that it is needed, and not within it
+    examples: int = 400  # how many cases it may try
 
     def gather(self, statement: Statement) -> Finding:
         within, tried = not self.outside, 0
@@ -207,14 +178,10 @@ class Search:
 
 @dataclass(frozen=True)
 class Lemma:
-    """A step of the proof that algebra confirms.
+    """A step of the proof that algebra confirms."""
 
-    Attributes:
-        words: what is confirmed, one line. working: lines that show it, and whether it came out.
-    """
-
-    words: str
-    working: Callable[[], Working] = field(repr=False)
+    words: str  # what is confirmed, one line
+    working: Callable[[], Working] = field(repr=False)  # lines that show it, and whether it came out
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
         working = self.working()
@@ -224,14 +191,10 @@ class Lemma:
 
 @dataclass(frozen=True)
 class Properties:
-    """Properties of the catalogue, put to the reference.
+    """Properties of the catalogue, put to the reference."""
 
-    Attributes:
-        ids: of the properties. examples: for each.
-    """
-
-    ids: tuple[str, ...]
-    examples: int = 20
+    ids: tuple[str, ...]  # of the properties
+    examples: int = 20  # for each
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
         records = [_of_the_reference(id_, self.examples) for id_ in self.ids]

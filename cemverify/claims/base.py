@@ -77,28 +77,19 @@ def ours(on: str = "") -> Attribution:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement, where it is made, and what speaks for and against it.
+    """One statement, where it is made, and what speaks for and against it."""
 
-    Attributes:
-        id: section of docs/mathematics.md and a few words, as "4-concave".
-        source: where it is made, and by whom. statement: in our own words. formula: the same as a formula.
-        condition: under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it.
-        finding: what is true, and why. advice: what follows for an implementation.
-        holds_for: the statement as a predicate of a case. arguments: what is put to it.
-        study: the command that measures a claim about training.
-    """
-
-    id: str
-    source: Attribution
-    statement: str
-    formula: str
-    finding: str
-    advice: str
-    holds_for: Predicate | None = field(default=None, repr=False)
-    arguments: Sequence[Argument] = ()
-    condition: str = ""
+    id: str  # section of docs/mathematics.md and a few words, as "4-concave"
+    source: Attribution  # where it is made, and by whom
+    statement: str  # in our own words
+    formula: str  # the same as a formula
+    finding: str  # what is true, and why
+    advice: str  # what follows for an implementation
+    holds_for: Predicate | None = field(default=None, repr=False)  # the statement as a predicate of a case
+    arguments: Sequence[Argument] = ()  # what is put to it
+    condition: str = ""  # under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it
     within: Condition | None = field(default=None, repr=False)
-    study: str = ""
+    study: str = ""  # the command that measures a claim about training
 
     @property
     def kind(self) -> Kind:

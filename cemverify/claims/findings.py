@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TopFinding:
-    """A finding in a line.
+    """A finding in a line."""
 
-    Attributes:
-        claim: the id of the claim that it rests on. words: what was found. code: what to write.
-    """
-
-    claim: str
-    words: str
-    code: str
+    claim: str  # the id of the claim that it rests on
+    words: str  # what was found
+    code: str  # what to write
 
 
 TOP_TEN = (

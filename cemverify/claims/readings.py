@@ -29,21 +29,16 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class MeasuredRatio:
-    """One model's figure over another's.
-
-    Attributes:
-        on: what both were trained on, where a study has several; "" where it has one.
-        mean: geometric, over replicates.
-        interval95, interval90: None with fewer than two replicates, or if a run diverged.
-        verdict: the study's own, where it corrects for having made several comparisons; None elsewhere.
-    """
+    """One model's figure over another's."""
 
     model: str
     baseline: str
-    on: str
-    mean: float
+    on: str  # what both were trained on, where a study has several; "" where it has one
+    mean: float  # geometric, over replicates
+    # interval95, interval90: None with fewer than two replicates, or if a run diverged
     interval95: Interval | None
     interval90: Interval | None
+    # the study's own, where it corrects for having made several comparisons; None elsewhere
     verdict: str | None = None
 
 
@@ -58,24 +53,18 @@ class BestRate:
 
 @dataclass(frozen=True)
 class Readings:
-    """What a study measured.
+    """What a study measured."""
 
-    Attributes:
-        study: its name, as "language-recursion". command: that made it. parameters: of the largest model. seen: what
-            it learns from, as "0.5M tokens". replicates: as "3 seeds". recipe: in a line. margin: of equivalence.
-        layers: which are CEM's, where the study's name leaves it open; "" elsewhere.
-    """
-
-    study: str
-    command: str
-    parameters: int
-    seen: str
-    replicates: str
-    recipe: str
-    margin: float
+    study: str  # its name, as "language-recursion"
+    command: str  # that made it
+    parameters: int  # of the largest model
+    seen: str  # what it learns from, as "0.5M tokens"
+    replicates: str  # as "3 seeds"
+    recipe: str  # in a line
+    margin: float  # of equivalence
     ratios: tuple[MeasuredRatio, ...]
     best_rates: tuple[BestRate, ...] = ()
-    layers: str = ""
+    layers: str = ""  # which are CEM's, where the study's name leaves it open; "" elsewhere
 
     @property
     def scale(self) -> str:

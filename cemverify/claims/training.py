@@ -31,15 +31,12 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one study says of an expectation.
+    """What one study says of an expectation."""
 
-    Attributes:
-        readings: of the study. expectation: what the paper has. of_the_papers_case: whether the study trains on what
-            the paper trains on. If not, a contrary result may come from that, and decides nothing.
-    """
-
-    readings: Readings
-    expectation: Expectation
+    readings: Readings  # of the study
+    expectation: Expectation  # what the paper has
+    # whether the study trains on what the paper trains on. If not, a contrary result may come from that, and decides
+    # nothing
     of_the_papers_case: bool = True
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (the file of readings is asked)

@@ -19,17 +19,12 @@ unit_by_unit = UnitByUnit().subject()
 
 @dataclass(frozen=True)
 class CorrectImplementation:
-    """One correct implementation.
+    """One correct implementation."""
 
-    Attributes:
-        name: module:attribute. written: how, as a phrase. needs: a package beyond cemverify's own, if any.
-        costly: whether it runs through a compiler, which takes seconds for each shape that it meets.
-    """
-
-    name: str
-    written: str
-    needs: str | None = None
-    costly: bool = False
+    name: str  # module:attribute
+    written: str  # how, as a phrase
+    needs: str | None = None  # a package beyond cemverify's own, if any
+    costly: bool = False  # whether it runs through a compiler, which takes seconds for each shape that it meets
 
 
 _Correct = CorrectImplementation

@@ -56,31 +56,23 @@ class DetectionCell:
 
 @dataclass(frozen=True)
 class FalseAlarmCell:
-    """Whether a correct implementation is called wrong: each property with each seed.
-
-    Attributes:
-        costly: whether it runs through a compiler, which takes seconds for each shape.
-    """
+    """Whether a correct implementation is called wrong: each property with each seed."""
 
     implementation: str
     properties: tuple[str, ...]
     examples: int
     seeds: tuple[int, ...]
-    costly: bool
+    costly: bool  # whether it runs through a compiler, which takes seconds for each shape
     code: Code
 
 
 @dataclass(frozen=True)
 class SmallestFaultCell:
-    """The smallest fault in one place that a property detects with every seed.
-
-    Attributes:
-        place: "feature", "position" or "row": where the update falls short, in the last of them.
-    """
+    """The smallest fault in one place that a property detects with every seed."""
 
     property_id: str
     dtype: str
-    place: str
+    place: str  # "feature", "position" or "row": where the update falls short, in the last of them
     examples: int
     seeds: tuple[int, ...]
     implementation: str | None

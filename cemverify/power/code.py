@@ -17,16 +17,12 @@ from cemverify.results.provenance import versions
 
 @dataclass(frozen=True)
 class Code:
-    """What decides a measurement besides the question.
+    """What decides a measurement besides the question."""
 
-    Attributes:
-        package: digest of every source file of cemverify. libraries: their versions, "torch 2.13.0".
-        implementation: digest of the file that holds the implementation; what that file imports is not looked at.
-            Empty for the mutants as they are, and for entry points, whose packages have versions of their own.
-    """
-
-    package: str
-    libraries: tuple[str, ...]
+    package: str  # digest of every source file of cemverify
+    libraries: tuple[str, ...]  # their versions, "torch 2.13.0"
+    # digest of the file that holds the implementation; what that file imports is not looked at. Empty for the mutants
+    # as they are, and for entry points, whose packages have versions of their own
     implementation: str = ""
 
     @classmethod

@@ -19,18 +19,16 @@ Taken = Sequence[tuple[Measurement, Payload]]
 
 @dataclass(frozen=True)
 class Detection:
-    """How often one property killed one mutant at one budget.
+    """How often one property killed one mutant at one budget."""
 
-    Attributes:
-        examples: the budget. detected, seeds: how often, of how many. low, high: 95 % interval of the probability.
-        median, mean: examples up to the first failure, over the seeds that had one.
-    """
-
-    examples: int
+    examples: int  # the budget
+    # detected, seeds: how often, of how many
     detected: int
     seeds: int
+    # low, high: 95 % interval of the probability
     low: float
     high: float
+    # median, mean: examples up to the first failure, over the seeds that had one
     median: float | None
     mean: float | None
 
@@ -42,18 +40,12 @@ class Detection:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of one mutant.
+    """What became of one mutant."""
 
-    Attributes:
-        mutant: which. detections: by budget, ascending.
-        otherwise: what was said where it was not killed, of the first such seed.
-        inapplicable: why its fault cannot be measured in this implementation.
-    """
-
-    mutant: Mutant
-    detections: tuple[Detection, ...]
-    otherwise: str | None = None
-    inapplicable: str | None = None
+    mutant: Mutant  # which
+    detections: tuple[Detection, ...]  # by budget, ascending
+    otherwise: str | None = None  # what was said where it was not killed, of the first such seed
+    inapplicable: str | None = None  # why its fault cannot be measured in this implementation
 
     @property
     def killed(self) -> bool:
@@ -77,33 +69,25 @@ class Measured:
 
 @dataclass(frozen=True)
 class Alarms:
-    """How often a correct implementation was called wrong.
+    """How often a correct implementation was called wrong."""
 
-    Attributes:
-        implementation: its name. properties: how many it was asked. runs: times seeds. alarms: violations.
-        undecided: runs that said neither. first: what the first of either said.
-    """
-
-    implementation: str
-    properties: int
-    runs: int
-    alarms: int
-    undecided: int
-    first: str | None = None
+    implementation: str  # its name
+    properties: int  # how many it was asked
+    runs: int  # times seeds
+    alarms: int  # violations
+    undecided: int  # runs that said neither
+    first: str | None = None  # what the first of either said
 
 
 @dataclass(frozen=True)
 class Smallest:
-    """The smallest fault that a family detects with every seed.
+    """The smallest fault that a family detects with every seed."""
 
-    Attributes:
-        family, dtype: of the properties. epsilon: relative size; None if the family sees no such fault.
-        property, place: which property saw it, in the last feature, position or batch row.
-    """
-
+    # family, dtype: of the properties
     family: str
     dtype: str
-    epsilon: float | None
+    epsilon: float | None  # relative size; None if the family sees no such fault
+    # property, place: which property saw it, in the last feature, position or batch row
     property: str | None = None
     place: str | None = None
 

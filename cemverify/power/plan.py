@@ -36,25 +36,16 @@ _UNSWEPT = ("rejection",)  # families that look at no answer
 
 @dataclass(frozen=True)
 class PowerPlan:
-    """What to measure.
+    """What to measure."""
 
-    Attributes:
-        seeds: how many, from 0 on. budgets: examples per property; the largest decides what counts as killed.
-        implementation: whose faults; None for the mutants as they are.
-        bank: correct implementations, by name; every seed asks them with `BANK_EXAMPLES`. costly: those of them of
-            whose properties each seed asks a fifth, in turn.
-        families: mutants of these only; empty for all. matrix: seeds for every property x every mutant, 0 for none.
-        sweep: whether to look for the smallest fault.
-    """
-
-    seeds: int = 20
-    budgets: tuple[int, ...] = (15, 60)
-    implementation: str | None = None
-    bank: tuple[str, ...] = ()
-    costly: frozenset[str] = frozenset()
-    families: tuple[str, ...] = ()
-    matrix: int = 0
-    sweep: bool = True
+    seeds: int = 20  # how many, from 0 on
+    budgets: tuple[int, ...] = (15, 60)  # examples per property; the largest decides what counts as killed
+    implementation: str | None = None  # whose faults; None for the mutants as they are
+    bank: tuple[str, ...] = ()  # correct implementations, by name; every seed asks them with `BANK_EXAMPLES`
+    costly: frozenset[str] = frozenset()  # those of them of whose properties each seed asks a fifth, in turn
+    families: tuple[str, ...] = ()  # mutants of these only; empty for all
+    matrix: int = 0  # seeds for every property x every mutant, 0 for none
+    sweep: bool = True  # whether to look for the smallest fault
 
     def __post_init__(self) -> None:
         families = dict.fromkeys(m.family for m in mutants())
@@ -115,14 +106,10 @@ class PowerPlan:
 
 @dataclass(frozen=True)
 class Introduced:
-    """What can be asked of an implementation.
+    """What can be asked of an implementation."""
 
-    Attributes:
-        inapplicable: mutants whose fault cannot be measured in it, and why. properties: ids that it can be asked.
-    """
-
-    inapplicable: Mapping[str, str]
-    properties: Sequence[str]
+    inapplicable: Mapping[str, str]  # mutants whose fault cannot be measured in it, and why
+    properties: Sequence[str]  # ids that it can be asked
 
 
 _Item = TypeVar("_Item")

@@ -25,17 +25,11 @@ AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os
 
 @dataclass(frozen=True)
 class Target:
-    """What a path leads to.
+    """What a path leads to."""
 
-    Attributes:
-        place: the path without links.
-        stream: whether it is written through, and not replaced.
-        descriptor: 1 or 2 if stdout or stderr goes there.
-    """
-
-    place: Path
-    stream: bool = False
-    descriptor: int | None = None
+    place: Path  # the path without links
+    stream: bool = False  # whether it is written through, and not replaced
+    descriptor: int | None = None  # 1 or 2 if stdout or stderr goes there
 
 
 def target_of(path: Path) -> Target:

@@ -72,18 +72,14 @@ _REACH = 3  # lines before and after a loop that may belong into it
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of a module's text.
+    """One change of a module's text."""
 
-    Attributes:
-        kind: one of `KINDS`. line: the first line that it changes, from 1.
-        before, after: the characters that it replaces, and what replaces them.
-        changes: which bytes of the text, from and to, become which characters; in their order.
-    """
-
-    kind: str
-    line: int
+    kind: str  # one of `KINDS`
+    line: int  # the first line that it changes, from 1
+    # before, after: the characters that it replaces, and what replaces them
     before: str
     after: str
+    # which bytes of the text, from and to, become which characters; in their order
     changes: tuple[tuple[int, int, str], ...] = field(repr=False)
 
     def applied(self, text: str) -> str:
@@ -101,14 +97,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words that an edit may use although the module does not.
+    """Words that an edit may use although the module does not."""
 
-    Attributes:
-        keys: of mappings, such as the names of weights.
-        attributes: by the name of the object that has them: {"config": ("steps", "temperature")}.
-    """
-
-    keys: Collection[str] = ()
+    keys: Collection[str] = ()  # of mappings, such as the names of weights
+    # by the name of the object that has them: {"config": ("steps", "temperature")}
     attributes: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
@@ -134,16 +126,12 @@ def edits(text: str, vocabulary: Vocabulary | None = None, lines: Collection[int
 
 @dataclass(frozen=True)
 class _Place:
-    """An expression with all that is around it.
-
-    Attributes:
-        statement: the one that it is in. parent: the node that it is a part of; function: the innermost one.
-    """
+    """An expression with all that is around it."""
 
     node: ast.expr
-    parent: ast.AST
-    statement: ast.stmt
-    function: ast.AST
+    parent: ast.AST  # the node that it is a part of
+    statement: ast.stmt  # the one that it is in
+    function: ast.AST  # the innermost one
 
 
 class _Module:

@@ -45,18 +45,13 @@ _LARGE = ("long-rows", "/wide")
 
 @dataclass(frozen=True)
 class Repair:
-    """An edit, or two, with what all properties say of the implementation that has it.
+    """An edit, or two, with what all properties say of the implementation that has it."""
 
-    Attributes:
-        edits: each with the file whose text it changes, by absolute path. texts: of the changed files with it.
-        originals: of all files, without it.
-        records: of the properties that were run, with it. alike: more edits, which give the same answers.
-    """
-
-    edits: Sequence[tuple[str, Edit]]
-    texts: Mapping[str, str] = field(repr=False)
-    originals: Mapping[str, str] = field(repr=False)
-    records: Sequence[Record] = field(repr=False)
+    edits: Sequence[tuple[str, Edit]]  # each with the file whose text it changes, by absolute path
+    texts: Mapping[str, str] = field(repr=False)  # of the changed files with it
+    originals: Mapping[str, str] = field(repr=False)  # of all files, without it
+    records: Sequence[Record] = field(repr=False)  # of the properties that were run, with it
+    # more edits, which give the same answers
     alike: Sequence[Sequence[tuple[str, Edit]]] = field(default=(), repr=False)
 
     @property
@@ -103,35 +98,25 @@ class Repair:
 
 @dataclass(frozen=True)
 class RepairOutcome:
-    """What the search came to.
+    """What the search came to."""
 
-    Attributes:
-        repairs: those that differ in what they answer, the likely ones first; complete ones before others.
-        tried: how many edits. questions: how many each was asked. seconds: of the whole search.
-        near: the lines that edits change which make the violation smaller, "mylayer.py:17", the best first.
-        refusal: why nothing could be tried. cut_short: whether time ran out before all had been tried.
-        unseen: in a sentence each, which of its code cannot be read, and so not be edited.
-    """
-
+    # those that differ in what they answer, the likely ones first; complete ones before others
     repairs: Sequence[Repair] = ()
-    tried: int = 0
-    questions: int = 0
-    seconds: float = 0.0
+    tried: int = 0  # how many edits
+    questions: int = 0  # how many each was asked
+    seconds: float = 0.0  # of the whole search
+    # the lines that edits change which make the violation smaller, "mylayer.py:17", the best first
     near: Sequence[str] = ()
-    refusal: str | None = None
-    cut_short: bool = False
-    unseen: Sequence[str] = ()
+    refusal: str | None = None  # why nothing could be tried
+    cut_short: bool = False  # whether time ran out before all had been tried
+    unseen: Sequence[str] = ()  # in a sentence each, which of its code cannot be read, and so not be edited
 
 
 @dataclass(frozen=True)
 class RepairProgress:
-    """How far the search is.
+    """How far the search is."""
 
-    Attributes:
-        doing: "trying" single edits, "scoring" them, trying "second" edits, or "judging" one by every property.
-    """
-
-    doing: str
+    doing: str  # "trying" single edits, "scoring" them, trying "second" edits, or "judging" one by every property
     done: int
     of: int
 
@@ -319,19 +304,15 @@ def _judged(
 
 @dataclass
 class _Run:
-    """The processes of one search.
+    """The processes of one search."""
 
-    Attributes:
-        seconds: that each may take. spent: what the one that took most has taken so far.
-    """
-
-    seconds: float
+    seconds: float  # that each may take
     workers: int
     listener: Listener
     ready: Ready | None = None
     refusal: str | None = None
     count: int = 0
-    spent: float = 0.0
+    spent: float = 0.0  # what the one that took most has taken so far
     cut_short: bool = False
 
     def all_of(self, task: RepairTask, doing: str) -> list[Tried]:

@@ -57,43 +57,31 @@ VOCABULARY = Vocabulary(
 
 @dataclass(frozen=True)
 class RepairTask:
-    """What a process is to try.
+    """What a process is to try."""
 
-    Attributes:
-        name: of the implementation. texts: what its files say before any of the edits, if that is not what they do.
-        violated: by the id of a property, the smallest case that violates it, as the wire carries it.
-        held: ids of properties that hold and must go on doing so.
-        stated_in: by the id of a property of one's own, the module that states it.
-        first, every: the process tries the edits number first, first + every, first + 2 every ...
-        score: whether every question is asked of every edit; else an edit is given up at its first wrong answer.
-    """
-
-    name: str
-    texts: Mapping[str, str]
+    name: str  # of the implementation
+    texts: Mapping[str, str]  # what its files say before any of the edits, if that is not what they do
+    # by the id of a property, the smallest case that violates it, as the wire carries it
     violated: Mapping[str, bytes]
-    held: Sequence[str]
-    stated_in: Mapping[str, str]
+    held: Sequence[str]  # ids of properties that hold and must go on doing so
+    stated_in: Mapping[str, str]  # by the id of a property of one's own, the module that states it
     effort: Effort
+    # first, every: the process tries the edits number first, first + every, first + 2 every
     first: int = 0
     every: int = 1
+    # whether every question is asked of every edit; else an edit is given up at its first wrong answer
     score: bool = False
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The process is about to begin.
+    """The process is about to begin."""
 
-    Attributes:
-        questions: how many each edit is asked. edits: how many there are. files: the texts that they are edits of.
-        wrong: how many of the questions are answered wrongly without any edit.
-        unseen: in a sentence each, which of its code cannot be read, and so not be edited.
-    """
-
-    questions: int
-    edits: int
-    files: Mapping[str, str]
-    wrong: int
-    unseen: Sequence[str]
+    questions: int  # how many each edit is asked
+    edits: int  # how many there are
+    files: Mapping[str, str]  # the texts that they are edits of
+    wrong: int  # how many of the questions are answered wrongly without any edit
+    unseen: Sequence[str]  # in a sentence each, which of its code cannot be read, and so not be edited
 
 
 @dataclass(frozen=True)
@@ -112,21 +100,15 @@ class Trying:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of an edit.
-
-    Attributes:
-        file: whose text it changes, by absolute path.
-        wrong: how many questions it leaves wrong. broken: whether it makes one wrong that was right.
-        residual: the sum over questions of the logarithm of 1 + margin.
-        answers: what it answered, to a few digits; equal where two edits do the same.
-    """
+    """What came of an edit."""
 
     number: int
-    file: str
+    file: str  # whose text it changes, by absolute path
     edit: Edit
-    wrong: int
-    residual: float
-    broken: bool
+    wrong: int  # how many questions it leaves wrong
+    residual: float  # the sum over questions of the logarithm of 1 + margin
+    broken: bool  # whether it makes one wrong that was right
+    # what it answered, to a few digits; equal where two edits do the same
     answers: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
@@ -205,20 +187,14 @@ def _edits(text: str, lines: set[int]) -> list[Edit]:
 
 @dataclass
 class _Bench:
-    """The questions that every edit is asked.
-
-    Attributes:
-        questions: a property, its question, and whether it is answered rightly without an edit.
-        order: in which they are asked: what tells soonest of an edit that does not mend comes first.
-        telling: how many of them are answered rightly without an edit, and could have been answered wrongly.
-        seconds: that all of them may take with one edit.
-    """
+    """The questions that every edit is asked."""
 
     task: RepairTask
+    # a property, its question, and whether it is answered rightly without an edit
     questions: Sequence[tuple[Property, Any, bool]]
-    order: Sequence[int]
-    telling: int
-    seconds: float
+    order: Sequence[int]  # in which they are asked: what tells soonest of an edit that does not mend comes first
+    telling: int  # how many of them are answered rightly without an edit, and could have been answered wrongly
+    seconds: float  # that all of them may take with one edit
 
     @classmethod
     def of(cls, subject: Subject, task: RepairTask) -> _Bench:

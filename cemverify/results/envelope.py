@@ -66,21 +66,14 @@ class ResultError(Refusal):
 class Table:
     """A table of a result, for people.
 
-    Attributes:
-        title: one line.
-        columns: the headings.
-        rows: cells are ready to print: text, or numbers that need no further rounding.
-        rules: the numbers of the rows above which a line is drawn, to set groups of rows apart.
-        notes: footnotes, printed below the table.
-
     A result file keeps the title, the columns and the rows.
     """
 
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    rules: Sequence[int] = ()
-    notes: Sequence[str] = ()
+    title: str  # one line
+    columns: Sequence[str]  # the headings
+    rows: Sequence[Sequence[Cell]]  # cells are ready to print: text, or numbers that need no further rounding
+    rules: Sequence[int] = ()  # the numbers of the rows above which a line is drawn, to set groups of rows apart
+    notes: Sequence[str] = ()  # footnotes, printed below the table
 
 
 def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,51 +27,39 @@ Conclusion = Literal["better", "worse", "equivalent", "inconclusive"]
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation (ddof 1) of n numbers.
-
-    Attributes:
-        std: None at n = 1, where there is no telling.
-    """
+    """Mean and standard deviation (ddof 1) of n numbers."""
 
     mean: float
-    std: float | None
+    std: float | None  # None at n = 1, where there is no telling
     n: int
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The geometric mean of paired ratios.
-
-    Attributes:
-        low, high: the interval that covers it with the confidence asked for, from Student's t on the logarithms;
-            None with fewer than two pairs.
-    """
+    """The geometric mean of paired ratios."""
 
     mean: float
+    # low, high: the interval that covers it with the confidence asked for, from Student's t on the logarithms; None
+    # with fewer than two pairs
     low: float | None
     high: float | None
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Errors of one model against those of another on the same replicates.
+    """Errors of one model against those of another on the same replicates."""
 
-    Attributes:
-        ratio: with its 95 % interval; below 1 the model is better.
-        n: pairs.
-        t_test, sign_flip: two-sided p-values of "no difference"; None with fewer than `FEWEST` pairs.
-        holm: the t test's, corrected for the number of comparisons in a table; None as above, or before that.
-        detectable: the smallest relative difference that such a t test finds in 80 % of studies; None below 2 pairs.
-        conclusion: "better" or "worse" if the corrected p-value is below 0.05, or with too few pairs for one, if the
-            interval excludes 1; "equivalent" if the 90 % interval lies within the margin; "inconclusive" otherwise.
-    """
-
-    ratio: Ratio
-    n: int
+    ratio: Ratio  # with its 95 % interval; below 1 the model is better
+    n: int  # pairs
+    # t_test, sign_flip: two-sided p-values of "no difference"; None with fewer than `FEWEST` pairs
     t_test: float | None
     sign_flip: float | None
+    # the t test's, corrected for the number of comparisons in a table; None as above, or before that
     holm: float | None
+    # the smallest relative difference that such a t test finds in 80 % of studies; None below 2 pairs
     detectable: float | None
+    # "better" or "worse" if the corrected p-value is below 0.05, or with too few pairs for one, if the interval
+    # excludes 1; "equivalent" if the 90 % interval lies within the margin; "inconclusive" otherwise
     conclusion: Conclusion
 
 

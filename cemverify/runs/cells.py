@@ -22,20 +22,16 @@ Spec = TypeVar("Spec")
 class Cell:
     """One unit of work.
 
-    Attributes:
-        algorithm: its name. versions: of its components, bumped by hand. spec: plain JSON values.
-        cost: roughly proportional to seconds. label: a few words for progress.
-        home: the module that declares the algorithm, where `Algorithm.cell` made the cell; "" where it was read from
-            a file, for a file names no module to import.
-
     Cost, label and home are not part of the key.
     """
 
-    algorithm: str
-    versions: Mapping[str, int]
-    spec: Mapping[str, Any]
-    cost: float = 1.0
-    label: str = ""
+    algorithm: str  # its name
+    versions: Mapping[str, int]  # of its components, bumped by hand
+    spec: Mapping[str, Any]  # plain JSON values
+    cost: float = 1.0  # roughly proportional to seconds
+    label: str = ""  # a few words for progress
+    # the module that declares the algorithm, where `Algorithm.cell` made the cell; "" where it was read from a file,
+    # for a file names no module to import
     home: str = field(default="", compare=False)
 
     @cached_property
@@ -56,17 +52,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Algorithm(Generic[Spec]):
-    """A function of a module, from a specification to a payload, with the versions of what it is made of.
+    """A function of a module, from a specification to a payload, with the versions of what it is made of."""
 
-    Attributes:
-        name: part of every key. It stays when the function moves or is renamed.
-        function: pure; takes a frozen dataclass, returns plain JSON values.
-        versions: of its components; bump one when its results change.
-    """
-
-    name: str
-    function: Callable[[Spec], Mapping[str, Any]]
-    versions: Mapping[str, int]
+    name: str  # part of every key. It stays when the function moves or is renamed
+    function: Callable[[Spec], Mapping[str, Any]]  # pure; takes a frozen dataclass, returns plain JSON values
+    versions: Mapping[str, int]  # of its components; bump one when its results change
 
     @property
     def home(self) -> str:

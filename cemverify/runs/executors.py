@@ -38,16 +38,11 @@ _STARTS = 3
 
 @dataclass(frozen=True)
 class Crew:
-    """Who computes.
+    """Who computes."""
 
-    Attributes:
-        open: a fresh executor. slots: how many cells it is given at a time; None for all at once.
-        lethal: what a future raises whose cell has killed its worker, time and again.
-    """
-
-    open: Callable[[], AbstractContextManager[Executor]]
-    slots: int | None
-    lethal: type[BaseException] | None = None
+    open: Callable[[], AbstractContextManager[Executor]]  # a fresh executor
+    slots: int | None  # how many cells it is given at a time; None for all at once
+    lethal: type[BaseException] | None = None  # what a future raises whose cell has killed its worker, time and again
 
 
 class _NotStarted(Exception):

@@ -23,20 +23,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where the cells are kept and who computes them.
+    """Where the cells are kept and who computes them."""
 
-    Attributes:
-        store: a folder; made where it is missing. workers: processes on this machine; 0 computes in this one.
-        cluster: address of a Dask scheduler, instead of workers. shard: compute this part only.
-        retry_failed: compute again what failed before. resume: use what the store holds.
-    """
-
-    store: Path = Path("out/store")
-    workers: int = 1
-    cluster: str | None = None
-    shard: Shard | None = None
-    retry_failed: bool = False
-    resume: bool = True
+    store: Path = Path("out/store")  # a folder; made where it is missing
+    workers: int = 1  # processes on this machine; 0 computes in this one
+    cluster: str | None = None  # address of a Dask scheduler, instead of workers
+    shard: Shard | None = None  # compute this part only
+    retry_failed: bool = False  # compute again what failed before
+    resume: bool = True  # use what the store holds
 
     def __post_init__(self) -> None:
         if self.workers < 0:

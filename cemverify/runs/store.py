@@ -41,31 +41,21 @@ class CorruptCell(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell has no payload.
+    """Why a cell has no payload."""
 
-    Attributes:
-        cause: one line. traceback: of the worker, may be empty.
-    """
-
-    cause: str
-    traceback: str = ""
+    cause: str  # one line
+    traceback: str = ""  # of the worker, may be empty
 
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A cell and what came of it: either a payload or a failure.
+    """A cell and what came of it: either a payload or a failure."""
 
-    Attributes:
-        key: of the cell. cell: as it was asked, without cost and label.
-        payload: what its algorithm returned. failure: why it returned nothing.
-        made_by: the side file (label, seconds, host, created, versions ...); empty if it is lost.
-    """
-
-    key: str
-    cell: Cell
-    payload: Mapping[str, Any] | None
-    failure: Failure | None
-    made_by: Mapping[str, Any]
+    key: str  # of the cell
+    cell: Cell  # as it was asked, without cost and label
+    payload: Mapping[str, Any] | None  # what its algorithm returned
+    failure: Failure | None  # why it returned nothing
+    made_by: Mapping[str, Any]  # the side file (label, seconds, host, created, versions ...); empty if it is lost
 
 
 class CellStore:

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CiRecipe:
-    """What makes a CI service judge an implementation on every push.
+    """What makes a CI service judge an implementation on every push."""
 
-    Attributes:
-        path: where the service looks for it. text: a whole file, in which NAME stands for the implementation's module
-            and CATALOGUE for the version of the catalogue that is enforced.
-    """
-
-    path: str
+    path: str  # where the service looks for it
+    # a whole file, in which NAME stands for the implementation's module and CATALOGUE for the version of the
+    # catalogue that is enforced
     text: str
 
     def filled(self, name: str, version: str) -> str:

@@ -39,15 +39,11 @@ def test_NAME(check):
 
 @dataclass(frozen=True)
 class FilesPlan:
-    """What is to be written.
+    """What is to be written."""
 
-    Attributes:
-        name: of the adapter's module. files: their text, by path. left: the recipe for a CI service whose file exists
-            already, by its path: somebody has to add it by hand.
-    """
-
-    name: str
-    files: Mapping[Path, str]
+    name: str  # of the adapter's module
+    files: Mapping[Path, str]  # their text, by path
+    # the recipe for a CI service whose file exists already, by its path: somebody has to add it by hand
     left: Mapping[Path, str]
 
 

@@ -21,16 +21,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 class Row(NamedTuple):
-    """A key of a result file.
+    """A key of a result file."""
 
-    Attributes:
-        key: from the top, as in `properties[].verdict`. value: its type, or the words that it can be.
-        required: whether it is always there.
-    """
-
-    key: str
-    value: str
-    required: bool
+    key: str  # from the top, as in `properties[].verdict`
+    value: str  # its type, or the words that it can be
+    required: bool  # whether it is always there
 
 
 def kinds() -> dict[str, list[Row]]:

@@ -23,18 +23,13 @@ RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = {
 
 @dataclass(frozen=True)
 class Pair:
-    """An old result and the new one that it is compared with.
+    """An old result and the new one that it is compared with."""
 
-    Attributes:
-        name: what they are results of. findings: regressions first.
-        reason: why they cannot be compared; "" if they can.
-    """
-
-    name: str
+    name: str  # what they are results of
     old: ResultFile
     new: ResultFile
-    findings: Sequence[Finding]
-    reason: str = ""
+    findings: Sequence[Finding]  # regressions first
+    reason: str = ""  # why they cannot be compared; "" if they can
 
 
 @dataclass(frozen=True)

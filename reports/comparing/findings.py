@@ -19,18 +19,14 @@ class Incomparable(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference between an old result and a new one.
+    """A difference between an old result and a new one."""
 
-    Attributes:
-        weight: whether it is worse, better, or neither.
-        name: of which figure or verdict. before, after: what it was and is. sentence: how it is known.
-    """
-
-    weight: Weight
-    name: str
+    weight: Weight  # whether it is worse, better, or neither
+    name: str  # of which figure or verdict
+    # before, after: what it was and is
     before: str
     after: str
-    sentence: str
+    sentence: str  # how it is known
 
     def describe(self) -> dict[str, str]:
         """The finding as JSON."""

@@ -16,17 +16,13 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """How results of one kind are read.
+    """How results of one kind are read."""
 
-    Attributes:
-        headline: the result in one sentence.
-        sheets: its tables; folded, they leave out rows that say the same as their neighbours.
-        replaced: how many of the tables stored in the file, the first ones, the sheets say again. Beside these, a
-            stored table that has the title of a sheet is that sheet.
-    """
-
-    headline: Callable[[Content], str]
+    headline: Callable[[Content], str]  # the result in one sentence
+    # its tables; folded, they leave out rows that say the same as their neighbours
     sheets: Callable[[Content, bool], Sequence[Sheet]]
+    # how many of the tables stored in the file, the first ones, the sheets say again. Beside these, a stored table
+    # that has the title of a sheet is that sheet
     replaced: int
 
 

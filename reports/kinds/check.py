@@ -35,15 +35,10 @@ def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 @dataclass(frozen=True)
 class Tally:
-    """How the properties of a family fare.
+    """How the properties of a family fare."""
 
-    Attributes:
-        entries: those that were asked or are not offered, as the result has them.
-        unasked: how many are offered and were not asked, as the run ended before.
-    """
-
-    entries: Sequence[Mapping[str, Any]]
-    unasked: int
+    entries: Sequence[Mapping[str, Any]]  # those that were asked or are not offered, as the result has them
+    unasked: int  # how many are offered and were not asked, as the run ended before
 
     def count(self, *verdicts: str) -> int:
         """How many have one of these verdicts."""

@@ -15,16 +15,13 @@ from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 @dataclass(frozen=True)
 class Standing(Tally):
-    """One family of properties of one implementation.
+    """One family of properties of one implementation."""
 
-    Attributes:
-        detection: how often the faults that these properties must catch are caught with as many examples; None if it
-            was not measured.
-        strength: from 0 to 1, how hard it was looked at: the examples that were asked for, times the detection,
-            against the hardest look in the matrix.
-    """
-
+    # how often the faults that these properties must catch are caught with as many examples; None if it was not
+    # measured
     detection: float | None
+    # from 0 to 1, how hard it was looked at: the examples that were asked for, times the detection, against the
+    # hardest look in the matrix
     strength: float
 
     @property
@@ -44,19 +41,14 @@ class Standing(Tally):
 
 @dataclass(frozen=True)
 class Line:
-    """Where one implementation stands, by its latest verdict.
-
-    Attributes:
-        date: when it was judged, day and year. version: of the suite. by_family: in the order of the result.
-        older: how many results of the same implementation were passed over, as this one is the latest.
-    """
+    """Where one implementation stands, by its latest verdict."""
 
     implementation: str
-    date: str
-    version: str
+    date: str  # when it was judged, day and year
+    version: str  # of the suite
     commit: str
-    by_family: Mapping[str, Standing]
-    older: int
+    by_family: Mapping[str, Standing]  # in the order of the result
+    older: int  # how many results of the same implementation were passed over, as this one is the latest
 
     def total(self, name: str) -> int:
         """The sum of one of the counts of `Standing` over all families."""

@@ -61,19 +61,15 @@ class Violation:
 
 @dataclass(frozen=True)
 class Group:
-    """Violations with one cause.
+    """Violations with one cause."""
 
-    Attributes:
-        name, because: of the cause. place: the file and line of the function that was called, or "".
-        edit: lines of a change that clears it, each with its sign. first: shown in full. further: a line each.
-    """
-
+    # name, because: of the cause
     name: str
     because: str
-    place: str
-    edit: Sequence[str]
-    first: Violation
-    further: Sequence[Violation]
+    place: str  # the file and line of the function that was called, or ""
+    edit: Sequence[str]  # lines of a change that clears it, each with its sign
+    first: Violation  # shown in full
+    further: Sequence[Violation]  # a line each
 
 
 @dataclass(frozen=True)

@@ -17,30 +17,23 @@ _FEW = 3  # ids that are listed, where more are counted by family
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the code.
-
-    Attributes:
-        mark: "h" if it was reached, "i" if a branch from it was never taken, "v" if it never was, "n" if it is
-            no statement or runs at the import. by: what reached it, in words, or what did not happen there.
-    """
+    """A line of the code."""
 
     number: int
     text: str
+    # "h" if it was reached, "i" if a branch from it was never taken, "v" if it never was, "n" if it is no statement
+    # or runs at the import
     mark: str
-    by: str
+    by: str  # what reached it, in words, or what did not happen there
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A file of the code.
+    """A file of the code."""
 
-    Attributes:
-        title: of which implementation, and how much of it was reached. missed: whether something never was.
-    """
-
-    title: str
+    title: str  # of which implementation, and how much of it was reached
     lines: Sequence[Line]
-    missed: bool
+    missed: bool  # whether something never was
 
 
 def listings(sources: Sequence[ResultFile]) -> Iterator[Listing]:

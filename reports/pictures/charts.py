@@ -29,54 +29,44 @@ _MOST_MARKED = 20
 
 @dataclass(frozen=True)
 class Curve:
-    """Points joined by a line, each with an interval if it has one.
+    """Points joined by a line, each with an interval if it has one."""
 
-    Attributes:
-        name: as in the legend. x, y: of the points. low, high: the interval at each point, if it has one.
-    """
-
-    name: str
+    name: str  # as in the legend
+    # x, y: of the points
     x: Sequence[float]
     y: Sequence[float]
+    # low, high: the interval at each point, if it has one
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes with its curves, labels and scales.
+    """One pair of axes with its curves, labels and scales."""
 
-    Attributes:
-        title, x_label, y_label: words. curves: what it shows. level: a horizontal line with its name, a floor say.
-        ticks: where the x axis has its marks; by itself if (), which "log" cannot.
-        x_scale, y_scale: "log2" has its marks at powers of two, "from 0" is linear and begins at 0.
-    """
-
+    # title, x_label, y_label: words
     title: str
     x_label: str
     y_label: str
-    curves: Sequence[Curve]
-    level: tuple[str, float] | None = None
-    ticks: Sequence[float] = ()
+    curves: Sequence[Curve]  # what it shows
+    level: tuple[str, float] | None = None  # a horizontal line with its name, a floor say
+    ticks: Sequence[float] = ()  # where the x axis has its marks; by itself if (), which "log" cannot
+    # x_scale, y_scale: "log2" has its marks at powers of two, "from 0" is linear and begins at 0
     x_scale: Literal["log2", "log", "linear"] = "log2"
     y_scale: Literal["log", "linear", "from 0"] = "linear"
 
 
 @dataclass(frozen=True)
 class DotRow:
-    """A row of a chart of dots: replicates as small dots, their mean and its interval.
+    """A row of a chart of dots: replicates as small dots, their mean and its interval."""
 
-    Attributes:
-        label: at the left. dots: small, one for each replicate. mean: a large one; low, high: its interval.
-        note: at the right.
-    """
-
-    label: str
-    dots: Sequence[float]
-    mean: float | None
+    label: str  # at the left
+    dots: Sequence[float]  # small, one for each replicate
+    mean: float | None  # a large one
+    # low, high: its interval
     low: float | None = None
     high: float | None = None
-    note: str = ""
+    note: str = ""  # at the right
 
 
 # --- curves, for a phone ---------------------------------------------------------------------------

@@ -77,18 +77,13 @@ WIDTH = 5.0
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as SVG, its title, a description in words, and the data that it draws.
+    """A picture as SVG, its title, a description in words, and the data that it draws."""
 
-    Attributes:
-        name: for its file. title: what it says. about: how to read it, for those who cannot see it too.
-        svg: as a file of its own, on white. data: what is drawn.
-    """
-
-    name: str
-    title: str
-    about: str
-    svg: str
-    data: Table
+    name: str  # for its file
+    title: str  # what it says
+    about: str  # how to read it, for those who cannot see it too
+    svg: str  # as a file of its own, on white
+    data: Table  # what is drawn
 
     @property
     def csv(self) -> str:

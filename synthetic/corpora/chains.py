@@ -33,22 +33,15 @@ LONGEST = 4096  # states; the transitions of more take gigabytes
 
 @dataclass(frozen=True)
 class ChainSpec:
-    """What a chain is drawn from.
+    """What a chain is drawn from."""
 
-    Attributes:
-        kind: "markov" or "hidden".
-        vocabulary: V. order: k, of a Markov chain. states: S, of a hidden Markov model.
-        peak: how uneven the drawn probabilities are: e^peak for exponential e, normalised; 1 is uniform.
-        seed: of the probabilities and of the symbols.
-        train, validation: how many symbols there are of each.
-    """
-
-    kind: Literal["markov", "hidden"]
-    vocabulary: int = 16
-    order: int = 2
-    states: int = 24
-    peak: float = 3.0
-    seed: int = 0
+    kind: Literal["markov", "hidden"]  # "markov" or "hidden"
+    vocabulary: int = 16  # V
+    order: int = 2  # k, of a Markov chain
+    states: int = 24  # S, of a hidden Markov model
+    peak: float = 3.0  # how uneven the drawn probabilities are: e^peak for exponential e, normalised; 1 is uniform
+    seed: int = 0  # of the probabilities and of the symbols
+    # train, validation: how many symbols there are of each
     train: int = 2**21
     validation: int = 2**17
 
@@ -77,29 +70,22 @@ class ChainSpec:
 
 @dataclass(frozen=True)
 class Rate:
-    """An entropy rate in bits per symbol.
-
-    Attributes:
-        low, high: its 95 % interval; equal to bits if it is known in closed form.
-    """
+    """An entropy rate in bits per symbol."""
 
     bits: float
+    # low, high: its 95 % interval; equal to bits if it is known in closed form
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A drawn chain.
-
-    Attributes:
-        transition: A (S, S), rows sum to 1. emission: E (S, V). stationary: (S,), with stationary A = stationary.
-    """
+    """A drawn chain."""
 
     spec: ChainSpec
-    transition: Matrix = field(repr=False)
-    emission: Matrix = field(repr=False)
-    stationary: Matrix = field(repr=False)
+    transition: Matrix = field(repr=False)  # A (S, S), rows sum to 1
+    emission: Matrix = field(repr=False)  # E (S, V)
+    stationary: Matrix = field(repr=False)  # (S,), with stationary A = stationary
 
     def symbols(self, part: PartName) -> bytes:
         """The symbols of a part, one byte each; the parts are independent stretches of the same chain."""

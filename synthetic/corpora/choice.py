@@ -36,14 +36,10 @@ class TextFiles:
 
 @dataclass(frozen=True)
 class CorpusChoice:
-    """A source of documents and a tokeniser.
+    """A source of documents and a tokeniser."""
 
-    Attributes:
-        source: where documents come from. tokeniser: a tokenizer.json or a name on the hub; None takes bytes.
-    """
-
-    source: Library | TextFiles | DatasetSpec | ChainSpec = Library()
-    tokeniser: str | None = None
+    source: Library | TextFiles | DatasetSpec | ChainSpec = Library()  # where documents come from
+    tokeniser: str | None = None  # a tokenizer.json or a name on the hub; None takes bytes
 
     def __post_init__(self) -> None:
         if isinstance(self.source, ChainSpec) and self.tokeniser is not None:

@@ -35,17 +35,13 @@ DOCUMENTS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """One part of a corpus.
+    """One part of a corpus."""
 
-    Attributes:
-        tokens: all of them. bytes, documents: what they were made of.
-        compressed: bits per byte of gzip and xz; of the validation part only.
-    """
-
-    tokens: Tokens = field(repr=False)
+    tokens: Tokens = field(repr=False)  # all of them
+    # bytes, documents: what they were made of
     bytes: int
     documents: int
-    compressed: Mapping[str, float]
+    compressed: Mapping[str, float]  # bits per byte of gzip and xz; of the validation part only
 
     @property
     def tokens_per_byte(self) -> float:
@@ -55,13 +51,10 @@ class CorpusPart:
 
 @dataclass(frozen=True)
 class PartDescription:
-    """The description of a part in corpus.json.
+    """The description of a part in corpus.json."""
 
-    Attributes:
-        sha256: of its tokens, as hexadecimal digits. tokens, bytes, documents, compressed: as of the part.
-    """
-
-    sha256: str
+    sha256: str  # of its tokens, as hexadecimal digits
+    # tokens, bytes, documents, compressed: as of the part
     tokens: int
     bytes: int
     documents: int
@@ -84,16 +77,12 @@ class PartDescription:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text as tokens, in two parts that share no document.
+    """Text as tokens, in two parts that share no document."""
 
-    Attributes:
-        name: in tables. unit: "byte", or "symbol" for sources that are not text.
-        vocabulary: V. tokeniser, digest: fingerprints of the tokeniser and of all tokens.
-    """
-
-    name: str
-    unit: str
-    vocabulary: int
+    name: str  # in tables
+    unit: str  # "byte", or "symbol" for sources that are not text
+    vocabulary: int  # V
+    # tokeniser, digest: fingerprints of the tokeniser and of all tokens
     tokeniser: str
     digest: str
     train: CorpusPart

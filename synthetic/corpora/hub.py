@@ -26,21 +26,15 @@ LOCAL_FORMATS = ("json", "parquet")
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """Which documents of which dataset.
+    """Which documents of which dataset."""
 
-    Attributes:
-        name: on the hub, or "json:PATTERN" or "parquet:PATTERN" for local files, or a local folder.
-        configuration: of the dataset, if it has several. split: of it. column: which holds the text.
-        revision: a commit or tag of the dataset; without one, the newest, and equal keys may mean other text.
-        megabytes: of text after which the stream ends; None takes all.
-    """
-
-    name: str
-    configuration: str | None = None
-    split: str = "train"
-    column: str = "text"
+    name: str  # on the hub, or "json:PATTERN" or "parquet:PATTERN" for local files, or a local folder
+    configuration: str | None = None  # of the dataset, if it has several
+    split: str = "train"  # of it
+    column: str = "text"  # which holds the text
+    # a commit or tag of the dataset; without one, the newest, and equal keys may mean other text
     revision: str | None = None
-    megabytes: float | None = None
+    megabytes: float | None = None  # of text after which the stream ends; None takes all
 
 
 def dataset(spec: DatasetSpec) -> DocumentSource:

@@ -27,32 +27,21 @@ SKIPPED_PREFIX = "_sysconfigdata"  # settings of the build, which differ between
 
 @dataclass(frozen=True)
 class Document:
-    """One text of one part.
+    """One text of one part."""
 
-    Attributes:
-        name: where it is from, for people. part: which part it belongs to. content: its bytes, UTF-8 if text.
-    """
-
-    name: str
-    part: PartName
-    content: bytes
+    name: str  # where it is from, for people
+    part: PartName  # which part it belongs to
+    content: bytes  # its bytes, UTF-8 if text
 
 
 @dataclass(frozen=True)
 class DocumentSource:
-    """A stream of documents.
+    """A stream of documents."""
 
-    Attributes:
-        name: in tables; it must read well after "the".
-        key: JSON that determines the content: equal keys mean equal documents.
-        documents: starts the stream again.
-        unit: what a byte of it is called.
-    """
-
-    name: str
-    key: Mapping[str, Any]
-    documents: Callable[[], Iterable[Document]] = field(repr=False)
-    unit: Literal["byte", "symbol"] = "byte"
+    name: str  # in tables; it must read well after "the"
+    key: Mapping[str, Any]  # JSON that determines the content: equal keys mean equal documents
+    documents: Callable[[], Iterable[Document]] = field(repr=False)  # starts the stream again
+    unit: Literal["byte", "symbol"] = "byte"  # what a byte of it is called
 
 
 def standard_library() -> DocumentSource:

@@ -39,13 +39,9 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Subwords:
-    """A tokeniser of the tokenizers library; its own post-processor decides what stands between documents.
+    """A tokeniser of the tokenizers library; its own post-processor decides what stands between documents."""
 
-    Attributes:
-        tokenizer: a `tokenizers.Tokenizer`.
-    """
-
-    tokenizer: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)  # a `tokenizers.Tokenizer`
 
     @property
     def vocabulary(self) -> int:

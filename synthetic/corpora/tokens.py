@@ -26,13 +26,9 @@ _verified: set[tuple[Path, int, int, str]] = set()  # path, size, time in ns and
 
 @dataclass(frozen=True)
 class Tokens:
-    """A sequence of tokens.
+    """A sequence of tokens."""
 
-    Attributes:
-        codes: (n,) of uint16; a memory map, if they were read.
-    """
-
-    codes: Codes
+    codes: Codes  # (n,) of uint16; a memory map, if they were read
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -80,15 +76,12 @@ class Batches:
 
     The windows of a step do not depend on the number of processes that share them, so a run can be resumed with
     another number of processes and sees the same data.
-
-    Attributes:
-        tokens: to draw from. seed: of the study. size: B, over all processes. context: J.
     """
 
-    tokens: Tokens
-    seed: int
-    size: int
-    context: int
+    tokens: Tokens  # to draw from
+    seed: int  # of the study
+    size: int  # B, over all processes
+    context: int  # J
 
     def __post_init__(self) -> None:
         if len(self.tokens) <= self.context:

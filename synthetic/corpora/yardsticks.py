@@ -22,14 +22,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Bits per token of simpler models on the same validation tokens.
+    """Bits per token of simpler models on the same validation tokens."""
 
-    Attributes:
-        uniform: of V equally likely tokens.
-        unigram, bigram: cross-entropies of counts on the training part; smoothed as `Counts` says.
-    """
-
-    uniform: float
+    uniform: float  # of V equally likely tokens
+    # unigram, bigram: cross-entropies of counts on the training part; smoothed as `Counts` says
     unigram: float
     bigram: float
 

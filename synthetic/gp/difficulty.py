@@ -25,17 +25,12 @@ NEGATIVE_CONTROLS = ("matern12(lengthscale=2)", "periodic(lengthscale=1, period=
 
 @dataclass(frozen=True)
 class Difficulty:
-    """How hard a task is.
+    """How hard a task is."""
 
-    Attributes:
-        floor: the root of the least mean squared error, expected over functions; a single function's may lie below.
-        linear: the same of a linear fit.
-        prior_std: roughly the error of predicting 0.
-    """
-
+    # the root of the least mean squared error, expected over functions; a single function's may lie below
     floor: float
-    linear: float
-    prior_std: float
+    linear: float  # the same of a linear fit
+    prior_std: float  # roughly the error of predicting 0
 
     @property
     def objection(self) -> str | None:

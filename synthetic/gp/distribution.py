@@ -23,12 +23,9 @@ NOISE = 1e-9
 
 @dataclass(frozen=True)
 class DrawsTest:
-    """What the tests say of some draws.
+    """What the tests say of some draws."""
 
-    Attributes:
-        whiteness, pairs: p-values of `whiteness` and `pairs`.
-    """
-
+    # whiteness, pairs: p-values of `whiteness` and `pairs`
     whiteness: float
     pairs: float
 

@@ -33,19 +33,12 @@ KERNELS = (
 
 @dataclass(frozen=True)
 class OracleAgreement:
-    """How far two oracles are apart on one task.
+    """How far two oracles are apart on one task."""
 
-    Attributes:
-        mean: the largest difference of posterior means, in units of the prior standard deviation.
-        variance: that of posterior variances, in units of the prior variance.
-        floor: the relative difference of the floors.
-        independent: whether the covariance was written down twice, too.
-    """
-
-    mean: float
-    variance: float
-    floor: float
-    independent: bool
+    mean: float  # the largest difference of posterior means, in units of the prior standard deviation
+    variance: float  # that of posterior variances, in units of the prior variance
+    floor: float  # the relative difference of the floors
+    independent: bool  # whether the covariance was written down twice, too
 
     @property
     def worst(self) -> float:

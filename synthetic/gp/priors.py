@@ -34,21 +34,14 @@ Build = Callable[[Sequence[Kernel], Mapping[str, Any]], Kernel]
 
 @dataclass(frozen=True)
 class PriorFamily:
-    """The kernels of one name.
+    """The kernels of one name."""
 
-    Attributes:
-        build: builds the kernel from the inner kernels and all parameters.
-        summary: one phrase.
-        parameters: the defaults. The default lengthscale leaves much to learn beyond a linear fit.
-        inner: texts of the default inner kernels; if any are given, their number must match.
-        ard: whether the lengthscale may be a list with one value per input.
-    """
-
-    build: Build
-    summary: str
+    build: Build  # builds the kernel from the inner kernels and all parameters
+    summary: str  # one phrase
+    # the defaults. The default lengthscale leaves much to learn beyond a linear fit
     parameters: Mapping[str, float] = field(default_factory=dict)
-    inner: tuple[str, ...] = ()
-    ard: bool = False
+    inner: tuple[str, ...] = ()  # texts of the default inner kernels; if any are given, their number must match
+    ard: bool = False  # whether the lengthscale may be a list with one value per input
 
 
 def canonical(text: str, dimensions: int) -> str:

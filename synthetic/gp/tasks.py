@@ -38,20 +38,16 @@ FEATURES = 2048
 class TaskConfig:
     """What a task is drawn from. Plain strings and numbers, with every default filled in: `dataclasses.asdict` of
     two configurations is equal if and only if they mean the same task.
-
-    Attributes:
-        prior: as text (`synthetic.gp.priors`), made canonical: "rbf" becomes "rbf(lengthscale=2)".
-        dimensions: d, inputs are uniform in [-1, 1]^d.
-        train_points, test_points: n and m. noise: standard deviation of the noise on training targets.
-        features: how many random features a finite-rank task has; 0 asks for an exact one. If not given, 0 up to
-            `EXACT_POINTS` points and `FEATURES` beyond.
     """
 
-    prior: str
-    dimensions: int = 10
+    prior: str  # as text (`synthetic.gp.priors`), made canonical: "rbf" becomes "rbf(lengthscale=2)"
+    dimensions: int = 10  # d, inputs are uniform in [-1, 1]^d
+    # train_points, test_points: n and m
     train_points: int = 1024
     test_points: int = 1024
-    noise: float = 0.1
+    noise: float = 0.1  # standard deviation of the noise on training targets
+    # how many random features a finite-rank task has; 0 asks for an exact one. If not given, 0 up to `EXACT_POINTS`
+    # points and `FEATURES` beyond
     features: int | None = None
 
     def __post_init__(self) -> None:
@@ -83,42 +79,31 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class Score:
-    """How good predictions of the noise-free function are on the test points.
+    """How good predictions of the noise-free function are on the test points."""
 
-    Attributes:
-        expected: sqrt(mean((p - mu)^2 + v)), the root of the mean squared error that is to be expected given the
-            training data; far less noisy than `observed`, and never below the floor.
-        observed: the root mean squared error against the one function that was drawn; it may lie below the floor,
-            which bounds the mean of its square over functions.
-        excess: sqrt(mean((p - mu)^2)), the distance to the Bayes-optimal predictor.
-    """
-
+    # sqrt(mean((p - mu)^2 + v)), the root of the mean squared error that is to be expected given the training data;
+    # far less noisy than `observed`, and never below the floor
     expected: float
+    # the root mean squared error against the one function that was drawn; it may lie below the floor, which bounds
+    # the mean of its square over functions
     observed: float
-    excess: float
+    excess: float  # sqrt(mean((p - mu)^2)), the distance to the Bayes-optimal predictor
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task and its oracle, all float64.
+    """A task and its oracle, all float64."""
 
-    Attributes:
-        config: what it was drawn from.
-        inputs: (n, d). targets: (n,), noisy. test_inputs: (m, d). test_values: (m,), without noise.
-        mean, variance: (m,), the posterior of the test values given the training data.
-        prior_std: root of the mean prior variance over all points.
-        jitter: what was added to the prior variance; 0 at finite rank.
-    """
-
-    config: TaskConfig
-    inputs: Tensor
-    targets: Tensor
-    test_inputs: Tensor
-    test_values: Tensor
+    config: TaskConfig  # what it was drawn from
+    inputs: Tensor  # (n, d)
+    targets: Tensor  # (n,), noisy
+    test_inputs: Tensor  # (m, d)
+    test_values: Tensor  # (m,), without noise
+    # mean, variance: (m,), the posterior of the test values given the training data
     mean: Tensor
     variance: Tensor
-    prior_std: float
-    jitter: float
+    prior_std: float  # root of the mean prior variance over all points
+    jitter: float  # what was added to the prior variance; 0 at finite rank
 
     @property
     def sampling(self) -> str:
@@ -281,14 +266,11 @@ class Streams:
 
     Two runs that differ in recursion depth alone share the function, the split, the initial weights and the batches,
     because none of these streams knows of the depth.
-
-    Attributes:
-        root: the seed the user gave, at least 0. task: the name of the task. seed: the number of the replicate.
     """
 
-    root: int
-    task: str
-    seed: int
+    root: int  # the seed the user gave, at least 0
+    task: str  # the name of the task
+    seed: int  # the number of the replicate
 
     def generator(self, stream: Stream, part: str = "") -> torch.Generator:
         """A fresh CPU generator, at the start of the stream, or of one part of it that has a name of its own."""

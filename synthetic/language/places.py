@@ -31,19 +31,14 @@ WHEN = """\
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a study runs.
+    """Where a study runs."""
 
-    Attributes:
-        again: the command that makes the same results. device: "cpu" or "cuda". where: workers and store.
-        corpus: opened. pinned: the same, for workers to open.
-        output, cells, page: what is written; cells and page where they are asked for.
-    """
-
-    again: str
-    device: str
-    where: RunOptions
-    corpus: Corpus
-    pinned: PinnedCorpus
+    again: str  # the command that makes the same results
+    device: str  # "cpu" or "cuda"
+    where: RunOptions  # workers and store
+    corpus: Corpus  # opened
+    pinned: PinnedCorpus  # the same, for workers to open
+    # output, cells, page: what is written; cells and page where they are asked for
     output: Path
     cells: Path | None
     page: Path | None

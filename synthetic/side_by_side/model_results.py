@@ -33,23 +33,16 @@ PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers ar
 
 @dataclass(frozen=True)
 class ModelResult:
-    """What was found out about one model.
-
-    Attributes:
-        parameters: how many it has. cost: FLOPs per token.
-        validation: bits per token of each validation window, (W,); None if it diverged.
-        probes: of all layers after training; () for a model that diverged.
-        peak_bytes: of memory while it was trained.
-        start, trained: how the steps of its CEM layers lie before and after training; () after a run that diverged.
-    """
+    """What was found out about one model."""
 
     contender: Contender
-    parameters: int
-    cost: Cost
+    parameters: int  # how many it has
+    cost: Cost  # FLOPs per token
     training: Training
-    validation: Tensor | None
-    probes: tuple[LayerProbe, ...]
-    peak_bytes: int
+    validation: Tensor | None  # bits per token of each validation window, (W,); None if it diverged
+    probes: tuple[LayerProbe, ...]  # of all layers after training; () for a model that diverged
+    peak_bytes: int  # of memory while it was trained
+    # start, trained: how the steps of its CEM layers lie before and after training; () after a run that diverged
     start: tuple[Steps, ...] = ()
     trained: tuple[Steps, ...] = ()
 
@@ -68,15 +61,11 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of the runs, each contender in a folder of its own.
+    """What is kept of the runs, each contender in a folder of its own."""
 
-    Attributes:
-        folder: of the run. every: steps between checkpoints; None keeps none but the weights at the end.
-        resume: whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says.
-    """
-
-    folder: Path
-    every: int | None = None
+    folder: Path  # of the run
+    every: int | None = None  # steps between checkpoints; None keeps none but the weights at the end
+    # whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says
     resume: bool = False
 
     def of(self, contender: Contender) -> Path:
@@ -195,24 +184,17 @@ def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: i
 
 @dataclass(frozen=True)
 class Ground:
-    """A corpus, the windows that are scored, and what simpler models and the device reach.
-
-    Attributes:
-        windows: (W, J+1), of the validation part.
-        floor: the least bits per token there can be on each window, (W,). rate: of the source. None of most corpora;
-            a hidden chain may be too short to estimate its rate from.
-        peak_flops: FLOP/s of matrix products on this device. processes: that train a model together.
-        compiled: whether through torch.compile.
-    """
+    """A corpus, the windows that are scored, and what simpler models and the device reach."""
 
     corpus: Corpus
-    windows: Tensor
+    windows: Tensor  # (W, J+1), of the validation part
     yardsticks: Yardsticks
-    floor: Tensor | None
+    floor: Tensor | None  # the least bits per token there can be on each window, (W,)
+    # of the source. None of most corpora; a hidden chain may be too short to estimate its rate from
     rate: Rate | None
-    peak_flops: float
-    processes: int = 1
-    compiled: bool = False
+    peak_flops: float  # FLOP/s of matrix products on this device
+    processes: int = 1  # that train a model together
+    compiled: bool = False  # whether through torch.compile
 
     @property
     def per_byte(self) -> float:

@@ -16,15 +16,11 @@ from synthetic.training.recipe import Recipe, RecipeChanges, check_heads
 
 @dataclass(frozen=True)
 class Contender:
-    """A model and what the tables call it.
-
-    Attributes:
-        baseline: whether the others must keep within the run's band of it.
-    """
+    """A model and what the tables call it."""
 
     name: str
     model: LanguageModelConfig
-    baseline: bool = False
+    baseline: bool = False  # whether the others must keep within the run's band of it
 
     @property
     def slug(self) -> str:
@@ -42,22 +38,14 @@ WHY_SMALL_BAND = (
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """All that decides a run but its corpus and seed.
+    """All that decides a run but its corpus and seed."""
 
-    Attributes:
-        contenders: the models compared. recipe: how each is trained.
-        validation_windows: how many windows of the validation part, of J tokens each, are scored.
-        probe_every: steps between looks inside the layers.
-        band: how many times the bits of the best baseline another model may need.
-        why_band: where the band comes from, for the report.
-    """
-
-    contenders: tuple[Contender, ...]
-    recipe: Recipe
-    validation_windows: int
-    probe_every: int
-    band: float = SMALL_BAND
-    why_band: str = WHY_SMALL_BAND
+    contenders: tuple[Contender, ...]  # the models compared
+    recipe: Recipe  # how each is trained
+    validation_windows: int  # how many windows of the validation part, of J tokens each, are scored
+    probe_every: int  # steps between looks inside the layers
+    band: float = SMALL_BAND  # how many times the bits of the best baseline another model may need
+    why_band: str = WHY_SMALL_BAND  # where the band comes from, for the report
 
 
 def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple[int, ...]) -> tuple[Contender, ...]:
@@ -140,21 +128,16 @@ DEFAULT_PRESET = "smoke"
 
 @dataclass(frozen=True)
 class PresetChoice:
-    """A preset, and what is changed of it.
-
-    Attributes:
-        recipe: other numbers of the recipe. dim, layers, heads: of the models, D, L and K; None keeps the preset's.
-        depths: the recursion depths T of CEM; () keeps the preset's.
-        models: slugs of the contenders that are trained; () takes all.
-    """
+    """A preset, and what is changed of it."""
 
     preset: str = DEFAULT_PRESET
-    recipe: RecipeChanges = RecipeChanges()
+    recipe: RecipeChanges = RecipeChanges()  # other numbers of the recipe
+    # dim, layers, heads: of the models, D, L and K; None keeps the preset's
     dim: int | None = None
     layers: int | None = None
     heads: int | None = None
-    depths: tuple[int, ...] = ()
-    models: tuple[str, ...] = ()
+    depths: tuple[int, ...] = ()  # the recursion depths T of CEM; () keeps the preset's
+    models: tuple[str, ...] = ()  # slugs of the contenders that are trained; () takes all
 
     def config(self, device: str, vocabulary: int) -> LanguageConfig:
         """The complete configuration, for a device and for tokens of a vocabulary."""

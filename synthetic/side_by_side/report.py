@@ -24,16 +24,12 @@ from synthetic.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class TrainingFindings:
-    """What came of a run.
-
-    Attributes:
-        reasons: what speaks against it, one sentence each; () is a pass.
-    """
+    """What came of a run."""
 
     config: LanguageConfig
     ground: Ground
     results: tuple[ModelResult, ...]
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # what speaks against it, one sentence each; () is a pass
 
     @property
     def passed(self) -> str:

@@ -30,20 +30,14 @@ from synthetic.training.machine import Machine, by_the_first, one_thread
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What is trained, on what, and what is kept of it.
+    """What is trained, on what, and what is kept of it."""
 
-    Attributes:
-        models: a preset and what is changed of it. corpora: the folder where tokens lie.
-        seed: of weights and batches. workers: processes on this machine; None takes one for each CPU.
-        keeping: of metrics, weights and checkpoints; None keeps nothing.
-    """
-
-    models: PresetChoice
+    models: PresetChoice  # a preset and what is changed of it
     corpus: CorpusChoice
-    corpora: Path
-    seed: int = 0
-    workers: int | None = None
-    keeping: Keeping | None = None
+    corpora: Path  # the folder where tokens lie
+    seed: int = 0  # of weights and batches
+    workers: int | None = None  # processes on this machine; None takes one for each CPU
+    keeping: Keeping | None = None  # of metrics, weights and checkpoints; None keeps nothing
 
 
 def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:

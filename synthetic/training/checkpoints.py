@@ -55,17 +55,12 @@ _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
 
 @dataclass(frozen=True)
 class TrainingState:
-    """How far a training is.
+    """How far a training is."""
 
-    Attributes:
-        step: updates done. bits: the loss of each, in bits per token. batches: the digest of what they were made on.
-        notes: plain values that an observer wants back when the training goes on.
-    """
-
-    step: int = 0
-    bits: tuple[float, ...] = ()
-    batches: str = ""
-    notes: tuple[Any, ...] = ()
+    step: int = 0  # updates done
+    bits: tuple[float, ...] = ()  # the loss of each, in bits per token
+    batches: str = ""  # the digest of what they were made on
+    notes: tuple[Any, ...] = ()  # plain values that an observer wants back when the training goes on
 
 
 def save(

@@ -18,14 +18,10 @@ from synthetic.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cost:
-    """What one predicted token costs in matrix products, causal attention counted as if dense.
+    """What one predicted token costs in matrix products, causal attention counted as if dense."""
 
-    Attributes:
-        forward: FLOPs of predicting. training: of predicting and of the backward pass.
-    """
-
-    forward: float
-    training: float
+    forward: float  # FLOPs of predicting
+    training: float  # of predicting and of the backward pass
 
 
 def on_meta(config: LanguageModelConfig) -> LanguageModel:

@@ -24,15 +24,11 @@ PRECONDITIONERS: tuple[PreconditionerName, ...] = ("identity", "diagonal", "low 
 
 @dataclass(frozen=True)
 class Frame:
-    """What all models of a size share.
+    """What all models of a size share."""
 
-    Attributes:
-        size: D, L, K, M. vocabulary: V. init_std: of the first weights.
-    """
-
-    size: paper.Size
-    vocabulary: int
-    init_std: float
+    size: paper.Size  # D, L, K, M
+    vocabulary: int  # V
+    init_std: float  # of the first weights
 
     def llama_attention(self, position: Literal["rotary", "alibi"]) -> LlamaAttentionConfig:
         """Llama's attention at this size, with rotary positions or ALiBi."""

@@ -24,13 +24,10 @@ LOW_RANK_STD = 0.02  # of a preconditioner's U, whatever the width (App. C.4)
 
 @dataclass(frozen=True)
 class LoopedConfig:
-    """A language model, and how often each of its layers is applied in a row.
+    """A language model, and how often each of its layers is applied in a row."""
 
-    Attributes:
-        model: its parameters. attention, mlp: how often; once is the plain model.
-    """
-
-    model: LanguageModelConfig
+    model: LanguageModelConfig  # its parameters
+    # attention, mlp: how often; once is the plain model
     attention: int = 1
     mlp: int = 1
 

@@ -41,18 +41,14 @@ PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's spee
 
 @dataclass(frozen=True)
 class Machine:
-    """Where this process computes.
+    """Where this process computes."""
 
-    Attributes:
-        device: "cpu", "cuda" or "cuda:1". rank, world: which of how many processes this is.
-        compiled: whether models go through torch.compile. sharded: whether they are split over the processes.
-    """
-
-    device: str = "cpu"
+    device: str = "cpu"  # "cpu", "cuda" or "cuda:1"
+    # rank, world: which of how many processes this is
     rank: int = 0
     world: int = 1
-    compiled: bool = False
-    sharded: bool = False
+    compiled: bool = False  # whether models go through torch.compile
+    sharded: bool = False  # whether they are split over the processes
 
     @property
     def cuda(self) -> bool:

@@ -112,11 +112,9 @@ class Base:
 
     All is relative to a base: a model of its size is what it would be without. What the paper does is no different at
     one size; it has no such scaling between its sizes.
-
-    Attributes:
-        dim, layers, heads: D, L and K.
     """
 
+    # dim, layers, heads: D, L and K
     dim: int
     layers: int
     heads: int

@@ -29,25 +29,18 @@ from synthetic.training.looped import LoopedModel
 class Steps:
     """The steps of one layer, as means over tokens.
 
-    Attributes:
-        layer: counted from 1. kind: "attention" or "MLP". application: counted from 1, where a layer is reused.
-        stream: the root mean square of h, the state that the descent starts from.
-        lengths: |x^(t+1) - x^(t)| / |x^(t)| for t = 0 ... T-1.
-        turns: the cosine of each step with the one before, T-1 of them.
-        nearness: the cosine of N(x^(t)), where step t is asked, and N(h), for t = 0 ... T-1; the first is 1.
-        energies: at N(x^(t)), t = 0 ... T.
-
     Where attention and MLP take turns, a step is a turn, and the last energy is that at the end of the block.
     """
 
-    layer: int
-    kind: str
-    application: int
-    stream: float
-    lengths: tuple[float, ...]
-    turns: tuple[float, ...]
+    layer: int  # counted from 1
+    kind: str  # "attention" or "MLP"
+    application: int  # counted from 1, where a layer is reused
+    stream: float  # the root mean square of h, the state that the descent starts from
+    lengths: tuple[float, ...]  # |x^(t+1) - x^(t)| / |x^(t)| for t = 0 ... T-1
+    turns: tuple[float, ...]  # the cosine of each step with the one before, T-1 of them
+    # the cosine of N(x^(t)), where step t is asked, and N(h), for t = 0 ... T-1; the first is 1
     nearness: tuple[float, ...]
-    energies: tuple[float, ...]
+    energies: tuple[float, ...]  # at N(x^(t)), t = 0 ... T
 
     @property
     def place(self) -> str:
@@ -241,23 +234,16 @@ def finite(tensor: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class LayerProbe:
-    """What a layer does on some tokens.
+    """What a layer does on some tokens."""
 
-    Attributes:
-        layer: counted from 1. kind: "attention" or "MLP".
-        energies: the mean energy at N(x^(t)), t = 0 ... T; () for Llama.
-        falls: the share of tokens whose energy falls at each of the T steps, in float32.
-        smallest_eigenvalue: of the preconditioner, the smallest over heads; None for Llama.
-        promised: the share of tokens for which the promised descent holds; None if nothing is promised.
-        entropy: of the attention weights at the first step in bits, the mean over heads and tokens; None for MLPs.
-    """
-
-    layer: int
-    kind: str
-    energies: tuple[float, ...] = ()
-    falls: tuple[float, ...] = ()
-    smallest_eigenvalue: float | None = None
+    layer: int  # counted from 1
+    kind: str  # "attention" or "MLP"
+    energies: tuple[float, ...] = ()  # the mean energy at N(x^(t)), t = 0 ... T; () for Llama
+    falls: tuple[float, ...] = ()  # the share of tokens whose energy falls at each of the T steps, in float32
+    smallest_eigenvalue: float | None = None  # of the preconditioner, the smallest over heads; None for Llama
+    # the share of tokens for which the promised descent holds; None if nothing is promised
     promised: float | None = None
+    # of the attention weights at the first step in bits, the mean over heads and tokens; None for MLPs
     entropy: float | None = None
 
 

@@ -31,53 +31,36 @@ ONE_PROCESS = Machine()
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """What an observer is told after each update.
+    """What an observer is told after each update."""
 
-    Attributes:
-        step: updates done. bits: the loss in bits per token. norm: of the gradient before it was clipped.
-        learning_rate: of this update. rate: tokens per second since the start, all processes together.
-    """
-
-    step: int
-    bits: float
-    norm: float
-    learning_rate: float
-    rate: float
+    step: int  # updates done
+    bits: float  # the loss in bits per token
+    norm: float  # of the gradient before it was clipped
+    learning_rate: float  # of this update
+    rate: float  # tokens per second since the start, all processes together
 
 
 @dataclass(frozen=True)
 class Training:
-    """What happened while a model was trained.
+    """What happened while a model was trained."""
 
-    Attributes:
-        bits: the loss of each step in bits per token, up to and without the first that is not finite.
-        diverged_at: the step whose loss or gradient was not finite, counted from 1; None if all were.
-        where: the first layer and recursion step that was not finite then.
-        tokens_per_second: predicted tokens over wall time, without the first pass, which warms up, and the observers.
-        batches: a fingerprint of the batches trained on; equal ones, equal batches in equal order.
-    """
-
-    bits: tuple[float, ...]
-    diverged_at: int | None
-    where: str | None
+    bits: tuple[float, ...]  # the loss of each step in bits per token, up to and without the first that is not finite
+    diverged_at: int | None  # the step whose loss or gradient was not finite, counted from 1; None if all were
+    where: str | None  # the first layer and recursion step that was not finite then
+    # predicted tokens over wall time, without the first pass, which warms up, and the observers
     tokens_per_second: float
-    batches: str
+    batches: str  # a fingerprint of the batches trained on; equal ones, equal batches in equal order
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Where and how often a training is saved.
+    """Where and how often a training is saved."""
 
-    Attributes:
-        path: of the checkpoint. every: steps between two; the last step is saved too.
-        specification: JSON that decides the run. resume: whether to go on from a checkpoint that is there.
-        notes: plain values that an observer adds to; they are kept in the checkpoint, and put back from it.
-    """
-
-    path: Path
-    every: int
-    specification: Mapping[str, Any]
-    resume: bool = False
+    path: Path  # of the checkpoint
+    every: int  # steps between two; the last step is saved too
+    specification: Mapping[str, Any]  # JSON that decides the run
+    resume: bool = False  # whether to go on from a checkpoint that is there
+    # plain values that an observer adds to; they are kept in the checkpoint, and put back from it
     notes: list[Any] = field(default_factory=list)
 
 

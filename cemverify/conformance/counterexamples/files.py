@@ -31,24 +31,19 @@ from cemverify.results.provenance import Maker
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A saved case that was read back.
+    """A saved case that was read back."""
 
-    Attributes:
-        implementation: the name it was found with. property: the id. question: what the property was asked.
-        dtype, device: what arrays were rounded to, and where they lived. reason: what was found then.
-        within: where a call did not come back, the seconds in which it ought to have; None where all did.
-        stated_in: the module that states the property, if it is not of the catalogue.
-        parameters: the numbers of an energy layer's parameters, by name.
-    """
-
-    implementation: str
-    property: str
-    question: Any
+    implementation: str  # the name it was found with
+    property: str  # the id
+    question: Any  # what the property was asked
+    # dtype, device: what arrays were rounded to, and where they lived
     dtype: torch.dtype
     device: str
-    reason: str
+    reason: str  # what was found then
+    # where a call did not come back, the seconds in which it ought to have; None where all did
     within: float | None = None
-    stated_in: str | None = None
+    stated_in: str | None = None  # the module that states the property, if it is not of the catalogue
+    # the numbers of an energy layer's parameters, by name
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
 
 

@@ -47,30 +47,21 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class SavedCalls:
-    """What the files hold.
+    """What the files hold."""
 
-    Attributes:
-        stem: the path without a suffix. implementation: who was asked. record: of the property.
-        kind: which arrays the implementation takes: "torch", "numpy" or "jax".
-        dtype, device: what floating-point arrays are rounded to, and where they live.
-        within: seconds in which a call must come back; None if all did.
-        calls: function, arguments, config, and the `demands` that the call did not meet.
-        parameters: of an energy layer: names of arrays by the parameters' own names.
-        linear: a sum of the answers, times weights, that must vanish or not be positive, if that is demanded.
-        arrays: by the names that the calls use.
-    """
-
-    stem: Path
-    implementation: str
-    record: Mapping[str, Any]
-    kind: str
+    stem: Path  # the path without a suffix
+    implementation: str  # who was asked
+    record: Mapping[str, Any]  # of the property
+    kind: str  # which arrays the implementation takes: "torch", "numpy" or "jax"
+    # dtype, device: what floating-point arrays are rounded to, and where they live
     dtype: str
     device: str
-    within: float | None
-    calls: Sequence[Mapping[str, Any]]
+    within: float | None  # seconds in which a call must come back; None if all did
+    calls: Sequence[Mapping[str, Any]]  # function, arguments, config, and the `demands` that the call did not meet
+    # a sum of the answers, times weights, that must vanish or not be positive, if that is demanded
     linear: Mapping[str, Any] | None
-    parameters: Mapping[str, str]
-    arrays: Mapping[str, Values]
+    parameters: Mapping[str, str]  # of an energy layer: names of arrays by the parameters' own names
+    arrays: Mapping[str, Values]  # by the names that the calls use
 
     @property
     def demanding(self) -> bool:

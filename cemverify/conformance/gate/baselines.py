@@ -29,34 +29,24 @@ FEWEST = 30  # margins, below which their median says too little
 
 @dataclass(frozen=True)
 class Conditions:
-    """What two runs must have in common so that their margins can be compared.
+    """What two runs must have in common so that their margins can be compared."""
 
-    Attributes:
-        implementation: its name. dtype: of properties without their own. device: its type, "cpu" or "cuda".
-        examples: per property; a margin is the largest over them. seed: the same one asks the same questions.
-    """
-
-    implementation: str
-    dtype: str
-    device: str
-    examples: int
-    seed: int
+    implementation: str  # its name
+    dtype: str  # of properties without their own
+    device: str  # its type, "cpu" or "cuda"
+    examples: int  # per property; a margin is the largest over them
+    seed: int  # the same one asks the same questions
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A stored run.
+    """A stored run."""
 
-    Attributes:
-        path: where it is stored. conditions: see there. suite_version: of the cemverify that made it.
-        properties: the patterns it was asked about; none means all.
-        verdicts, margins: by property id; margins of what holds.
-    """
-
-    path: Path
-    conditions: Conditions
-    suite_version: str
-    properties: Sequence[str]
+    path: Path  # where it is stored
+    conditions: Conditions  # see there
+    suite_version: str  # of the cemverify that made it
+    properties: Sequence[str]  # the patterns it was asked about; none means all
+    # verdicts, margins: by property id; margins of what holds
     verdicts: Mapping[str, str]
     margins: Mapping[str, float]
 
@@ -75,18 +65,13 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference, as a sentence; `before` and `after` are verdicts or margins.
+    """A difference, as a sentence; `before` and `after` are verdicts or margins."""
 
-    Attributes:
-        property: its id; None for what concerns all of them.
-        regression: whether it is one, or only noted.
-    """
-
-    property: str | None
+    property: str | None  # its id; None for what concerns all of them
     change: Change
     before: str
     after: str
-    regression: bool
+    regression: bool  # whether it is one, or only noted
     sentence: str
 
     def describe(self) -> dict[str, Any]:
@@ -103,15 +88,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """A run after it was compared.
+    """A run after it was compared."""
 
-    Attributes:
-        path: of the baseline. differences: see `compare`. strict: whether a regression fails the run.
-    """
-
-    path: Path
-    differences: Sequence[Difference]
-    strict: bool
+    path: Path  # of the baseline
+    differences: Sequence[Difference]  # see `compare`
+    strict: bool  # whether a regression fails the run
 
     @property
     def regressions(self) -> list[Difference]:

@@ -18,24 +18,16 @@ from cemverify.conformance.judging.verdicts import Record, violations
 
 @dataclass(frozen=True)
 class Gate:
-    """What a run is measured against; read before the work, so that a bad file costs no run.
+    """What a run is measured against; read before the work, so that a bad file costs no run."""
 
-    Attributes:
-        implementation: its name.
-        pinned: the version of the catalogue that is enforced; None enforces all of it.
-        today: entries expire after their day.
-        known_file: see `known_violations`. entries: what it holds. acceptance: if it is to be written.
-        baseline: the stored run. strict: whether a regression fails.
-    """
-
-    implementation: str
-    pinned: str | None
-    today: date
-    known_file: Path | None
-    entries: Sequence[KnownViolation]
-    acceptance: Acceptance | None
-    baseline: Baseline | None
-    strict: bool
+    implementation: str  # its name
+    pinned: str | None  # the version of the catalogue that is enforced; None enforces all of it
+    today: date  # entries expire after their day
+    known_file: Path | None  # see `known_violations`
+    entries: Sequence[KnownViolation]  # what it holds
+    acceptance: Acceptance | None  # if it is to be written
+    baseline: Baseline | None  # the stored run
+    strict: bool  # whether a regression fails
 
     def fails(self, record: Record) -> bool:
         """Whether the record is a violation that fails the run: neither known nor too new."""

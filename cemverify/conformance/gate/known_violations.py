@@ -41,20 +41,14 @@ KEYS = ("implementation", "property", "cause", "reason", "expires")
 
 @dataclass(frozen=True)
 class KnownViolation:
-    """One entry.
+    """One entry."""
 
-    Attributes:
-        implementation: the name it is checked under. property: an id of the catalogue.
-        cause: what the record's cause must be, or a shell pattern of it. reason: why it is accepted.
-        expires: the last day on which it is. line: where its header stands, from 1.
-    """
-
-    implementation: str
-    property: str
-    cause: str
-    reason: str
-    expires: date
-    line: int
+    implementation: str  # the name it is checked under
+    property: str  # an id of the catalogue
+    cause: str  # what the record's cause must be, or a shell pattern of it
+    reason: str  # why it is accepted
+    expires: date  # the last day on which it is
+    line: int  # where its header stands, from 1
 
     def excuses(self, cause: str) -> bool:
         """Whether the entry covers a violation with this cause."""
@@ -102,15 +96,11 @@ class EntryOutcome:
 
 @dataclass(frozen=True)
 class Settled:
-    """A file of known violations after a run.
+    """A file of known violations after a run."""
 
-    Attributes:
-        name: the file. outcomes: of the entries for the implementation. elsewhere: how many are for other ones.
-    """
-
-    name: str
-    outcomes: Sequence[EntryOutcome]
-    elsewhere: int
+    name: str  # the file
+    outcomes: Sequence[EntryOutcome]  # of the entries for the implementation
+    elsewhere: int  # how many are for other ones
 
     @property
     def failed(self) -> bool:

@@ -23,14 +23,10 @@ from cemverify.console.errors import UsageError
 
 @dataclass(frozen=True)
 class TokenRows:
-    """What the model reads.
+    """What the model reads."""
 
-    Attributes:
-        ids: (B, J) of int64. origin: where they are from, in words.
-    """
-
-    ids: Tensor
-    origin: str
+    ids: Tensor  # (B, J) of int64
+    origin: str  # where they are from, in words
 
 
 def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> TokenRows:

@@ -18,16 +18,12 @@ _NAMED = 4  # names in a sentence; the rest are counted
 
 @dataclass(frozen=True)
 class Weights:
-    """What was read from a checkpoint.
+    """What was read from a checkpoint."""
 
-    Attributes:
-        path: the file. tensors: how many. numbers: of all of them together. dtypes: as they are stored.
-    """
-
-    path: Path
-    tensors: int
-    numbers: int
-    dtypes: tuple[str, ...]
+    path: Path  # the file
+    tensors: int  # how many
+    numbers: int  # of all of them together
+    dtypes: tuple[str, ...]  # as they are stored
 
 
 def load_weights(model: nn.Module, path: Path) -> Weights:

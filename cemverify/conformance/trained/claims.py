@@ -10,21 +10,14 @@ from cemverify.conformance.properties.base import FIRST, Explanation
 
 @dataclass(frozen=True)
 class TrainedClaim:
-    """One claim about a trained layer.
+    """One claim about a trained layer."""
 
-    Attributes:
-        id: trained/claim. claim: one sentence; "{dtype}" stands for the dtype of the layer's weights.
-        explanation: the claim as a formula, and why it matters.
-        needs: features without which it cannot be measured, "{dtype}" as in the claim.
-        source: where the claim comes from. since: the version of the catalogue that introduced it.
-    """
-
-    id: str
-    claim: str
-    explanation: Explanation
-    needs: frozenset[str]
-    source: str = "x' = x - eta P dE/dg, on the states that the model feeds the layer"
-    since: str = FIRST
+    id: str  # trained/claim
+    claim: str  # one sentence; "{dtype}" stands for the dtype of the layer's weights
+    explanation: Explanation  # the claim as a formula, and why it matters
+    needs: frozenset[str]  # features without which it cannot be measured, "{dtype}" as in the claim
+    source: str = "x' = x - eta P dE/dg, on the states that the model feeds the layer"  # where the claim comes from
+    since: str = FIRST  # the version of the catalogue that introduced it
 
 
 CLAIMS: Sequence[TrainedClaim] = (

@@ -27,25 +27,18 @@ _DIRECTIONS = 8  # in which the field is differentiated: 28 pairs
 
 @dataclass(frozen=True)
 class Moment:
-    """One step of the layer on the real states.
+    """One step of the layer on the real states."""
 
-    Attributes:
-        box: the layer, asked for this step alone. q: the states before it. u: what the step adds to them.
-    """
-
-    box: Box
-    q: Question
-    u: Arrays
+    box: Box  # the layer, asked for this step alone
+    q: Question  # the states before it
+    u: Arrays  # what the step adds to them
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many of the energies did what: of tokens, or of sequences where an energy belongs to the whole sequence.
+    """How many of the energies did what: of tokens, or of sequences where an energy belongs to the whole sequence."""
 
-    Attributes:
-        falls, rises: shares of them; the rest changes by no more than roundoff.
-    """
-
+    # falls, rises: shares of them; the rest changes by no more than roundoff
     falls: float
     rises: float
 

@@ -36,57 +36,40 @@ Value = float | None
 
 @dataclass(frozen=True)
 class StepNumbers:
-    """What one step does on all real states.
+    """What one step does on all real states."""
 
-    Attributes:
-        slope, whole: shares of energies that fall and rise, to first order and by the whole step.
-        change: the mean change of an energy. size: |update| / |state|. margin: of update = -eta P dE/dg.
-        asymmetry: |J - J^T| / |J|. Each is None where it cannot be said.
-    """
-
+    # slope, whole: shares of energies that fall and rise, to first order and by the whole step
     slope: Share | None = None
     whole: Share | None = None
-    change: Value = None
-    size: Value = None
-    margin: Value = None
-    asymmetry: Value = None
+    change: Value = None  # the mean change of an energy
+    size: Value = None  # |update| / |state|
+    margin: Value = None  # of update = -eta P dE/dg
+    asymmetry: Value = None  # |J - J^T| / |J|. Each is None where it cannot be said
 
 
 @dataclass(frozen=True)
 class TrainedLayer:
-    """A trained layer on real states, ready to be judged.
+    """A trained layer on real states, ready to be judged."""
 
-    Attributes:
-        name: of the sub-module. module: a copy in float64. layer: its declaration, in every dtype.
-        dtype: of the weights as the model runs them. iterations: how often the model applies the declared step.
-        question: what it gets. tokens: what the model read.
-    """
-
-    name: str
-    module: nn.Module
-    layer: EnergyLayer
-    dtype: torch.dtype
-    iterations: int
-    question: Question
-    tokens: TokenRows
+    name: str  # of the sub-module
+    module: nn.Module  # a copy in float64
+    layer: EnergyLayer  # its declaration, in every dtype
+    dtype: torch.dtype  # of the weights as the model runs them
+    iterations: int  # how often the model applies the declared step
+    question: Question  # what it gets
+    tokens: TokenRows  # what the model read
 
 
 @dataclass(frozen=True)
 class TrainedFindings:
-    """What was found out.
-
-    Attributes:
-        finished: the records, as after any other check. steps: the numbers of each step.
-        smallest_eigenvalue: of P. largest_logit: of attention, at the start. precision: the margin in the dtype of
-            the weights.
-    """
+    """What was found out."""
 
     trained: TrainedLayer
-    finished: RunFinished
-    steps: Sequence[StepNumbers]
-    smallest_eigenvalue: Value
-    largest_logit: Value
-    precision: Value
+    finished: RunFinished  # the records, as after any other check
+    steps: Sequence[StepNumbers]  # the numbers of each step
+    smallest_eigenvalue: Value  # of P
+    largest_logit: Value  # of attention, at the start
+    precision: Value  # the margin in the dtype of the weights
 
 
 def prepare(model: TrainedModel, name: str, tokens: TokenRows, device: str) -> TrainedLayer:

@@ -38,34 +38,25 @@ class Mutant:
 
     It is killed if the named property is violated for the named cause; by another property or for another cause it
     is not.
-
-    Attributes:
-        id: its name. fault: one sentence.
-        property: id of the property that must kill it.
-        cause: a shell pattern for the cause that its record must give: which comparison failed, or the kind of fault.
-        subject: makes it.
-        family: where the fault lies.
-        also_killed_by: patterns of further properties that must be violated.
-        wrap: puts the same fault around any implementation; None where the fault is a difference of answers, which
-            `injection` adds to any implementation's.
-        original: makes what it is without the fault, from which answers differ.
-        own_dtype: whether the fault is one of rounding, so that answers differ in the dtype asked and not in float64.
-        needs: features beside its property's without which it has no fault.
-        edits: whether it edits arrays in place, which not every kind of array allows.
     """
 
-    id: str
-    fault: str
-    property: str
+    id: str  # its name
+    fault: str  # one sentence
+    property: str  # id of the property that must kill it
+    # a shell pattern for the cause that its record must give: which comparison failed, or the kind of fault
     cause: str
-    subject: Callable[[], Subject] = field(repr=False)
-    family: str = ""
-    also_killed_by: tuple[str, ...] = ()
+    subject: Callable[[], Subject] = field(repr=False)  # makes it
+    family: str = ""  # where the fault lies
+    also_killed_by: tuple[str, ...] = ()  # patterns of further properties that must be violated
+    # puts the same fault around any implementation; None where the fault is a difference of answers, which
+    # `injection` adds to any implementation's
     wrap: Wrap | None = field(default=None, repr=False)
+    # makes what it is without the fault, from which answers differ
     original: Callable[[], Subject] = field(default=sound, repr=False)
+    # whether the fault is one of rounding, so that answers differ in the dtype asked and not in float64
     own_dtype: bool = False
-    needs: frozenset[str] = frozenset()
-    edits: bool = False
+    needs: frozenset[str] = frozenset()  # features beside its property's without which it has no fault
+    edits: bool = False  # whether it edits arrays in place, which not every kind of array allows
 
     def kills(self, property_id: str) -> bool:
         """Whether the property must be violated."""
@@ -83,15 +74,12 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Call:
-    """A function that a fault is put around.
+    """A function that a fault is put around."""
 
-    Attributes:
-        name, function: its own. memory: what faults remember between the calls of all functions of an implementation.
-    """
-
+    # name, function: its own
     name: str
     function: Function
-    memory: dict[Any, Any]
+    memory: dict[Any, Any]  # what faults remember between the calls of all functions of an implementation
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
@@ -99,15 +87,11 @@ class Call:
 
 @dataclass(frozen=True)
 class TooLarge(Plain):
-    """`Plain`, whose updates are too large where a condition holds.
+    """`Plain`, whose updates are too large where a condition holds."""
 
-    Attributes:
-        where: the condition. factor: times the update. of: the configurations for which it is looked at.
-    """
-
-    where: Condition
-    factor: float
-    of: type
+    where: Condition  # the condition
+    factor: float  # times the update
+    of: type  # the configurations for which it is looked at
 
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * self.factor if isinstance(c, self.of) and self.where(x, c) else heads, w, c)
@@ -157,12 +141,9 @@ _FAULT = "fault_of_a_mutant"
 
 
 class OfPlain(TypedDict, total=False):
-    """What a mutant that is a kind of `Plain` may say beside its fault, property and cause: as in `Mutant`.
+    """What a mutant that is a kind of `Plain` may say beside its fault, property and cause: as in `Mutant`."""
 
-    Attributes:
-        also: further properties; of the same property of another function the name of that function is enough.
-    """
-
+    # further properties; of the same property of another function the name of that function is enough
     also: tuple[str, ...]
     own_dtype: bool
     needs: tuple[str, ...]

@@ -64,20 +64,16 @@ _OF_GRADIENTS = "loses its gradient"
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an implementation, as a condition sees it.
+    """A call of an implementation, as a condition sees it."""
 
-    Attributes:
-        x, h, weights, config: its arguments; where a function takes h alone, x is h. before: the call before it, with
-            its own `before` left out.
-    """
-
+    # x, h, weights, config: its arguments; where a function takes h alone, x is h
     x: Tensor
     h: Tensor
     weights: Mapping[str, Tensor]
     config: Any
     inference: bool
     thread: int
-    before: Call | None = None
+    before: Call | None = None  # the call before it, with its own `before` left out
 
     @property
     def parts(self) -> Sequence[Any]:
@@ -176,15 +172,11 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawn mutant.
+    """A drawn mutant."""
 
-    Attributes:
-        place: one of PLACES. kind: one of KINDS. conditions: of CONDITIONS, all of which must hold.
-    """
-
-    place: str
-    kind: str
-    conditions: tuple[str, ...]
+    place: str  # one of PLACES
+    kind: str  # one of KINDS
+    conditions: tuple[str, ...]  # of CONDITIONS, all of which must hold
 
     def __str__(self) -> str:
         return f"{PLACES[self.place]} {self.kind}, {' and '.join(self.conditions)}"

@@ -38,17 +38,12 @@ def sound_layer() -> EnergyLayer:
 
 
 class OfLayer(TypedDict, total=False):
-    """What a mutant of energy layers may say beside its fault, property and cause.
+    """What a mutant of energy layers may say beside its fault, property and cause."""
 
-    Attributes:
-        of: "update", "energy", "state_map", "lagrangian" or "preconditioner"; the function that answers otherwise.
-        original: the layer that it is put into, unless another is asked for. example: the name of an example of this
-            repository, which is the original. needs, edits: as in `Mutant`.
-    """
-
-    of: str
-    original: Callable[[], EnergyLayer]
-    example: str
+    of: str  # "update", "energy", "state_map", "lagrangian" or "preconditioner"; the function that answers otherwise
+    original: Callable[[], EnergyLayer]  # the layer that it is put into, unless another is asked for
+    example: str  # the name of an example of this repository, which is the original
+    # needs, edits: as in `Mutant`
     needs: tuple[str, ...]
     edits: bool
 

@@ -36,15 +36,11 @@ def sparser(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Slip:
-    """One line of an example, written otherwise.
+    """One line of an example, written otherwise."""
 
-    Attributes:
-        example: the module's name. right: text that stands in the file once. wrong: what stands there instead.
-    """
-
-    example: str
-    right: str
-    wrong: str
+    example: str  # the module's name
+    right: str  # text that stands in the file once
+    wrong: str  # what stands there instead
 
     def layer(self) -> EnergyLayer:
         """The layer with the slip."""

@@ -25,25 +25,21 @@ from synthetic.studies.engine.tuning import StudyState, Tuned
 
 @dataclass(frozen=True)
 class DialSummary:
-    """What is known.
+    """What is known."""
 
-    Attributes:
-        bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
-        falls: by row that is a dial, in their order: the T' up to which its bits fall with every T' that was tried.
-        against: each dial with T steps against the model that was trained for them, by name and T.
-        stopped: means over seeds with each of `STOPS`, by row; no entry where a seed lacks one.
-        saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
-            lacks either.
-        unit: of the text. floor: bits that no predictor can do without; None of text, and 0 is subtracted there.
-    """
-
+    # means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one
     bits: dict[str, tuple[float | None, ...]]
+    # by row that is a dial, in their order: the T' up to which its bits fall with every T' that was tried
     falls: dict[str, int]
+    # each dial with T steps against the model that was trained for them, by name and T
     against: dict[tuple[str, int], Compared]
+    # means over seeds with each of `STOPS`, by row; no entry where a seed lacks one
     stopped: dict[str, tuple[AtStop, ...]]
+    # the training FLOPs of all models for one T together, over those of a model for all T; None if the study lacks
+    # either
     saved: float | None
-    unit: str
-    floor: float | None
+    unit: str  # of the text
+    floor: float | None  # bits that no predictor can do without; None of text, and 0 is subtracted there
 
     @property
     def off(self) -> float:

@@ -16,21 +16,17 @@ MARGIN = 0.005
 
 @dataclass(frozen=True)
 class Compared:
-    """Two rows, compared over the replicates that both have.
+    """Two rows, compared over the replicates that both have."""
 
-    Attributes:
-        model, base: names of rows. seeds: those that both were judged with and in which neither diverged.
-        values, references: what the model and the base came to, one for each of them.
-        comparison: of these; None without a seed. diverged: judged trainings of either that did.
-    """
-
+    # model, base: names of rows
     model: str
     base: str
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # those that both were judged with and in which neither diverged
+    # values, references: what the model and the base came to, one for each of them
     values: tuple[float, ...]
     references: tuple[float, ...]
-    comparison: PairedComparison | None
-    diverged: int = 0
+    comparison: PairedComparison | None  # of these; None without a seed
+    diverged: int = 0  # judged trainings of either that did
 
     @property
     def ratios(self) -> tuple[float, ...]:

@@ -23,15 +23,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class WantedCells:
-    """What a study asks for.
+    """What a study asks for."""
 
-    Attributes:
-        cells: whose payloads it is sent, in their order; None for a cell that has none, because time is up.
-        computed: whether they are computed where the store lacks them.
-    """
-
+    # whose payloads it is sent, in their order; None for a cell that has none, because time is up
     cells: Sequence[Cell]
-    computed: bool = True
+    computed: bool = True  # whether they are computed where the store lacks them
 
 
 Course = Generator[WantedCells, Sequence[Payload | None], Result]
@@ -39,16 +35,11 @@ Course = Generator[WantedCells, Sequence[Payload | None], Result]
 
 @dataclass(frozen=True)
 class StudyRun(Generic[Result]):
-    """How far a study is.
+    """How far a study is."""
 
-    Attributes:
-        result: what it returned. todo: the cells that are to be computed next; () if all is done.
-        computed: those that have a payload.
-    """
-
-    result: Result
-    todo: tuple[Cell, ...]
-    computed: tuple[Cell, ...]
+    result: Result  # what it returned
+    todo: tuple[Cell, ...]  # the cells that are to be computed next; () if all is done
+    computed: tuple[Cell, ...]  # those that have a payload
 
 
 def follow(course: Course[Result], fetch: Callable[[WantedCells], Sequence[Payload | None]]) -> StudyRun[Result]:

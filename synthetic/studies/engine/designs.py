@@ -37,32 +37,26 @@ def doubling(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Design:
-    """A model in the words that name its cells.
+    """A model in the words that name its cells."""
 
-    Attributes:
-        replaced: what of Llama is CEM's; "llama-alibi" and "llama-rotary" replace nothing.
-        size: D, L, K, M. vocabulary: V.
-        embedding_std: of the first embedding. init_std: of all other first weights.
-        layer: options of the CEM layers, and of what is beyond the paper in them, that are not their defaults:
-            (("steps", 2), ("step_size", 0.5), ("momentum", 0.5)).
-        times: how often each CEM layer is applied in a row; of Llama its attention where that has ALiBi, and its MLP
-            otherwise. rounds: how often attention and MLP take turns.
-        head_std: of the head's first weights, where it is not `init_std`.
-        dial: whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same
-            whatever T is, or that are all "alike"; "" trains with T = steps.
-        positions: where they are not those of what is replaced.
-    """
-
+    # what of Llama is CEM's; "llama-alibi" and "llama-rotary" replace nothing
     replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
-    size: paper.Size
-    vocabulary: int
-    embedding_std: float
-    init_std: float
+    size: paper.Size  # D, L, K, M
+    vocabulary: int  # V
+    embedding_std: float  # of the first embedding
+    init_std: float  # of all other first weights
+    # options of the CEM layers, and of what is beyond the paper in them, that are not their defaults: (("steps", 2),
+    # ("step_size", 0.5), ("momentum", 0.5))
     layer: tuple[Option, ...] = ()
+    # how often each CEM layer is applied in a row; of Llama its attention where that has ALiBi, and its MLP otherwise
     times: int = 1
-    rounds: int = field(default=1, metadata={"added": True})
+    rounds: int = field(default=1, metadata={"added": True})  # how often attention and MLP take turns
+    # of the head's first weights, where it is not `init_std`
     head_std: float | None = field(default=None, metadata={"added": True})
+    # whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same whatever T
+    # is, or that are all "alike"; "" trains with T = steps
     dial: Dial = field(default="", metadata={"added": True})
+    # where they are not those of what is replaced
     positions: Positions | None = field(default=None, metadata={"added": True})
 
     @property

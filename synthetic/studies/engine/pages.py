@@ -39,16 +39,11 @@ class Curves:
 
 @dataclass(frozen=True)
 class Dots:
-    """A chart of rows on one scale.
+    """A chart of rows on one scale."""
 
-    Attributes:
-        groups: titles, and the rows below each. level: where a vertical line stands.
-        band: shaded from level / (1 + band) to level * (1 + band).
-    """
-
-    groups: Sequence[tuple[str, Sequence[DotRow]]]
-    level: float = 1.0
-    band: float = 0.0
+    groups: Sequence[tuple[str, Sequence[DotRow]]]  # titles, and the rows below each
+    level: float = 1.0  # where a vertical line stands
+    band: float = 0.0  # shaded from level / (1 + band) to level * (1 + band)
     x_label: str = ""
 
     @property
@@ -66,27 +61,19 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart in a file of its own beside the page.
+    """A chart in a file of its own beside the page."""
 
-    Attributes:
-        name: of the file, behind the page's. title: what a reader who cannot see it is told. chart: its numbers.
-    """
-
-    name: str
-    title: str
-    chart: Dots | Curves | Drawing
+    name: str  # of the file, behind the page's
+    title: str  # what a reader who cannot see it is told
+    chart: Dots | Curves | Drawing  # its numbers
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a study says.
+    """What a study says."""
 
-    Attributes:
-        title: the heading. blocks: paragraphs of Markdown, pictures, and tables, in the order of the page.
-    """
-
-    title: str
-    blocks: Sequence[str | Picture | Table]
+    title: str  # the heading
+    blocks: Sequence[str | Picture | Table]  # paragraphs of Markdown, pictures, and tables, in the order of the page
 
     @property
     def tables(self) -> list[Table]:

@@ -75,39 +75,29 @@ class Setting:
 
 @dataclass(frozen=True)
 class Plan:
-    """The study of one kind of layer at one size.
+    """The study of one kind of layer at one size."""
 
-    Attributes:
-        replaced: which layers are CEM's. size: a name. frame: what all models of the size share. depth: T.
-        per_parameter: tokens for each parameter of Llama; all rows see equally many.
-        recipe: of the judged trainings, but for the rate. rows: the models.
-        seeds, seed: how many judge, and the first. tuning_seeds: how many tune.
-        tuning: 1/this of the full length is what the rate is chosen at, and half of that what it is sought at.
-        compiled: whether all trainings go through torch.compile.
-        depths, stops: with which a judged model is scored beside its own.
-        papers: whether rows differ in which layers are CEM's, rates are given and not found, and models are scored
-            along the way (`Study.papers`).
-        rounded: whether rates are rounded to quarters of an octave.
-        registered: whether what is judged is bound to this plan and no other (`name`).
-    """
-
-    replaced: Replaced
-    size: str
-    frame: Frame
-    depth: int
-    per_parameter: float
-    recipe: Recipe
-    rows: tuple[Row, ...] = field(repr=False)
+    replaced: Replaced  # which layers are CEM's
+    size: str  # a name
+    frame: Frame  # what all models of the size share
+    depth: int  # T
+    per_parameter: float  # tokens for each parameter of Llama; all rows see equally many
+    recipe: Recipe  # of the judged trainings, but for the rate
+    rows: tuple[Row, ...] = field(repr=False)  # the models
+    # seeds, seed: how many judge, and the first
     seeds: int = 8
     seed: int = 0
-    tuning_seeds: int = 1
-    tuning: int = 2
-    compiled: bool = False
+    tuning_seeds: int = 1  # how many tune
+    tuning: int = 2  # 1/this of the full length is what the rate is chosen at, and half of that what it is sought at
+    compiled: bool = False  # whether all trainings go through torch.compile
+    # depths, stops: with which a judged model is scored beside its own
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
+    # whether rows differ in which layers are CEM's, rates are given and not found, and models are scored along the
+    # way (`Study.papers`)
     papers: bool = False
-    rounded: bool = True
-    registered: bool = False
+    rounded: bool = True  # whether rates are rounded to quarters of an octave
+    registered: bool = False  # whether what is judged is bound to this plan and no other (`name`)
 
     @property
     def name(self) -> str:

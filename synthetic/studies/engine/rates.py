@@ -25,14 +25,10 @@ PARTS = 4
 
 @dataclass(frozen=True)
 class TuningCurve:
-    """The bits per byte found at one length of training.
+    """The bits per byte found at one length of training."""
 
-    Attributes:
-        share: of the full length. bits: by the number of a rate, see `rate`; infinite where a run diverged.
-    """
-
-    share: float
-    bits: Mapping[int, float]
+    share: float  # of the full length
+    bits: Mapping[int, float]  # by the number of a rate, see `rate`; infinite where a run diverged
 
     @property
     def best(self) -> int:

@@ -14,15 +14,11 @@ Reading = Literal["agrees", "disagrees", "undecided", "not asked"]
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of the paper and how it fares here.
+    """A statement of the paper and how it fares here."""
 
-    Attributes:
-        text: what the paper says. found: what was found. reading: whether that agrees.
-    """
-
-    text: str
-    found: str
-    reading: Reading
+    text: str  # what the paper says
+    found: str  # what was found
+    reading: Reading  # whether that agrees
 
 
 def shown_statements(read: Sequence[Statement]) -> str:

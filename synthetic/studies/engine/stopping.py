@@ -15,15 +15,11 @@ STOPS = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
 
 @dataclass(frozen=True)
 class AtStop:
-    """A trained model whose tokens, or points, stop by themselves.
+    """A trained model whose tokens, or points, stop by themselves."""
 
-    Attributes:
-        least_fall: q. steps: that they took, the mean. figure: bits, or an error; None if it is not finite.
-    """
-
-    least_fall: float
-    steps: float
-    figure: float | None
+    least_fall: float  # q
+    steps: float  # that they took, the mean
+    figure: float | None  # bits, or an error; None if it is not finite
 
 
 def means(replicates: Sequence[Sequence[AtStop]]) -> tuple[AtStop, ...]:

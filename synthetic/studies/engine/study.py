@@ -31,21 +31,16 @@ from synthetic.training.recipe import RecipeChanges
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """A study as far as it is: all that its sentences may rest on.
+    """A study as far as it is: all that its sentences may rest on."""
 
-    Attributes:
-        plan: what it runs. state: what came of it. corpus: in a sentence, unit: of its text, "byte" or "token".
-        floor: bits per unit that no predictor can do without on the windows that judge; None of text.
-        learned_from: how many units the training part has. missing: trainings that are next, 0 if all are there.
-    """
-
-    plan: Plan
-    state: StudyState
-    corpus: str
-    unit: str
+    plan: Plan  # what it runs
+    state: StudyState  # what came of it
+    corpus: str  # in a sentence
+    unit: str  # of its text, "byte" or "token"
+    # bits per unit that no predictor can do without on the windows that judge; None of text
     floor: float | None = None
-    learned_from: int = 0
-    missing: int = 0
+    learned_from: int = 0  # how many units the training part has
+    missing: int = 0  # trainings that are next, 0 if all are there
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -70,49 +65,40 @@ class StudyOutcome:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study says.
+    """What a study says."""
 
-    Attributes:
-        page: sentences, pictures and tables. conclusion: the sentences that a terminal shows below the tables.
-        compared: the comparisons that the readings hold. title: of their table.
-        figures: what the readings hold beside the common figures, or in their place. more: what only the result file
-            holds.
-    """
-
-    page: Page
-    conclusion: str
-    compared: Sequence[Compared]
-    title: str = "Ratios at equal tokens"
+    page: Page  # sentences, pictures and tables
+    conclusion: str  # the sentences that a terminal shows below the tables
+    compared: Sequence[Compared]  # the comparisons that the readings hold
+    title: str = "Ratios at equal tokens"  # of their table
+    # what the readings hold beside the common figures, or in their place
     figures: Mapping[str, Any] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)  # what only the result file holds
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study of language models whose rows find their own learning rates.
+    """A study of language models whose rows find their own learning rates."""
 
-    Attributes:
-        name: of its command. summary: of one line.
-        rows: makes the models. read: says what came of them.
-        replaced, depth, per_parameter, seeds: the usual ones. depths, stops: with which judged models are scored.
-        papers: whether it is one of the paper's experiments, whose models differ in which layers are CEM's, have the
-            paper's recipe at one learning rate, or at their rows' own, and are scored along the way.
-        P, positions: of the `Setting`. tuning, tuning_seeds, rounded, registered: of the `Plan`.
-    """
-
-    name: str
-    summary: str
-    rows: Callable[[Setting], Sequence[Row]]
-    read: Callable[[StudyOutcome], Findings]
+    name: str  # of its command
+    summary: str  # of one line
+    rows: Callable[[Setting], Sequence[Row]]  # makes the models
+    read: Callable[[StudyOutcome], Findings]  # says what came of them
+    # replaced, depth, per_parameter, seeds: the usual ones
     replaced: Replaced = "attention"
     depth: int = 2
     per_parameter: float = 20.0
     seeds: int = 8
+    # depths, stops: with which judged models are scored
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
+    # whether it is one of the paper's experiments, whose models differ in which layers are CEM's, have the paper's
+    # recipe at one learning rate, or at their rows' own, and are scored along the way
     papers: bool = False
+    # P, positions: of the `Setting`
     P: PreconditionerName | None = None
     positions: Positions | None = None
+    # tuning, tuning_seeds, rounded, registered: of the `Plan`
     tuning: int = 2
     tuning_seeds: int = 1
     rounded: bool = True

@@ -64,32 +64,26 @@ class TrialCell:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        parameters: of the model. forward, training: FLOPs per token.
-        groups: bits per byte of groups of windows, all of equal size; () if it diverged.
-        trained: training bits per token, means over twentieths of the steps that were taken.
-        diverged_at, where: the step at which a value was not finite, and its layer.
-        start, end: the steps inside the layers before and after training; end is () if it diverged.
-        batches: a fingerprint of what it was trained on.
-        at_depths: bits per byte with each of the cell's depths; None where they are not finite.
-        at_stops: bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer.
-        along: steps done and bits per byte then, of the scores along the way that are finite.
-    """
-
-    parameters: int
+    parameters: int  # of the model
+    # forward, training: FLOPs per token
     forward: float
     training: float
-    groups: tuple[float, ...]
-    trained: tuple[float, ...]
+    groups: tuple[float, ...]  # bits per byte of groups of windows, all of equal size; () if it diverged
+    trained: tuple[float, ...]  # training bits per token, means over twentieths of the steps that were taken
+    # diverged_at, where: the step at which a value was not finite, and its layer
     diverged_at: int | None
     where: str | None
+    # start, end: the steps inside the layers before and after training; end is () if it diverged
     start: tuple[Steps, ...]
     end: tuple[Steps, ...]
-    batches: str
+    batches: str  # a fingerprint of what it was trained on
+    # bits per byte with each of the cell's depths; None where they are not finite
     at_depths: tuple[float | None, ...] = ()
+    # bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer
     at_stops: tuple[AtStop, ...] = ()
+    # steps done and bits per byte then, of the scores along the way that are finite
     along: tuple[tuple[int, float], ...] = ()
 
     @property

@@ -23,17 +23,13 @@ from synthetic.training.looped import looped_on_meta
 
 @dataclass
 class Tuned:
-    """A row of the study, as far as it is.
+    """A row of the study, as far as it is."""
 
-    Attributes:
-        row: the model. curves: one for each length of tuning, the shorter first; the last may be unfinished.
-        rate: the learning rate that was found; None as long as tuning lasts.
-        judged: the record of each seed; None where it is missing.
-    """
-
-    row: Row
+    row: Row  # the model
+    # one for each length of tuning, the shorter first; the last may be unfinished
     curves: list[TuningCurve] = field(default_factory=list)
-    rate: float | None = None
+    rate: float | None = None  # the learning rate that was found; None as long as tuning lasts
+    # the record of each seed; None where it is missing
     judged: dict[int, TrialRecord | None] = field(default_factory=dict)
 
     @property

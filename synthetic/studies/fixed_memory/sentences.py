@@ -35,16 +35,12 @@ MEANS: dict[Answer, str] = {
 
 @dataclass(frozen=True)
 class MemorySummary:
-    """The study in short.
+    """The study in short."""
 
-    Attributes:
-        answer: to what a fixed memory costs. memories: the refreshed over the fixed, at each step size.
-        further: all other comparisons. judged, to_judge: trainings that judge, done and in all.
-    """
-
-    answer: Answer
-    memories: tuple[Compared, ...]
-    further: tuple[Compared, ...]
+    answer: Answer  # to what a fixed memory costs
+    memories: tuple[Compared, ...]  # the refreshed over the fixed, at each step size
+    further: tuple[Compared, ...]  # all other comparisons
+    # judged, to_judge: trainings that judge, done and in all
     judged: int
     to_judge: int
 

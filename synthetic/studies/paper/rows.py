@@ -24,14 +24,10 @@ ROTARY, ALIBI, FULL, WIDENED = "Llama, RoPE", "Llama, ALiBi", "full CEM, T = 2",
 
 @dataclass(frozen=True)
 class Variant(Row):
-    """A model of an experiment.
+    """A model of an experiment."""
 
-    Attributes:
-        against: the name of the baseline that it is compared with; None of a baseline.
-        widened: the name of the same model with an MLP as wide as gives it the baseline's parameters, if it has one.
-    """
-
-    against: str | None = None
+    against: str | None = None  # the name of the baseline that it is compared with; None of a baseline
+    # the name of the same model with an MLP as wide as gives it the baseline's parameters, if it has one
     widened: str | None = None
 
 
@@ -97,15 +93,11 @@ def reuse(setting: Setting) -> tuple[Variant, ...]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's experiments.
+    """One of the paper's experiments."""
 
-    Attributes:
-        figure: of the paper. title: for help and lists. variants: its models at a size, baselines first.
-    """
-
-    figure: str
-    title: str
-    variants: Callable[[Setting], tuple[Variant, ...]]
+    figure: str  # of the paper
+    title: str  # for help and lists
+    variants: Callable[[Setting], tuple[Variant, ...]]  # its models at a size, baselines first
 
     def rows(self, setting: Setting) -> tuple[Variant, ...]:
         """The models, each with the name of its widened twin where the experiment has one."""

@@ -33,14 +33,11 @@ Kind = Literal["better", "worse", "close", "no better"]
 
 @dataclass(frozen=True)
 class Expectation:
-    """One model against another.
+    """One model against another."""
 
-    Attributes:
-        name, base: of the two rows. kind: what is claimed of the first.
-    """
-
+    # name, base: of the two rows
     name: str
-    kind: Kind
+    kind: Kind  # what is claimed of the first
     base: str
 
 

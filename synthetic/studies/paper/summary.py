@@ -27,22 +27,18 @@ GRID = 4001
 
 @dataclass(frozen=True)
 class Summed:
-    """A model over all seeds; where a run diverged, it has no figure below.
-
-    Attributes:
-        records: one for each seed. share: its parameters over the baseline's; None of a baseline.
-        affordable: the step at which it has spent what the study's cheapest model spends in all; may be a fraction.
-        tokens, flops: against the baseline after the last step, and both at `affordable`.
-        parameters: the widened model, or itself if that is as large as the baseline, against the baseline; None if
-            the study has no such model.
-    """
+    """A model over all seeds; where a run diverged, it has no figure below."""
 
     variant: Variant
-    records: Sequence[TrialRecord]
+    records: Sequence[TrialRecord]  # one for each seed
+    # the step at which it has spent what the study's cheapest model spends in all; may be a fraction
     affordable: float
-    share: float | None = None
+    share: float | None = None  # its parameters over the baseline's; None of a baseline
+    # tokens, flops: against the baseline after the last step, and both at `affordable`
     tokens: PairedComparison | None = None
     flops: PairedComparison | None = None
+    # the widened model, or itself if that is as large as the baseline, against the baseline; None if the study has no
+    # such model
     parameters: PairedComparison | None = None
 
     @property
@@ -116,16 +112,11 @@ def bits_at(along: Sequence[tuple[int, float]], step: float) -> float:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The lowest point of a curve.
+    """The lowest point of a curve."""
 
-    Attributes:
-        rate: where. bits: how low. at_edge: whether it is the smallest or the largest rate, so that a better one may
-            lie beyond.
-    """
-
-    rate: float
-    bits: float
-    at_edge: bool
+    rate: float  # where
+    bits: float  # how low
+    at_edge: bool  # whether it is the smallest or the largest rate, so that a better one may lie beyond
 
 
 def optimum(rates: Sequence[float], bits: Sequence[float]) -> Optimum:

@@ -31,15 +31,11 @@ TEST_DEPTHS = tuple(range(1, 17))
 
 @dataclass(frozen=True)
 class Replicate:
-    """A function of a prior: everything that runs on it share.
+    """A function of a prior: everything that runs on it share."""
 
-    Attributes:
-        task: what it is drawn from. root: the seed of the study. seed: the number of the replicate.
-    """
-
-    task: TaskConfig
-    root: int
-    seed: int
+    task: TaskConfig  # what it is drawn from
+    root: int  # the seed of the study
+    seed: int  # the number of the replicate
 
     @property
     def streams(self) -> Streams:
@@ -66,15 +62,12 @@ class TaskCell:
 
 @dataclass(frozen=True)
 class ModelCell:
-    """A contender trained on all functions of a prior at once, at one learning rate.
-
-    Attributes:
-        stops: shares at which its points are stopped by energy, where it has one, at test time.
-    """
+    """A contender trained on all functions of a prior at once, at one learning rate."""
 
     replicates: tuple[Replicate, ...]
     contender: Contender
     recipe: Recipe
+    # shares at which its points are stopped by energy, where it has one, at test time
     stops: tuple[float, ...] = field(default=(), metadata={"added": True})
 
     @property
@@ -91,50 +84,35 @@ class ModelCell:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """What is known of a function before any model is trained.
+    """What is known of a function before any model is trained."""
 
-    Attributes:
-        floor: the root of the least mean squared error, expected over functions. prior_std: that of predicting 0.
-        jitter: added to the prior variance. sampling: how it was drawn, in words.
-        scores: of the references, by name.
-    """
-
-    floor: float
-    prior_std: float
-    jitter: float
-    sampling: str
-    scores: Mapping[str, Score]
+    floor: float  # the root of the least mean squared error, expected over functions
+    prior_std: float  # that of predicting 0
+    jitter: float  # added to the prior variance
+    sampling: str  # how it was drawn, in words
+    scores: Mapping[str, Score]  # of the references, by name
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What came of one replicate of a model cell.
+    """What came of one replicate of a model cell."""
 
-    Attributes:
-        score: None if it diverged. train_rmse: on the noisy training targets.
-        held_out_rmse: on the points that chose the weights; None if it was never finite.
-        best_step: after how many training steps the model had the weights that are scored.
-        diverged_at: the training step at which the loss ceased to be finite; the number of steps, if only the
-            predictions did.
-        at_depth: the expected error of the same weights with T' = 1 ... 16 steps, None where it is not finite.
-        energies, norms: mean energy, and root mean square of x, over the test points at x^(0) ... x^(T).
-        falls: for each of the T steps, the share of test points whose energy it lowers.
-        smallest_eigenvalue: of P. step_size: eta. All from `energies` on are None for a model without an energy,
-            and where they are not finite.
-        at_stops: the expected error with each of the cell's stops, of at most 16 steps; () without an energy.
-    """
-
-    score: Score | None
-    train_rmse: float | None
-    held_out_rmse: float | None
-    best_step: int
+    score: Score | None  # None if it diverged
+    train_rmse: float | None  # on the noisy training targets
+    held_out_rmse: float | None  # on the points that chose the weights; None if it was never finite
+    best_step: int  # after how many training steps the model had the weights that are scored
+    # the training step at which the loss ceased to be finite; the number of steps, if only the predictions did
     diverged_at: int | None
+    # the expected error of the same weights with T' = 1 ... 16 steps, None where it is not finite
     at_depth: tuple[float | None, ...]
+    # energies, norms: mean energy, and root mean square of x, over the test points at x^(0) ... x^(T)
     energies: tuple[float, ...] | None = None
     norms: tuple[float, ...] | None = None
-    falls: tuple[float, ...] | None = None
-    smallest_eigenvalue: float | None = None
+    falls: tuple[float, ...] | None = None  # for each of the T steps, the share of test points whose energy it lowers
+    smallest_eigenvalue: float | None = None  # of P
+    # eta. All from `energies` on are None for a model without an energy, and where they are not finite
     step_size: float | None = None
+    # the expected error with each of the cell's stops, of at most 16 steps; () without an energy
     at_stops: tuple[AtStop, ...] = ()
 
 

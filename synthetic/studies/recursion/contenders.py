@@ -30,16 +30,11 @@ MLP = GatedMLPSpec(width=32, hidden=102)
 
 @dataclass(frozen=True)
 class Contender:
-    """A model that takes part in the study, under the name of its family and its depth.
+    """A model that takes part in the study, under the name of its family and its depth."""
 
-    Attributes:
-        family: what it is called without its depth; models of one family are compared with its smallest T.
-        spec: the model.
-        draw: which first weights and batches; models of one draw share them, and the second is for A/A comparisons.
-    """
-
-    family: str
-    spec: Spec
+    family: str  # what it is called without its depth; models of one family are compared with its smallest T
+    spec: Spec  # the model
+    # which first weights and batches; models of one draw share them, and the second is for A/A comparisons
     draw: int = 0
 
     @property
@@ -55,27 +50,19 @@ class Contender:
 
 @dataclass(frozen=True)
 class RegressorCost:
-    """What a regressor costs in parameters and FLOPs.
+    """What a regressor costs in parameters and FLOPs."""
 
-    Attributes:
-        parameters: their number. inference: FLOPs of one prediction. training: of one point of a training step.
-    """
-
-    parameters: int
-    inference: Flops
-    training: Flops
+    parameters: int  # their number
+    inference: Flops  # FLOPs of one prediction
+    training: Flops  # of one point of a training step
 
 
 @dataclass(frozen=True)
 class Family:
-    """Models that differ in their depth, or in what is matched to a depth.
+    """Models that differ in their depth, or in what is matched to a depth."""
 
-    Attributes:
-        about: one line for `--help`. contenders: the models at the recursion depths T of a study.
-    """
-
-    about: str
-    contenders: Callable[[Sequence[int]], list[Contender]]
+    about: str  # one line for `--help`
+    contenders: Callable[[Sequence[int]], list[Contender]]  # the models at the recursion depths T of a study
 
 
 def _each(about: str, name: str, model: CEMSpec | GatedMLPSpec) -> Family:

@@ -55,17 +55,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Fit:
-    """How one replicate's training ended.
+    """How one replicate's training ended."""
 
-    Attributes:
-        held_out_rmse: the smallest on the points held out, which chose the weights; infinite if it never was finite.
-        best_step: after how many steps the model had the weights it now has.
-        diverged_at: the step at which its loss was no longer finite; None if it always was.
-    """
-
+    # the smallest on the points held out, which chose the weights; infinite if it never was finite
     held_out_rmse: float
-    best_step: int
-    diverged_at: int | None
+    best_step: int  # after how many steps the model had the weights it now has
+    diverged_at: int | None  # the step at which its loss was no longer finite; None if it always was
 
 
 def fit(

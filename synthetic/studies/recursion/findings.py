@@ -117,34 +117,24 @@ Rates = Mapping[float, Sequence[RunRecord]]
 
 @dataclass(frozen=True)
 class Predictor:
-    """A predictor on all functions of a prior.
+    """A predictor on all functions of a prior."""
 
-    Attributes:
-        name: of a contender or of a reference. contender: None for a reference.
-        learning_rate: the one that was chosen; None for a reference. at_edge: whether it was the smallest or the
-            largest of several, so that a better one may lie beyond.
-        cost: of the model; None for a reference.
-        runs: at that rate, one for each function; () for a reference.
-        diverged: how many of them did. If any did, no figure below is given: a mean over those that survived would
-            flatter.
-        rmse, observed, excess: of `Score`. gap_closed: (ridge - model) / (ridge - floor) of the expected errors.
-        deeper: its expected errors against those of its family's smallest T, or of CEM's for a family of one.
-        same_depth: the same against CEM at the same T, if that took part.
-    """
-
-    name: str
-    contender: Contender | None
-    learning_rate: float | None
-    at_edge: bool
-    cost: RegressorCost | None
-    runs: Sequence[RunRecord]
+    name: str  # of a contender or of a reference
+    contender: Contender | None  # None for a reference
+    learning_rate: float | None  # the one that was chosen; None for a reference
+    at_edge: bool  # whether it was the smallest or the largest of several, so that a better one may lie beyond
+    cost: RegressorCost | None  # of the model; None for a reference
+    runs: Sequence[RunRecord]  # at that rate, one for each function; () for a reference
+    # how many of them did. If any did, no figure below is given: a mean over those that survived would flatter
     diverged: int
+    # rmse, observed, excess: of `Score`
     rmse: Spread | None
     observed: Spread | None
     excess: Spread | None
-    gap_closed: Spread | None
+    gap_closed: Spread | None  # (ridge - model) / (ridge - floor) of the expected errors
+    # its expected errors against those of its family's smallest T, or of CEM's for a family of one
     deeper: PairedComparison | None = None
-    same_depth: PairedComparison | None = None
+    same_depth: PairedComparison | None = None  # the same against CEM at the same T, if that took part
 
     @property
     def errors(self) -> list[float]:

@@ -24,30 +24,22 @@ NON_STATIONARY = "warped"
 
 @dataclass(frozen=True)
 class RecursionConfig:
-    """Everything that a recursion study runs, checked when it is made.
+    """Everything that a recursion study runs, checked when it is made."""
 
-    Attributes:
-        priors: what functions are drawn from, as text. depths: the recursion depths T. seeds: functions per prior.
-        seed: the root of every random stream.
-        families: names of `contenders.FAMILIES`, compared on every prior; more_families: on the first prior and on
-            the last only.
-        rates: learning rates that every contender is trained at; the points held out choose.
-        train_points, test_points: sizes of each function's two sets. noise: standard deviation on training targets.
-        recipe: how everything is trained; its own learning rate is replaced.
-    """
-
-    priors: tuple[str, ...] = ("rbf",)
-    depths: tuple[int, ...] = (1, 2, 4, 8)
-    seeds: int = 3
-    seed: int = 0
-    families: tuple[str, ...] = ("cem",)
-    more_families: tuple[str, ...] = ()
+    priors: tuple[str, ...] = ("rbf",)  # what functions are drawn from, as text
+    depths: tuple[int, ...] = (1, 2, 4, 8)  # the recursion depths T
+    seeds: int = 3  # functions per prior
+    seed: int = 0  # the root of every random stream
+    families: tuple[str, ...] = ("cem",)  # names of `contenders.FAMILIES`, compared on every prior
+    more_families: tuple[str, ...] = ()  # on the first prior and on the last only
+    # learning rates that every contender is trained at; the points held out choose
     rates: tuple[float, ...] = (1e-2,)
     # with 1024 points every depth beyond 1 only learns the noise faster
+    # train_points, test_points: sizes of each function's two sets
     train_points: int = 4096
     test_points: int = 1024
-    noise: float = 0.1
-    recipe: Recipe = field(default_factory=Recipe)
+    noise: float = 0.1  # standard deviation on training targets
+    recipe: Recipe = field(default_factory=Recipe)  # how everything is trained; its own learning rate is replaced
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "priors", tuple(canonical(prior, INPUTS) for prior in self.priors))
@@ -105,14 +97,10 @@ class RecursionConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """A recursion study under a name of its own.
+    """A recursion study under a name of its own."""
 
-    Attributes:
-        about: one line for `--help`. config: the complete configuration.
-    """
-
-    about: str
-    config: RecursionConfig
+    about: str  # one line for `--help`
+    config: RecursionConfig  # the complete configuration
 
 
 PRESETS: Mapping[str, Preset] = {

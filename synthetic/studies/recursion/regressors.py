@@ -37,22 +37,17 @@ INIT_STD = 0.05
 class CEMSpec:
     """A recursive CEM MLP between a lift and a read-out.
 
-    Attributes:
-        width: D, that of the state; at least the number of inputs, which are lifted if there are fewer.
-        hidden: M. steps: T.
-        norm: RMSNorm inside the recursion. preconditioner: P, with rank `rank` if it has one.
-        step_size: eta = 1; or learned, positive, from 1; or 1/T, so that the steps sum to 1 whatever T is.
-
     Raises:
         ValueError: an unknown word.
     """
 
-    width: int = 32
-    hidden: int = 128
-    steps: int = 1
-    norm: NormKind = "none"
-    preconditioner: PreconditionerKind = "identity"
+    width: int = 32  # D, that of the state; at least the number of inputs, which are lifted if there are fewer
+    hidden: int = 128  # M
+    steps: int = 1  # T
+    norm: NormKind = "none"  # RMSNorm inside the recursion
+    preconditioner: PreconditionerKind = "identity"  # P, with rank `rank` if it has one
     rank: int = 4
+    # eta = 1; or learned, positive, from 1; or 1/T, so that the steps sum to 1 whatever T is
     step_size: StepSizeKind = "fixed"
     activation: str = "silu"
 
@@ -75,15 +70,12 @@ class DrawnSpec(CEMSpec):
 
 @dataclass(frozen=True)
 class GatedMLPSpec:
-    """The gated MLP that CEM's replaces, x + down(sigma(gate x) * up x), its three weights untied.
+    """The gated MLP that CEM's replaces, x + down(sigma(gate x) * up x), its three weights untied."""
 
-    Attributes:
-        width, hidden: D and M. reuse: how often the same MLP is applied, each time to what the last one gave.
-    """
-
+    # width, hidden: D and M
     width: int = 32
     hidden: int = 128
-    reuse: int = 1
+    reuse: int = 1  # how often the same MLP is applied, each time to what the last one gave
     activation: str = "silu"
 
     def __post_init__(self) -> None:

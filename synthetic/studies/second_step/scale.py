@@ -35,23 +35,17 @@ ASIDE = 1.25
 
 @dataclass(frozen=True)
 class Point:
-    """One study.
+    """One study."""
 
-    Attributes:
-        replaced: which layers are CEM's. size: its name. depth: T.
-        parameters: of T = 1. tokens: that every model saw. per_parameter: the same for each of Llama's.
-        seeds: in words. verdict: the study's.
-        over_one, over_longer: T steps over T = 1, and over T = 1 with a step T times as long; None if not compared.
-    """
-
-    replaced: str
-    size: str
-    depth: int
-    parameters: int
-    tokens: int
-    per_parameter: float
-    seeds: str
-    verdict: str
+    replaced: str  # which layers are CEM's
+    size: str  # its name
+    depth: int  # T
+    parameters: int  # of T = 1
+    tokens: int  # that every model saw
+    per_parameter: float  # the same for each of Llama's
+    seeds: str  # in words
+    verdict: str  # the study's
+    # over_one, over_longer: T steps over T = 1, and over T = 1 with a step T times as long; None if not compared
     over_one: Ratio | None
     over_longer: Ratio | None
 

@@ -42,32 +42,22 @@ WORDS: dict[str, str] = {"pays": "helps", "does not pay": "does not help", "unde
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether the second step of one row pays.
+    """Whether the second step of one row pays."""
 
-    Attributes:
-        row: its name. verdict: by the rule of the study, with the row in the place of T = depth. why: in a sentence.
-    """
-
-    row: str
-    verdict: Verdict
-    why: str
+    row: str  # its name
+    verdict: Verdict  # by the rule of the study, with the row in the place of T = depth
+    why: str  # in a sentence
 
 
 @dataclass(frozen=True)
 class StepSummary:
-    """The study in short.
+    """The study in short."""
 
-    Attributes:
-        pairs: all comparisons. verdict: whether the second step pays. why: in a sentence.
-        deviation: of the log ratios of T = depth over T = 1, where at least three seeds tell it.
-        beyond: whether the second step pays in each row that is beyond the paper.
-    """
-
-    pairs: tuple[Compared, ...]
-    verdict: Verdict
-    why: str
-    deviation: float | None
-    beyond: tuple[Answer, ...] = ()
+    pairs: tuple[Compared, ...]  # all comparisons
+    verdict: Verdict  # whether the second step pays
+    why: str  # in a sentence
+    deviation: float | None  # of the log ratios of T = depth over T = 1, where at least three seeds tell it
+    beyond: tuple[Answer, ...] = ()  # whether the second step pays in each row that is beyond the paper
 
     def pair(self, model: str, base: str) -> Compared | None:
         """The comparison of two rows, if it has a seed."""

@@ -47,16 +47,12 @@ def trail_of(message: object) -> Trail:
 
 @dataclass(frozen=True)
 class FileReach:
-    """What was reached of one file.
-
-    Attributes:
-        by: for each line that was reached, the ids of the properties.
-        branches: the lines of which not every branch was taken, with the lines to which nothing went; a negative one
-            stands for the end of the function.
-    """
+    """What was reached of one file."""
 
     file: CodeFile
-    by: Mapping[int, tuple[str, ...]]
+    by: Mapping[int, tuple[str, ...]]  # for each line that was reached, the ids of the properties
+    # the lines of which not every branch was taken, with the lines to which nothing went; a negative one stands for
+    # the end of the function
     branches: Mapping[int, tuple[int, ...]]
 
     @property
@@ -78,18 +74,12 @@ class FileReach:
 
 @dataclass(frozen=True)
 class Reach:
-    """What a run reached.
+    """What a run reached."""
 
-    Attributes:
-        files: those with lines that only a call reaches. problems: what could not be read or recorded.
-        traced: whether functions run once for each trace, and not in every call.
-        looked_around: how many of its numbers questions were asked around.
-    """
-
-    files: Sequence[FileReach]
-    problems: Sequence[str]
-    traced: bool = False
-    looked_around: int = 0
+    files: Sequence[FileReach]  # those with lines that only a call reaches
+    problems: Sequence[str]  # what could not be read or recorded
+    traced: bool = False  # whether functions run once for each trace, and not in every call
+    looked_around: int = 0  # how many of its numbers questions were asked around
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -19,31 +19,22 @@ _COMPILERS = ("torch.compile", "jax.jit", "@jit", "jit(", ".script(")
 
 @dataclass(frozen=True)
 class CodeFile:
-    """One file of the implementation's.
+    """One file of the implementation's."""
 
-    Attributes:
-        path: where it lies. label: how reports name it. text: what stood in it when it was imported.
-    """
-
-    path: str
-    label: str
-    text: str
+    path: str  # where it lies
+    label: str  # how reports name it
+    text: str  # what stood in it when it was imported
     lines: Lines
 
 
 @dataclass(frozen=True)
 class OwnCode:
-    """An implementation's own code.
+    """An implementation's own code."""
 
-    Attributes:
-        files: its module first; none if there was nothing to read. numbers: that stand in them.
-        problems: what could not be read and why, in a sentence each.
-        traced: whether some of its functions run once for each trace, as a compiler's do, and not in every call.
-    """
-
-    files: tuple[CodeFile, ...] = ()
-    numbers: tuple[Number, ...] = ()
-    problems: tuple[str, ...] = ()
+    files: tuple[CodeFile, ...] = ()  # its module first; none if there was nothing to read
+    numbers: tuple[Number, ...] = ()  # that stand in them
+    problems: tuple[str, ...] = ()  # what could not be read and why, in a sentence each
+    # whether some of its functions run once for each trace, as a compiler's do, and not in every call
     traced: bool = False
 
 

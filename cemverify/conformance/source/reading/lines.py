@@ -24,18 +24,13 @@ Arc = tuple[int, int]
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a file.
+    """The lines of a file."""
 
-    Attributes:
-        called: first lines of statements that only a call reaches. imported: those that run at the import.
-        branches: where a line may go on in several ways, the lines to which; a negative one leaves a function.
-        first: for each later line of a statement, its first one.
-    """
-
-    called: frozenset[int]
-    imported: frozenset[int]
+    called: frozenset[int]  # first lines of statements that only a call reaches
+    imported: frozenset[int]  # those that run at the import
+    # where a line may go on in several ways, the lines to which; a negative one leaves a function
     branches: Mapping[int, frozenset[int]]
-    first: Mapping[int, int]
+    first: Mapping[int, int]  # for each later line of a statement, its first one
 
     def statements(self, lines: Iterable[int]) -> set[int]:
         """The statements of these lines that only a call reaches."""

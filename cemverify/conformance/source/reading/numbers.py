@@ -34,18 +34,12 @@ Value = int | float
 
 @dataclass(frozen=True)
 class Number:
-    """A number in the code.
+    """A number in the code."""
 
-    Attributes:
-        value: without its sign. telling: how telling it is, the smaller the more.
-        guards: the tests of branches in which it is compared, as (path, line).
-        words: what it is compared with, as names, attributes and "shape[1]".
-    """
-
-    value: float
-    telling: int
-    guards: frozenset[tuple[str, int]] = frozenset()
-    words: frozenset[str] = frozenset()
+    value: float  # without its sign
+    telling: int  # how telling it is, the smaller the more
+    guards: frozenset[tuple[str, int]] = frozenset()  # the tests of branches in which it is compared, as (path, line)
+    words: frozenset[str] = frozenset()  # what it is compared with, as names, attributes and "shape[1]"
 
 
 def numbers_in(files: Iterable[SourceFile], functions: Mapping[str, Any] | None = None) -> tuple[Number, ...]:

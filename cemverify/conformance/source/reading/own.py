@@ -25,32 +25,22 @@ _MOST_LINES = 20_000  # of all files together
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One of its files.
+    """One of its files."""
 
-    Attributes:
-        path: where it lies, absolute. label: how reports name it. text: what was in it when it was read.
-        names: the numbers that its module holds under names, at the moment of reading.
-    """
-
-    path: str
-    label: str
-    text: str
+    path: str  # where it lies, absolute
+    label: str  # how reports name it
+    text: str  # what was in it when it was read
     tree: ast.Module
-    names: dict[str, int | float]
+    names: dict[str, int | float]  # the numbers that its module holds under names, at the moment of reading
 
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """What there is to read of an implementation.
+    """What there is to read of an implementation."""
 
-    Attributes:
-        folders: the files below these are its own. files: those of them that were imported, its module first.
-        problems: in a sentence each, what could not be read.
-    """
-
-    folders: tuple[str, ...]
-    files: tuple[SourceFile, ...]
-    problems: tuple[str, ...] = ()
+    folders: tuple[str, ...]  # the files below these are its own
+    files: tuple[SourceFile, ...]  # those of them that were imported, its module first
+    problems: tuple[str, ...] = ()  # in a sentence each, what could not be read
 
 
 def own_files(module: str, subject: Subject) -> OwnFiles:
