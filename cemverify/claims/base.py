@@ -129,32 +129,19 @@ class JudgedClaim:
 
     def describe(self) -> dict[str, Any]:
         """The claim with its verdict and arguments, as JSON."""
-        claim = self.claim
+        claim, about_finding = self.claim, ("kind", "side", "general", "within", "summary")
         return {
             "id": claim.id,
             "kind": claim.kind,
-            "version": claim.source.version,
-            "section": claim.source.section,
-            "quote": claim.source.quote,
+            **{name: getattr(claim.source, name) for name in ("version", "section", "quote")},
             "known": claim.source.wording if claim.source.version else "ours",
             "statement": claim.statement,
             "formula": claim.formula,
             "verdict": str(self.verdict),
             "told": self.conclusion,
-            "condition": claim.condition,
-            "finding": claim.finding,
-            "advice": claim.advice,
-            "study": claim.study,
+            **{name: getattr(claim, name) for name in ("condition", "finding", "advice", "study")},
             "arguments": [
-                {
-                    "kind": f.kind,
-                    "side": f.side,
-                    "general": f.general,
-                    "within": f.within,
-                    "summary": f.summary,
-                    "lines": list(f.lines),
-                }
-                for f in self.findings
+                {**{name: getattr(f, name) for name in about_finding}, "lines": list(f.lines)} for f in self.findings
             ],
         }
 

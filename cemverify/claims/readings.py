@@ -2,15 +2,7 @@
 
 A file `docs/results/NAME.json` is a result of kind "readings": a study, its scale, and ratios of one model's figure
 to another's, each with the intervals that cover it with 95 and 90 %. Below 1 the first model is better. The ledger
-reads a ratio by these rules:
-
-    better       agrees if the 95 % interval lies below 1; disagrees if above, or if equivalent and around 1
-    worse        agrees if it lies above 1; disagrees if below, or if equivalent and around 1
-    close        agrees if equivalent; disagrees if the 95 % interval lies beyond the margin
-    no worse     agrees if equivalent or below 1; disagrees if it lies beyond the margin on the other side
-    no better    agrees if it lies above 1, or if equivalent and around 1; disagrees if below
-
-Equivalent is a 90 % interval within the margin of the study.
+reads a ratio by the rules of `cemverify.results.statistics.side_of`, with the margin of the study.
 """
 
 from __future__ import annotations
@@ -18,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cemverify.claims.arguments import Side
+from cemverify.results import statistics
 from cemverify.results.envelope import complete, read, read_json
+from cemverify.results.statistics import Expected
 
-Expected = Literal["better", "worse", "close", "no worse", "no better"]
 Interval = tuple[float, float]
 
 
@@ -118,19 +111,8 @@ def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> S
         return "neither"
     if ratio.verdict == "inconclusive":
         return "neither"
-    low, high = ratio.interval95
     within = ratio.interval90[0] > 1 / (1 + margin) and ratio.interval90[1] < 1 + margin
-    if expected == "close":
-        beyond = low > 1 + margin or high < 1 / (1 + margin)
-        return "for" if within else "against" if beyond else "neither"
-    if expected == "no worse":
-        return "for" if within or high < 1 else "against" if low > 1 + margin else "neither"
-    side = "better" if high < 1 else "worse" if low > 1 else "level" if within else None
-    if side is None:
-        return "neither"
-    if expected == "no better":
-        return "against" if side == "better" else "for"
-    return "for" if side == expected else "against"
+    return statistics.side_of(expected, *ratio.interval95, margin, equivalent=within)
 
 
 def _turned(interval: Interval | None) -> Interval | None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from cemverify.claims.arguments import Argument, Finding, Side, Statement
 from cemverify.claims.base import Attribution, Claim, arxiv, draft, ours
-from cemverify.claims.readings import BestRate, Expected, MeasuredRatio, Readings, Results, side_of
+from cemverify.claims.readings import BestRate, MeasuredRatio, Readings, Results, side_of
+from cemverify.results.statistics import Expected
 
 _LANGUAGE = "python -m synthetic language study"
 _RECURSION = "python -m synthetic recursion --preset standard"

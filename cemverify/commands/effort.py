@@ -134,10 +134,7 @@ def configuration(options: argparse.Namespace, effort: Effort) -> dict[str, Any]
     return {
         "properties": options.properties,
         **({"properties_from": options.properties_from} if options.properties_from else {}),
-        "examples": effort.examples,
-        "seconds": effort.seconds,
-        "timeout": effort.timeout,
-        "memory": effort.memory,
+        **{name: getattr(effort, name) for name in ("examples", "seconds", "timeout", "memory")},
         "dtype": options.dtype,
         "workers": options.workers,
     }

@@ -122,16 +122,8 @@ def run(options: argparse.Namespace) -> int:
         options.matrix,
         not options.no_sweep,
     )
-    configuration = {
-        "implementation": plan.implementation,
-        "seeds": plan.seeds,
-        "budgets": list(plan.budgets),
-        "bank": list(plan.bank),
-        "families": list(plan.families),
-        "matrix": plan.matrix,
-        "sweep": plan.sweep,
-        "workers": where.workers,
-    }
+    names = ("implementation", "seeds", "budgets", "bank", "families", "matrix", "sweep")
+    configuration = {**{name: getattr(plan, name) for name in names}, "workers": where.workers}
     maker = Maker.now(options.command, configuration, 0, "cpu")
     try:
         power = measure_power(plan, where)

@@ -75,11 +75,7 @@ def violation(property_: Property, width: int | None) -> str:
 def described(listed: Listed) -> dict[str, object]:
     """What is said of a property in a result file, where no violation is shown."""
     return {
-        "id": listed.id,
-        "claim": listed.claim,
-        "source": listed.source,
-        "needs": listed.needs,
-        "asked_up_to": listed.asked_up_to,
+        **{name: getattr(listed, name) for name in ("id", "claim", "source", "needs", "asked_up_to")},
         "introduced": listed.since,
         "formula": listed.formula,
         "why": listed.why,

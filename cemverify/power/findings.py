@@ -55,11 +55,7 @@ class Measured:
     def describe(self) -> dict[str, Any]:
         """What became of one mutant, in values that JSON can hold."""
         return {
-            "id": self.mutant.id,
-            "family": self.mutant.family,
-            "fault": self.mutant.fault,
-            "property": self.mutant.property,
-            "cause": self.mutant.cause,
+            **{name: getattr(self.mutant, name) for name in ("id", "family", "fault", "property", "cause")},
             "killed": self.killed,
             "detection": self.detections[-1].probability,
             "budgets": [{**asdict(d), "probability": d.probability} for d in self.detections],

@@ -126,12 +126,6 @@ def _described(repair: Repair) -> Mapping[str, Any]:
 
 def _listed(edits: Sequence[tuple[str, Edit]]) -> list[Mapping[str, Any]]:
     return [
-        {
-            "file": os.path.relpath(path),
-            "line": edit.line,
-            "kind": edit.kind,
-            "before": edit.before,
-            "after": edit.after,
-        }
+        {"file": os.path.relpath(path), **{name: getattr(edit, name) for name in ("line", "kind", "before", "after")}}
         for path, edit in edits
     ]

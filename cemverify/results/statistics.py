@@ -23,6 +23,7 @@ FEWEST = 6
 _FLIPS = 2**16
 
 Conclusion = Literal["better", "worse", "equivalent", "inconclusive"]
+Expected = Literal["better", "worse", "close", "no worse", "no better"]  # of a model against another
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,31 @@ class PairedComparison:
 
 
 Compared = TypeVar("Compared", PairedComparison, PairedComparison | None)
+
+
+def side_of(
+    expected: Expected, low: float, high: float, margin: float, *, equivalent: bool
+) -> Literal["for", "against", "neither"]:
+    """What a ratio says of an expectation; below 1 the first model is better.
+
+        better       for if the 95 % interval lies below 1; against if above, or if equivalent and around 1
+        worse        for if it lies above 1; against if below, or if equivalent and around 1
+        close        for if equivalent; against if the 95 % interval lies beyond the margin
+        no worse     for if equivalent or below 1; against if it lies beyond the margin on the other side
+        no better    for if it lies above 1, or if equivalent and around 1; against if below
+
+    Args:
+        low, high: the 95 % interval. equivalent: whether the 90 % interval lies within the margin.
+    """
+    if expected == "close":
+        beyond = low > 1 + margin or high < 1 / (1 + margin)
+        return "for" if equivalent else "against" if beyond else "neither"
+    if expected == "no worse":
+        return "for" if equivalent or high < 1 else "against" if low > 1 + margin else "neither"
+    side = "better" if high < 1 else "worse" if low > 1 else "level" if equivalent else None
+    if side is None:
+        return "neither"
+    return "for" if (side != "better" if expected == "no better" else side == expected) else "against"
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -15,7 +15,7 @@ from scipy.interpolate import CubicSpline
 
 from cemverify.cem import presets as paper
 from cemverify.results import envelope
-from cemverify.results.statistics import compare, correct
+from cemverify.results.statistics import Expected, compare, correct
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -42,7 +42,7 @@ from synthetic.studies.paper.rows import (
     attention_name,
     mlp_name,
 )
-from synthetic.studies.paper.statements import EXPECTATIONS, Kind, read, reading_of
+from synthetic.studies.paper.statements import EXPECTATIONS, read, reading_of
 from synthetic.studies.paper.summary import Summed, bits_at, optimum
 from synthetic.studies.paper.summary import summarise as summarise_models
 from synthetic.training.frames import TINY, paper_recipe
@@ -397,7 +397,7 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
         (1.1, {"better": "disagrees", "worse": "agrees", "close": "disagrees", "no better": "agrees"}),
     ],
 )
-def test_expectations_are_read_by_their_rules(ratio: float, readings: dict[Kind, Reading]) -> None:
+def test_expectations_are_read_by_their_rules(ratio: float, readings: dict[Expected, Reading]) -> None:
     comparison = compare([ratio * 0.9995, ratio, ratio * 1.0005], [1.0, 1.0, 1.0], MARGIN)
     assert {kind: reading_of(kind, comparison) for kind in readings} == readings
     unclear = compare([0.8, 1.0, 1.25], [1.0, 1.0, 1.0], MARGIN)

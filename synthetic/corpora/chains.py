@@ -179,15 +179,8 @@ def source(chain: Chain) -> DocumentSource:
         for part in parts:
             yield Document(part, part, chain.symbols(part))
 
-    key = {
-        "kind": spec.kind,
-        "vocabulary": spec.vocabulary,
-        "states": spec.hidden_states,
-        "peak": spec.peak,
-        "seed": spec.seed,
-        "train": spec.train,
-        "validation": spec.validation,
-    }
+    names = ("kind", "vocabulary", "peak", "seed", "train", "validation")
+    key = {**{name: getattr(spec, name) for name in names}, "states": spec.hidden_states}
     return DocumentSource(name, key, stream, unit="symbol")
 
 

@@ -95,13 +95,8 @@ class Corpus:
 
     def describe(self) -> dict[str, Any]:
         """Name, size and digest of the corpus, as plain values for a result file."""
-        return {
-            "source": self.name,
-            "digest": self.digest,
-            "tokeniser": self.tokeniser,
-            "vocabulary": self.vocabulary,
-            "unit": self.unit,
-        }
+        names = ("digest", "tokeniser", "vocabulary", "unit")
+        return {"source": self.name, **{name: getattr(self, name) for name in names}}
 
 
 def tokenised(source: DocumentSource, tokeniser: Tokeniser, folder: Path) -> Corpus:

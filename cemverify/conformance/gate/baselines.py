@@ -12,7 +12,7 @@ a healthy rewrite rounds differently, and may double it. Two rules seldom mistak
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -76,14 +76,7 @@ class Difference:
 
     def describe(self) -> dict[str, Any]:
         """What the comparison with the baseline found, as JSON."""
-        return {
-            "property": self.property,
-            "change": str(self.change),
-            "before": self.before,
-            "after": self.after,
-            "regression": self.regression,
-            "sentence": self.sentence,
-        }
+        return {**asdict(self), "change": str(self.change)}
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,7 @@ class EntryOutcome:
     def describe(self) -> dict[str, Any]:
         """The known violations and what became of each, as JSON."""
         return {
-            "line": self.entry.line,
-            "property": self.entry.property,
-            "cause": self.entry.cause,
-            "reason": self.entry.reason,
+            **{name: getattr(self.entry, name) for name in ("line", "property", "cause", "reason")},
             "expires": self.entry.expires.isoformat(),
             "standing": str(self.standing),
             "stale": self.stale,

@@ -79,13 +79,8 @@ def _cause_as_json(cause: Cause) -> dict[str, Any]:
     if cause.place is not None:
         described["place"] = {"file": cause.place.file, "line": cause.place.line, "function": cause.place.name}
     if cause.edit is not None:
-        edit = cause.edit
-        described["edit"] = {
-            "file": edit.place.file,
-            "line": edit.place.line,
-            "before": edit.before,
-            "after": edit.after,
-        }
+        edit, place = cause.edit, cause.edit.place
+        described["edit"] = {"file": place.file, "line": place.line, "before": edit.before, "after": edit.after}
     return described
 
 

@@ -100,15 +100,10 @@ def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> En
 
         return chosen
 
-    update = of("update", exact.update)
-    assert update is not None
-    return replace(
-        exact,
-        update=update,
-        energy=of("energy", exact.energy),
-        state_map=of("state_map", exact.state_map),
-        lagrangian=of("lagrangian", exact.lagrangian),
-    )
+    functions: dict[str, Any] = {
+        name: of(name, getattr(exact, name)) for name in ("update", "energy", "state_map", "lagrangian")
+    }
+    return replace(exact, **functions)
 
 
 def judge_trained(

@@ -1,34 +1,24 @@
 """The paper's statements about language models, read against what a study found, by rules fixed here beforehand.
 
 A comparison is of bits per byte at equal tokens, paired by seed. Those of a study are one family: a side that is lost
-when its p-values are corrected by Holm's method counts as undecided. Each statement leads to one or more expectations
-of these kinds:
-
-    better       agrees if the 95 % interval lies below 1; disagrees if above, or if equivalent and around 1
-    worse        agrees if it lies above 1; disagrees if below, or if equivalent and around 1
-    close        agrees if equivalent; disagrees if the interval lies beyond the margin of equivalence
-    no better    agrees if it lies above 1, or if equivalent and around 1; disagrees if below
-
-Equivalent is a 90 % interval within the margin. A model that is better by less than that is both better and close. A
-statement agrees if all its expectations do, disagrees if one does, and is undecided otherwise. A statement about a
-model of which a run diverged is undecided.
+when its p-values are corrected by Holm's method counts as undecided. Each statement leads to one or more
+expectations, each of which a comparison meets by the rules of `cemverify.results.statistics.side_of`. A model that is
+better by less than the margin is both better and close. A statement agrees if all its expectations do, disagrees if
+one does, and is undecided otherwise. A statement about a model of which a run diverged is undecided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.statistics import PairedComparison, correct, spread
+from cemverify.results.statistics import Expected, PairedComparison, correct, side_of, spread
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.statements import Reading, Statement
 from synthetic.studies.paper.rows import ALIBI, FULL, ROTARY, attention_name, mlp_name
 from synthetic.studies.paper.summary import Optimum, Summed, between, tuned
 from synthetic.training.frames import PRECONDITIONERS
-
-Kind = Literal["better", "worse", "close", "no better"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +27,7 @@ class Expectation:
 
     # name, base: of the two rows
     name: str
-    kind: Kind  # what is claimed of the first
+    kind: Expected  # what is claimed of the first
     base: str
 
 
@@ -120,36 +110,17 @@ def read(study: str, rows: Sequence[Summed]) -> list[Statement]:
     return [_statement(text, expectations, compared) for text, expectations in EXPECTATIONS[study]]
 
 
-def reading_of(kind: Kind, comparison: PairedComparison | None) -> Reading:
+_READINGS: Mapping[str, Reading] = {"for": "agrees", "against": "disagrees", "neither": "undecided"}
+
+
+def reading_of(kind: Expected, comparison: PairedComparison | None) -> Reading:
     """Whether a comparison meets an expectation of that kind; None is one that could not be made."""
-    if comparison is None:
+    if comparison is None or (comparison.conclusion == "inconclusive" and kind != "close"):
         return "undecided"
-    verdict, ratio = comparison.conclusion, comparison.ratio
-    if kind == "close":
-        beyond = (
-            ratio.low is not None
-            and ratio.high is not None
-            and (ratio.low > 1 + MARGIN or ratio.high < 1 / (1 + MARGIN))
-        )
-        return "agrees" if verdict == "equivalent" else "disagrees" if beyond else "undecided"
-    side = _side(comparison)
-    if side is None:
+    low, high, equivalent = comparison.ratio.low, comparison.ratio.high, comparison.conclusion == "equivalent"
+    if low is None or high is None:
         return "undecided"
-    if kind == "no better":
-        return "disagrees" if side == "better" else "agrees"
-    return "agrees" if side == kind else "disagrees"
-
-
-def _side(comparison: PairedComparison) -> Literal["better", "worse", "level"] | None:
-    """On which side of 1 the 95 % interval lies; level if around it, and narrow; None if it does not tell."""
-    low, high = comparison.ratio.low, comparison.ratio.high
-    if low is None or high is None or comparison.conclusion == "inconclusive":
-        return None
-    if high < 1:
-        return "better"
-    if low > 1:
-        return "worse"
-    return "level" if comparison.conclusion == "equivalent" else None
+    return _READINGS[side_of(kind, low, high, MARGIN, equivalent=equivalent)]
 
 
 def _bits(optima: Sequence[Optimum]) -> list[float]:
