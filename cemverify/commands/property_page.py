@@ -31,9 +31,9 @@ def explanation(property_: Property, width: int | None) -> str:
     killed = killers(property_)
     rows = [
         ("claim", [property_.claim]),
-        ("formula", [property_.explanation.formula]),
+        ("formula", [property_.formula]),
         ("source", [property_.source]),
-        ("why", [property_.explanation.why]),
+        ("why", [property_.why]),
         ("of", [f"{property_.kind}s"]),
         ("needs", [_need(name) for name in sorted(property_.needs)] or ["nothing that could be absent"]),
         ("tested", list(_tested(property_))),

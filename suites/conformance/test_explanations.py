@@ -76,7 +76,7 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
     assert main(["list", id_, "--json", str(tmp_path / "list.json")]) == 0
     output = capsys.readouterr().out
     for part in (
-        by_id(id_).explanation.formula,
+        by_id(id_).formula,
         "controls",
         f"catalogue {current()}",
         f"VIOLATED {id_}",

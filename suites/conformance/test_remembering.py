@@ -17,11 +17,12 @@ from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle import golden as golden_answers
+from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import golden, products
 from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.oracle.remembering import remembered, remembering
-from cemverify.conformance.properties import by_id, training
-from cemverify.conformance.properties.base import Check
+from cemverify.conformance.properties import by_id
+from cemverify.conformance.properties.training import products_are_right
 from cemverify.conformance.questions.cases import Case, dense_case
 
 
@@ -76,9 +77,9 @@ def test_within_a_block_another_remembers_the_same(case: Case) -> None:
     assert golden(case) is not first
 
 
-@pytest.mark.parametrize("check", [training.gradients_are_right, training.energy_gradients_are_right])
+@pytest.mark.parametrize("name", ["attention", "attention_energy"])
 def test_the_golden_products_of_a_case_are_computed_once(
-    check: Check, case: Case, monkeypatch: pytest.MonkeyPatch
+    name: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Case] = []
 
@@ -89,9 +90,12 @@ def test_the_golden_products_of_a_case_are_computed_once(
     monkeypatch.setattr(golden_answers, "products", counted)
     caller = Caller(reference.reference)
     with remembering():
-        first = check(caller, case)
+        first = products_are_right(caller, case, function_of(name))
         computed = len(calls)
-        assert check(caller, case).comparisons[1].expected is first.comparisons[1].expected
+        assert (
+            products_are_right(caller, case, function_of(name)).comparisons[1].expected
+            is first.comparisons[1].expected
+        )
     assert computed > 0
     assert len(calls) == computed
 

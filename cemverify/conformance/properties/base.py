@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from hypothesis.strategies import SearchStrategy
@@ -39,17 +39,8 @@ CONTROLS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What is said of a property to whoever asks why it is there (`cemverify list PROPERTY`).
-
-    In formulas x is the state, h the memory, x' the state after the step; eps(x; h) and xi(x; h) are the attention's
-    and the MLP's energy of one token, g the gradient in x with h fixed, eta the step size, P the preconditioner, tau
-    the temperature, N the norm; u is the unit roundoff of the dtype.
-
-    Attributes:
-        formula: what is compared. why: what goes wrong where it does not hold, in sentences.
-    """
+class Explanation(NamedTuple):
+    """A formula and the reason that several properties have in common (see `Property`)."""
 
     formula: str
     why: str
@@ -162,7 +153,10 @@ class Property:
 
     Attributes:
         id: family/layer/claim. claim: one sentence. source: where the claim comes from.
-        explanation: the claim as a formula, and why it matters.
+        formula: what is compared. x is the state, h the memory, x' the state after the step; eps(x; h) and xi(x; h)
+            are the attention's and the MLP's energy of one token, g the gradient in x with h fixed, eta the step
+            size, P the preconditioner, tau the temperature, N the norm; u is the unit roundoff of the dtype.
+        why: what goes wrong where it does not hold, in sentences.
         check: judges one question; raises `Fault` or `Discard`.
         questions: where the questions come from.
         needs: features without which it cannot be asked.
@@ -187,7 +181,8 @@ class Property:
     id: str
     claim: str
     source: str
-    explanation: Explanation = field(repr=False)
+    formula: str = field(repr=False)
+    why: str = field(repr=False)
     check: Check = field(repr=False)
     questions: Questions = field(repr=False)
     needs: frozenset[str] = frozenset()
@@ -217,12 +212,21 @@ def case_property(
     id_: str,
     claim: str,
     source: str,
-    explanation: Explanation,
+    formula: str,
+    why: str,
     check: Check,
     space: Space,
     *,
     needs: Iterable[str] = (),
+    function: str | None = None,
     **more: Any,
 ) -> Property:
-    """A property of CEM implementations over the cases of a space; it needs their features, and others."""
-    return Property(id_, claim, source, explanation, check, Over(space), space.features() | {*needs}, **more)
+    """A property of CEM implementations over the cases of a space; it needs their features, and others.
+
+    Args:
+        function: the one that is asked, if it is not the layer's own: its energy, or decoding.
+    """
+    features = space.features() | {*needs}
+    if function is not None:
+        features = features - {space.layer} | {function, *(("start",) if function.endswith("_energy") else ())}
+    return Property(id_, claim, source, formula, why, check, Over(space), features, **more)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, mapped_cases, products_in
-from cemverify.conformance.asking.differentiation import Products, arguments_of
+from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function
+from cemverify.conformance.oracle.functions import EVERY, Function
+from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
@@ -25,44 +25,23 @@ from cemverify.conformance.questions.contexts import InContext, Table
 # of the table. Blocks and decoding take long, and are made of the layers; an energy has no steps.
 _EVERY_ROW, _SOME_ROWS = 3.35, 1.0
 
-_ANYWHERE = Explanation(
-    "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever record",
-    "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
-    "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap, "
-    "another call before the backward pass.",
-)
 
-
-def holds_in_context(function: Function) -> Callable[[Caller, InContext], Evidence]:
+def holds_in_context(function: Function, caller: Caller, question: InContext) -> Evidence:
     """The function's answer in the context of the question, or its products where arguments record gradients."""
-
-    def check(caller: Caller, question: InContext) -> Evidence:
-        case, context = function.question(question.case, caller.dtype), question.context
-
-        def tolerance(case: Case) -> Tensor:
-            return function.tolerance(case, caller.dtype) + underflow(case)
-
-        recorded = _recorded(context.mode, case, function.name)
-        if recorded:
-
-            def ask(
-                caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None
-            ) -> Products:
-                return products_in(caller, case, cotangent, name, recorded or (), context)
-
-            evidence = products_are_right(caller, case, function.name, function.expected, tolerance, recorded, ask)
-            surrounded = [replace(c, claim=f"{c.claim}: {context}") for c in evidence.comparisons]
-            return replace(evidence, comparisons=surrounded, case=case)
-        cases = mapped_cases(case, function.name) if context.mode == "mapped" else [case]
-        answers, changed = answered_in(caller, function.name, case, context, function.shape(case))
-        compared, telling = [unchanged_but(changed, f"its arguments stay as they are: {context}")], False
-        for one, answer in zip(cases, answers, strict=True):
-            expected, allowed = function.expected(one), tolerance(one)
-            compared.append(Comparison(f"output = golden output: {context}", answer, expected, allowed))
-            telling |= function.moved(expected, one, allowed)
-        return replace(judge(*compared, telling=telling), case=case)
-
-    return check
+    case, context, name = function.question(question.case, caller.dtype), question.context, function.name
+    if recorded := _recorded(context.mode, case, name):
+        ask = partial(products_in, context=context)
+        evidence = products_are_right(caller, case, function, recorded, ask, slack=underflow(case))
+        surrounded = [replace(c, claim=f"{c.claim}: {context}") for c in evidence.comparisons]
+        return replace(evidence, comparisons=surrounded, case=case)
+    cases = mapped_cases(case, name) if context.mode == "mapped" else [case]
+    answers, changed = answered_in(caller, name, case, context, function.shape(case))
+    compared, telling = [unchanged_but(changed, f"its arguments stay as they are: {context}")], False
+    for one, answer in zip(cases, answers, strict=True):
+        expected, allowed = function.expected(one), function.tolerance(one, caller.dtype) + underflow(one)
+        compared.append(Comparison(f"output = golden output: {context}", answer, expected, allowed))
+        telling |= function.moved(expected, one, allowed)
+    return replace(judge(*compared, telling=telling), case=case)
 
 
 def _recorded(mode: str, case: Case, name: str) -> tuple[str, ...]:
@@ -89,8 +68,12 @@ def properties() -> Iterator[Property]:
             f"{function.name} answers alike in every context, and leaves its arguments alone: ways to call it, calls "
             f"before it or its backward pass, layouts of arrays, numbers in them, batches and steps; {crossed}.",
             "docs/contract.md",
-            _ANYWHERE,
-            holds_in_context(function),
+            "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever "
+            "record",
+            "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
+            "lost where the state is frozen, a table made in inference mode and reused in training, a window under "
+            "vmap, another call before the backward pass.",
+            partial(holds_in_context, function),
             Table(space, long=function.name != "decode"),  # which asks one token after the other
             frozenset({function.name}),
             dtype=torch.float64,

@@ -6,8 +6,9 @@ that only decodes is compared with the golden answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Explanation, Property, case_property
+from cemverify.conformance.properties.base import Property, case_property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import LENGTHS, Space
@@ -56,6 +57,16 @@ def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
     return "cached = golden", golden(case), budget
 
 
+_decoding = partial(
+    case_property,
+    formula="decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
+    why="Text is generated from the cache and losses are computed without it. Where they differ, the model that is "
+    "deployed is not the one that was evaluated.",
+    function="decode",
+    premise=SEVERAL_TOKENS,
+)
+
+
 def properties() -> Iterator[Property]:
     """Decoding from a cache: for options one by one and combined, for prefixes and for long rows."""
     for name, options in (
@@ -64,67 +75,40 @@ def properties() -> Iterator[Property]:
         ("alibi", {"position": "alibi"}),
         ("rotary", {"position": "rotary"}),
     ):
-        yield _property(
-            f"cached-equals-uncached-{name}",
+        yield _decoding(
+            f"structure/decode/cached-equals-uncached-{name}",
             "Decoding token by token from a cache gives the output of the whole row.",
             "docs/mathematics.md §13 (one tensor serves as keys and values)",
-            cache_changes_nothing,
-            Space("attention", options, steps=(1, 2), apart=False),
-            0.3,
+            check=cache_changes_nothing,
+            space=Space("attention", options, steps=(1, 2), apart=False),
+            share=0.3,
+            looks_around=True,
         )
-    yield _property(
-        "cached-equals-uncached-any-options",
+    yield _decoding(
+        "structure/decode/cached-equals-uncached-any-options",
         "Decoding from a cache gives the output of the whole row, for any combination of options.",
         "docs/mathematics.md §13",
-        cache_changes_nothing,
-        mixed("attention", steps=(1, 2, 3), apart=False),
+        check=cache_changes_nothing,
+        space=mixed("attention", steps=(1, 2, 3), apart=False),
+        share=0.6,
+        looks_around=True,
     )
-    yield _property(
-        "every-prefix",
+    source = "Eq. 1 (sum over j <= i); docs/mathematics.md §13"
+    yield _decoding(
+        "structure/decode/every-prefix",
         "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
-        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
-        every_prefix_decodes,
-        mixed("attention", steps=(1, 2), apart=False),
-        0.4,
-    )
-    long = tuple(n for n in LENGTHS if n <= _CACHED)
-    yield _property(
-        "long-rows",
-        f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
-        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
-        cache_changes_nothing,
-        Space(
-            "attention",
-            choices={"position": ("none", "alibi", "rotary")},
-            apart=False,
-            sizes={"J": long},
-            textures=("plain",),
-        ),
-        0.35,
-    )
-
-
-def _property(
-    name: str,
-    claim: str,
-    source: str,
-    check: Callable[[Caller, Case], Evidence],
-    space: Space,
-    share: float = 0.6,
-) -> Property:
-    property_ = case_property(
-        f"structure/decode/{name}",
-        claim,
         source,
-        Explanation(
-            "decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
-            "Text is generated from the cache and losses are computed without it. Where they differ, the model "
-            "that is deployed is not the one that was evaluated.",
-        ),
-        check,
-        space,
-        share=share,
-        looks_around=check is cache_changes_nothing,
-        premise=SEVERAL_TOKENS,
+        check=every_prefix_decodes,
+        space=mixed("attention", steps=(1, 2), apart=False),
+        share=0.4,
     )
-    return replace(property_, needs=property_.needs - {"attention"} | {"decode"})
+    positions, long = {"position": ("none", "alibi", "rotary")}, tuple(n for n in LENGTHS if n <= _CACHED)
+    yield _decoding(
+        "structure/decode/long-rows",
+        f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
+        source,
+        check=cache_changes_nothing,
+        space=Space("attention", choices=positions, apart=False, sizes={"J": long}, textures=("plain",)),
+        share=0.35,
+        looks_around=True,
+    )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,13 +26,11 @@ from cemverify.conformance.oracle.golden import (
     norm_into,
     preconditioner_matrix,
 )
-from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
+from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
-_FALLS = "the energy must fall by more than roundoff"
-_AT_REST = frozenset({"identity", "random"})
 _ATTENTION = Explanation(
     "eps(x - eta P g) <= eps(x) - eta g.P g, for every eta > 0",
     "The attention energy is concave, so a right step lowers it by at least this much. That the energy falls at "
@@ -131,6 +129,15 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     return replace(evidence, case=case)
 
 
+_descent = partial(
+    case_property,
+    needs={"step-size"},
+    dtype=torch.float64,
+    premise="the energy must fall by more than roundoff",
+    controls=frozenset({"identity", "random"}),
+)
+
+
 def properties() -> Iterator[Property]:
     """Energies fall: at any step size, up to the safe one, along several steps, and with a norm inside."""
     for name, preconditioner in (
@@ -138,46 +145,46 @@ def properties() -> Iterator[Property]:
         ("diagonal", PreconditionerConfig("diagonal")),
         ("low-rank", PreconditionerConfig("low-rank")),
     ):
-        yield _property(
-            f"attention/any-step-size-{name}",
+        yield _descent(
+            f"descent/attention/any-step-size-{name}",
             "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
             "docs/mathematics.md §4 (concavity)",
-            _ATTENTION,
+            *_ATTENTION,
             attention_falls_by_the_stronger_inequality,
             Space("attention", {}, preconditioner, step_sizes=_ANY_STEP),
         )
-        yield _property(
-            f"mlp/safe-step-{name}",
+        yield _descent(
+            f"descent/mlp/safe-step-{name}",
             "Up to the safe step size, the element-wise energy falls by at least "
             "eta (1 - eta L lambda_max / 2) g.Pg.",
             "docs/mathematics.md §9",
-            _MLP,
+            *_MLP,
             mlp_falls_up_to_the_safe_step,
             Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999)),
         )
-    yield _property(
-        "attention/any-step-size-with-diagonal-and-bias",
+    yield _descent(
+        "descent/attention/any-step-size-with-diagonal-and-bias",
         "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
         "docs/mathematics.md §4",
-        _ATTENTION,
+        *_ATTENTION,
         attention_falls_by_the_stronger_inequality,
         Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP),
     )
-    yield _property(
-        "attention/along-steps",
+    yield _descent(
+        "descent/attention/along-steps",
         "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
         "Eq. 3; docs/mathematics.md §4",
-        _ATTENTION,
+        *_ATTENTION,
         attention_falls_along_steps,
         Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25)),
         needs=(),
         share=0.5,
     )
-    yield _property(
-        "mlp/along-steps",
+    yield _descent(
+        "descent/mlp/along-steps",
         "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
         "docs/mathematics.md §9",
-        _MLP,
+        *_MLP,
         mlp_falls_along_steps,
         Space("mlp", steps=(2, 3)),
         share=0.5,
@@ -188,27 +195,18 @@ def properties() -> Iterator[Property]:
         ("scalar", "With RMSNorm and a positive scalar gain inside the recursion"),
         ("folded", "With RMSNorm and a gain per channel folded into both paths"),
     ):
-        yield _property(
-            f"attention/norm-{norm}-any-step-size",
+        yield _descent(
+            f"descent/attention/norm-{norm}-any-step-size",
             f"{claim}, the energy at N(x) falls for every step size.",
             "docs/mathematics.md §7c",
-            Explanation(
-                "eps(N(x')) <= eps(N(x)), for every eta > 0",
-                "With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls "
-                "however long the step is. With one gain per channel, as printed, it can rise.",
-            ),
+            "eps(N(x')) <= eps(N(x)), for every eta > 0",
+            "With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls "
+            "however long the step is. With one gain per channel, as printed, it can rise.",
             attention_is_monotone_under_norm,
             Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9]),
             premise="N(x) moves down the gradient by more than roundoff",
             controls=frozenset({"random"}),
         )
-
-
-def _property(
-    name: str, claim: str, source: str, explanation: Explanation, check: Check, space: Space, **more: Any
-) -> Property:
-    usual = {"needs": {"step-size"}, "dtype": torch.float64, "premise": _FALLS, "controls": _AT_REST}
-    return case_property(f"descent/{name}", claim, source, explanation, check, space, **{**usual, **more})
 
 
 def _with_positive_gain(case: Case) -> Case:

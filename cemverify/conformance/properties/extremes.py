@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.oracle.golden import energies_at, energy_of, golden
-from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.functions import function_of
+from cemverify.conformance.oracle.golden import energy_of
+from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -38,39 +36,6 @@ _WAVE = 0.125  # the largest number of the tokens that fill a long row
 
 Prepare = Callable[[Case], Case]
 Premise = Callable[[Case], bool]
-Telling = Callable[[Case, Tensor, Tensor], bool]
-
-
-def holds_at(
-    claim: str, prepare: Prepare, telling: Telling, within: Premise | None = None
-) -> Callable[[Caller, Case], Evidence]:
-    """A check of the update for a case made extreme, with an absolute tolerance for underflow.
-
-    Args:
-        within: whether the case is as extreme as the claim says; one with zeros cannot be made so.
-    """
-
-    def check(caller: Caller, case: Case) -> Evidence:
-        case = _only(within, prepare(case.to(torch.float64)))
-        expected = golden(case)
-        budget = output_budget(case, torch.float64) + underflow(case)
-        comparison = Comparison(claim, caller.output(case) - case.x, expected - case.x, budget)
-        return replace(judge(comparison, telling=telling(case, expected, budget)), case=case)
-
-    return check
-
-
-def energy_holds_at(where: str, prepare: Prepare, within: Premise) -> Callable[[Caller, Case], Evidence]:
-    """A check of the stated energy for a case made extreme."""
-
-    def check(caller: Caller, case: Case) -> Evidence:
-        case = _only(within, prepare(case.to(torch.float64)))
-        expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
-        comparison = Comparison(f"stated energy at {where} = energy", caller.energy(case), expected, budget)
-        return replace(judge(comparison, telling=moved(expected, budget)), case=case)
-
-    return check
-
 
 _AT_EVERY_MAGNITUDE = Explanation(
     "update and energy = golden, at arguments of every magnitude, of either sign",
@@ -102,134 +67,121 @@ IN_LONG_ROWS = Explanation(
 
 def properties() -> Iterator[Property]:
     """Updates and energies at the limits of arithmetic, made of ordinary cases."""
-    large = "a logit exceeds 5000"
-    rows: tuple[tuple[str, str, str, Explanation, Any, Space, str, frozenset[str]], ...] = (
-        (
-            "attention/large-logits",
-            "At logits of 1e4 and 1e12, where exp overflows, the update is the gradient step.",
-            "docs/mathematics.md §16",
-            _AT_LARGE_NUMBERS,
-            holds_at("update at logits of 1e4", _with_large_logits, lambda *_: True, _has_large_logits),
-            Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",)),
-            large,
-            TRIVIAL - {"shuffled"},
-        ),
-        (
-            "attention/subnormal-states",
-            "Where x is subnormal, attention is uniform and nothing is divided by zero.",
-            "Eq. 1",
-            _AT_SUBNORMAL_STATES,
-            holds_at("update at subnormal x", _with_subnormal_x, _update_moves, _has_subnormal_x),
-            Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
-            "the update is not zero",
-            frozenset({"identity", "random"}),
-        ),
-        (
-            "attention/long-row",
-            "A token that dominates a long row is read by every later token, across block boundaries.",
-            "Eq. 1 (sum over j <= i)",
-            IN_LONG_ROWS,
-            holds_at("update in a long row", _with_a_long_row, _update_moves, _has_a_dominant_token),
-            Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
-            "the update is not zero",
-            frozenset({"identity", "zero", "random", "shuffled"}),
-        ),
-        (
-            "attention/exact-ties",
-            "Where x is zero, all logits are equal and every token reads the mean of its past.",
-            "Eq. 1",
-            AT_TIES,
-            holds_at("update at x = 0", _with_zero_x, _update_moves),
-            Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), tokens=2),
-            "the update is not zero",
-            frozenset({"identity", "constant", "random", "shuffled"}),
-        ),
-        (
-            "attention/zero-memory",
-            "If the memory is zero, the update is zero.",
-            "Eq. 1 (beta = A h)",
-            AT_ZERO,
-            holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
-            Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), steps=(1, 2)),
-            "x is not zero",
-            frozenset({"zero", "constant", "random"}),
-        ),
-        (
-            "mlp/zero-memory",
-            "If the memory is zero, the update is zero.",
-            "Eq. 7 (gamma = W h)",
-            AT_ZERO,
-            holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
-            Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",), steps=(1, 2)),
-            "x is not zero",
-            frozenset({"zero", "constant", "random"}),
-        ),
-        (
-            "mlp/large-preactivations",
-            "At pre-activations of 1e4, where exp overflows, the update is the gradient step, for every activation.",
-            "Eq. 7; docs/mathematics.md §3",
-            _AT_LARGE_NUMBERS,
-            holds_at(
-                "update at pre-activations of 1e4",
-                _with_large_preactivations,
-                _update_moves,
-                _has_large_preactivations,
-            ),
-            Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
-            "a pre-activation exceeds 5000, and the update is not zero",
-            TRIVIAL - {"shuffled"},
-        ),
-        (
-            "mlp/every-magnitude",
-            "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
-            "Eq. 7; docs/mathematics.md §3",
-            _AT_EVERY_MAGNITUDE,
-            holds_at(
-                "update at pre-activations of every magnitude",
-                with_every_magnitude,
-                _update_moves,
-                _has_every_magnitude,
-            ),
-            Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
-            "the update is not zero",
-            TRIVIAL - {"shuffled"},
-        ),
-        (
-            "mlp/subnormal-states",
-            "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
-            "Eq. 7",
-            _AT_SUBNORMAL_STATES,
-            holds_at("update at subnormal x", _with_subnormal_x, _update_moves, _has_subnormal_x),
-            Space(
-                "mlp",
-                choices={"activation": ("sigmoid", "softplus"), "norm": ("none", "scalar")},
-                textures=("plain",),
-            ),
-            "the update is not zero",
-            frozenset({"identity", "random"}),
-        ),
+    every_activation = {"activation": tuple(ACTIVATIONS)}
+    with_alibi = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
+    with_diagonal = Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",))
+    bent = Space("mlp", choices=every_activation, textures=("plain",))
+    large, at_x = "a logit exceeds 5000", frozenset({"identity", "random"})
+    beyond = "a pre-activation exceeds 5000, and the {} is not zero"
+    every_magnitude = "at pre-activations of every magnitude"
+    yield _property(
+        "attention/large-logits",
+        "At logits of 1e4 and 1e12, where exp overflows, the update is the gradient step.",
+        "docs/mathematics.md §16",
+        _AT_LARGE_NUMBERS,
+        "at logits of 1e4",
+        _with_large_logits,
+        with_alibi,
+        large,
+        within=_has_large_logits,
+        telling=lambda _: True,
     )
-    for name, claim, source, explanation, check, space, premise, controls in rows:
-        # `sizes` asks longer rows; each activation has its own magnitudes at which it may go wrong
-        share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, 0.3)
-        yield _property(name, claim, source, explanation, check, space, premise, controls, share=share)
+    yield _property(
+        "attention/subnormal-states",
+        "Where x is subnormal, attention is uniform and nothing is divided by zero.",
+        "Eq. 1",
+        _AT_SUBNORMAL_STATES,
+        "at subnormal x",
+        _with_subnormal_x,
+        Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
+        controls=at_x,
+        within=_has_subnormal_x,
+    )
+    yield _property(
+        "attention/long-row",
+        "A token that dominates a long row is read by every later token, across block boundaries.",
+        "Eq. 1 (sum over j <= i)",
+        IN_LONG_ROWS,
+        "in a long row",
+        _with_a_long_row,
+        Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
+        controls=frozenset({"identity", "zero", "random", "shuffled"}),
+        within=_has_a_dominant_token,
+        share=0.1,  # `sizes` asks longer rows
+    )
+    yield _property(
+        "attention/exact-ties",
+        "Where x is zero, all logits are equal and every token reads the mean of its past.",
+        "Eq. 1",
+        AT_TIES,
+        "at x = 0",
+        _with_zero_x,
+        replace(with_diagonal, tokens=2),
+        controls=frozenset({"identity", "constant", "random", "shuffled"}),
+    )
+    for source, space in (
+        ("Eq. 1 (beta = A h)", replace(with_diagonal, steps=(1, 2))),
+        ("Eq. 7 (gamma = W h)", replace(bent, steps=(1, 2))),
+    ):
+        yield _property(
+            f"{space.layer}/zero-memory",
+            "If the memory is zero, the update is zero.",
+            source,
+            AT_ZERO,
+            "at h = 0",
+            _with_zero_h,
+            space,
+            "x is not zero",
+            controls=frozenset({"zero", "constant", "random"}),
+            telling=lambda case: bool((case.x != 0).any()),
+        )
+    yield _property(
+        "mlp/large-preactivations",
+        "At pre-activations of 1e4, where exp overflows, the update is the gradient step, for every activation.",
+        "Eq. 7; docs/mathematics.md §3",
+        _AT_LARGE_NUMBERS,
+        "at pre-activations of 1e4",
+        _with_large_preactivations,
+        bent,
+        beyond.format("update"),
+        within=_has_large_preactivations,
+    )
+    yield _property(
+        "mlp/every-magnitude",
+        "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
+        "Eq. 7; docs/mathematics.md §3",
+        _AT_EVERY_MAGNITUDE,
+        every_magnitude,
+        with_every_magnitude,
+        bent,
+        within=_has_every_magnitude,
+        share=0.8,  # each activation has its own magnitudes at which it may go wrong
+    )
+    yield _property(
+        "mlp/subnormal-states",
+        "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
+        "Eq. 7",
+        _AT_SUBNORMAL_STATES,
+        "at subnormal x",
+        _with_subnormal_x,
+        replace(bent, choices={"activation": ("sigmoid", "softplus"), "norm": ("none", "scalar")}),
+        controls=at_x,
+        within=_has_subnormal_x,
+    )
+    kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
-        kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))
         space = Space(layer, preconditioners=kinds, textures=("plain",))
         yield _property(
             f"{layer}/large-preconditioner",
             "Where an entry of d is 1e4, so that its exp overflows, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             _AT_LARGE_NUMBERS,
-            holds_at(
-                "update at d of 1e4",
-                _with_large_d,
-                _update_moves,
-                lambda case: float(case.weights["P_d"].amax()) >= _LARGE / 2,
-            ),
+            "at d of 1e4",
+            _with_large_d,
             space,
             "an entry of d exceeds 5000, and the update is not zero",
+            within=lambda case: float(case.weights["P_d"].amax()) >= _LARGE / 2,
             needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
         if layer == "mlp":  # other activations are 0 at x = 0, and so is their update
@@ -240,45 +192,47 @@ def properties() -> Iterator[Property]:
             " and either sign, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             _AT_EVERY_MAGNITUDE,
-            holds_at("update at d of every magnitude", with_every_d, _update_moves),
+            "at d of every magnitude",
+            with_every_d,
             space,
-            "the update is not zero",
             needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
-    logits = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
-    activations = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    for name, claim, source, explanation, check, space, premise in (
-        (
-            "attention/energy-large-logits",
-            "At logits of 1e4 and 1e12 the stated energy is finite and correct.",
-            "Eq. 1",
-            _AT_LARGE_NUMBERS,
-            energy_holds_at("logits of 1e4", _with_large_logits, _has_large_logits),
-            logits,
-            large,
-        ),
-        (
-            "mlp/energy-every-magnitude",
-            "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
-            "Eq. 7; docs/mathematics.md §3",
-            _AT_EVERY_MAGNITUDE,
-            energy_holds_at("pre-activations of every magnitude", with_every_magnitude, _has_every_magnitude),
-            activations,
-            "the energy is not zero",
-        ),
-        (
-            "mlp/energy-large-preactivations",
-            "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
-            "Eq. 7; docs/mathematics.md §3",
-            _AT_LARGE_NUMBERS,
-            energy_holds_at("pre-activations of 1e4", _with_large_preactivations, _has_large_preactivations),
-            activations,
-            "a pre-activation exceeds 5000, and the energy is not zero",
-        ),
-    ):
-        property_ = _property(name, claim, source, explanation, check, space, premise)
-        needs = frozenset({f"{space.layer}_energy", "start"})
-        yield replace(property_, needs=needs)
+    yield _property(
+        "attention/energy-large-logits",
+        "At logits of 1e4 and 1e12 the stated energy is finite and correct.",
+        "Eq. 1",
+        _AT_LARGE_NUMBERS,
+        "at logits of 1e4",
+        _with_large_logits,
+        with_alibi,
+        large,
+        within=_has_large_logits,
+        function="attention_energy",
+    )
+    yield _property(
+        "mlp/energy-every-magnitude",
+        "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
+        "Eq. 7; docs/mathematics.md §3",
+        _AT_EVERY_MAGNITUDE,
+        every_magnitude,
+        with_every_magnitude,
+        bent,
+        "the energy is not zero",
+        within=_has_every_magnitude,
+        function="mlp_energy",
+    )
+    yield _property(
+        "mlp/energy-large-preactivations",
+        "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
+        "Eq. 7; docs/mathematics.md §3",
+        _AT_LARGE_NUMBERS,
+        "at pre-activations of 1e4",
+        _with_large_preactivations,
+        bent,
+        beyond.format("energy"),
+        within=_has_large_preactivations,
+        function="mlp_energy",
+    )
 
 
 def _property(
@@ -286,22 +240,46 @@ def _property(
     claim: str,
     source: str,
     explanation: Explanation,
-    check: Check,
+    where: str,
+    prepare: Prepare,
     space: Space,
-    premise: str,
-    controls: frozenset[str] = TRIVIAL - {"shuffled"},
+    premise: str = "the update is not zero",
     *,
+    within: Premise = lambda _: True,
+    telling: Premise | None = None,
+    function: str | None = None,
     needs: Iterable[str] = (),
+    controls: frozenset[str] = TRIVIAL - {"shuffled"},
     share: float = 0.3,
 ) -> Property:
+    """A property of cases that are made extreme, with an absolute tolerance of the update for underflow.
+
+    Args:
+        where: how extreme they are. within: whether a case is; one with zeros cannot be made so. telling: whether a
+            case tells; None if the right answer is another one than doing nothing gives.
+    """
+    asked = function_of(function or space.layer)
+    compared = f"stated energy {where} = energy" if asked.is_energy else f"update {where}"
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = prepare(case.to(torch.float64))
+        if not within(case):
+            raise Discard("outside the premise: zeros cannot be made extreme")
+        start, expected = asked.start(case), asked.expected(case)
+        tolerance = asked.tolerance(case, torch.float64) + (0.0 if asked.is_energy else underflow(case))
+        comparison = Comparison(compared, caller.answer(asked.name, case) - start, expected - start, tolerance)
+        tells = asked.moved(expected, case, tolerance) if telling is None else telling(case)
+        return replace(judge(comparison, telling=tells), case=case)
+
     return case_property(
         f"extremes/{name}",
         claim,
         source,
-        explanation,
+        *explanation,
         check,
         space,
         needs={"start", *needs},
+        function=function,
         dtype=torch.float64,
         share=share,
         premise=premise,
@@ -347,17 +325,6 @@ def _rescaled(case: Case, name: str, largest: float, to: float = _LARGE) -> Case
     """Scales a weight by a power of two so that its largest product is about 1e4, or what else is wanted."""
     factor = 2.0 ** round(math.log2(to / largest)) if largest > 0 else 1.0
     return replace(case, weights={**case.weights, name: factor * case.weights[name]})
-
-
-def _only(within: Premise | None, case: Case) -> Case:
-    """The case.
-
-    Raises:
-        Discard: it is not within the premise.
-    """
-    if within is not None and not within(case):
-        raise Discard("outside the premise: zeros cannot be made extreme")
-    return case
 
 
 def _has_large_logits(case: Case) -> bool:
@@ -411,10 +378,6 @@ def _with_a_long_row(case: Case) -> Case:
     x, h = wave.clone(), wave.flip(1).clone()
     x[:, :J], h[:, :J] = case.x, case.h
     return replace(case, x=x, h=h)
-
-
-def _update_moves(case: Case, expected: Tensor, budget: Tensor) -> bool:
-    return moved(expected - case.x, budget)
 
 
 def underflow(case: Case) -> float:

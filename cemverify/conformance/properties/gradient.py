@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,9 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller, answered_for_beginnings
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
-from cemverify.conformance.properties.contract.functions import Function
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import (
@@ -42,19 +40,19 @@ TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
 _SHORT, _TURNS = 96, 8  # tokens; so many long rows ask every shorter length once
 
 
-def update_is_gradient(rival: Rival) -> Callable[[Caller, Case], Evidence]:
-    """A check of x^(T) - x^(0) against float64 autograd of the scalar energy, step by step.
+def answer_is_right(function: Function, rival: Rival) -> Check:
+    """A check of x^(T) - x^(0), or of a stated energy, against float64 autograd of the scalar energy, step by step.
 
     Its examples tell where the rival would have shown.
     """
+    claim = "stated energy = energy" if function.is_energy else "update = -eta P grad energy, T times"
 
     def check(caller: Caller, case: Case) -> Evidence:
-        case = case.to(caller.dtype).to(torch.float64)
-        expected, budget = golden(case), output_budget(case, caller.dtype)
-        got = caller.output(case)
-        claim = "update = -eta P grad energy, T times"
-        comparison = Comparison(claim, got - case.x, expected - case.x, budget)
-        return judge(comparison, telling=rival.shows(case, expected, budget))
+        case = function.question(case, caller.dtype)
+        start, expected = function.start(case), function.expected(case)
+        tolerance = function.tolerance(case, caller.dtype)
+        comparison = Comparison(claim, caller.answer(function.name, case) - start, expected - start, tolerance)
+        return judge(comparison, telling=rival.shows(function, case, expected, tolerance))
 
     return check
 
@@ -73,23 +71,12 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     return judge(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
 
 
-def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
-    """A check of the implementation's energy against the reference's."""
-
-    def check(caller: Caller, case: Case) -> Evidence:
-        case = case.to(caller.dtype).to(torch.float64)
-        expected, budget = energies_at(case, case.x), energy_budget(case, case.x, caller.dtype)
-        comparison = Comparison("stated energy = energy", caller.energy(case), expected, budget)
-        return judge(comparison, telling=rival.shows_in_energy(case, expected, budget))
-
-    return check
-
-
-def and_at_other_lengths(check: Check, function: Function) -> Check:
-    """The check of a long row, and the answers to its beginnings: those of the row, as later tokens are not read.
+def right_at_every_length(function: Function, rival: Rival) -> Check:
+    """A check of a long row, and of its beginnings: their answers are those of the row, as later tokens are not read.
 
     The lengths up to `_SHORT` take turns, so that a kernel's last block has each size that it can have.
     """
+    check = answer_is_right(function, rival)
 
     def checked(caller: Caller, case: Case) -> Evidence:
         evidence = check(caller, case)
@@ -97,8 +84,8 @@ def and_at_other_lengths(check: Check, function: Function) -> Check:
             return evidence
         case = function.question(case, caller.dtype)
         lengths = list(range(1 + case.turn(_TURNS), min(case.h.shape[1], _SHORT + 1), _TURNS))
-        expected, tolerance = function.expected(case), function.tolerance(case, caller.dtype)
-        start = torch.zeros_like(expected) if function.is_energy else case.x
+        start, expected = function.start(case), function.expected(case)
+        tolerance = function.tolerance(case, caller.dtype)
         claim = f"{evidence.comparisons[0].claim}, of the first"
         beginnings = [
             Comparison(f"{claim} {n} tokens alone", got - start[:, :n], (expected - start)[:, :n], tolerance[:, :n])
@@ -156,18 +143,20 @@ CONSERVATIVE = Explanation(
 
 def properties() -> Iterator[Property]:
     """The update is the energy's gradient step, option by option and combined; fields and stated energies."""
-    for name, source, explanation, options, preconditioner, rival in _attention_options():
-        space = _with_others(Space("attention", options, preconditioner))
+    for name, source, explanation, space, rival in (*_attention_options(), *_mlp_options()):
+        layer, space = space.layer, _with_others(space)
         if name == "alibi":  # where tokens are alike or weights saturate, no bias shows
             space = replace(space, textures=("plain", "non-contiguous"))
-        yield _equality("attention", name, source, explanation, space, rival)
-    for activation in ACTIVATIONS:
-        space = Space("mlp", {"activation": activation})
-        rival = SWAPPED_GATE if activation == "identity" else NO_ACTIVATION
-        yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", _OF_THE_MLP, space, rival)
-    for name, source, explanation, options, preconditioner, rival in _mlp_options():
-        space = _with_others(Space("mlp", options, preconditioner))
-        yield _equality("mlp", name, source, explanation, space, rival)
+        yield update_property(
+            f"gradient/{layer}/{name}",
+            f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, with the memory fixed.",
+            source,
+            *explanation,
+            space,
+            rival,
+            share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
+            looks_around=True,
+        )
     layers: tuple[tuple[Layer, str, Rival], ...] = (
         ("attention", "Eq. 12, Algorithm 1", SWAPPED_HEADS),
         ("mlp", "Eq. 13, Algorithm 1", SWAPPED_GATE),
@@ -175,46 +164,50 @@ def properties() -> Iterator[Property]:
     )
     for layer, source, rival in layers:
         steps = (1, 2, 3, 6) if layer != "block" else (1, 2, 3)
-        space = mixed(layer, steps=steps, apart=layer != "block", rows=None)
         yield update_property(
             f"gradient/{layer}/any-options",
             f"T steps of the {layer} equal T steps of the reference descent, for any combination of options.",
             source,
-            Explanation(
-                "x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
-                "Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
-                "norm that meets a preconditioner per head. Every pair of options meets in some example.",
-            ),
-            space,
+            "x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
+            "Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
+            "norm that meets a preconditioner per head. Every pair of options meets in some example.",
+            mixed(layer, steps=steps, apart=layer != "block", rows=None),
             rival,
             share=2.0 if layer != "block" else 3.4,
             scattered=1.0 if layer != "block" else 1.6,  # the parts of a block draw their own numbers of steps
             looks_around=True,
         )
     yield from _long_rows()
-    for layer, source in (("attention", "Eq. 1; docs/mathematics.md §4"), ("mlp", "Eq. 7; docs/mathematics.md §2")):
-        space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
+    both: tuple[tuple[Layer, str], ...] = (
+        ("attention", "Eq. 1; docs/mathematics.md §4"),
+        ("mlp", "Eq. 7; docs/mathematics.md §2"),
+    )
+    for layer, source in both:
         yield case_property(
             f"gradient/{layer}/conservative-field",
             "With the memory fixed, the Jacobian of the update in x is symmetric, "
             "and untying the output breaks this.",
             source,
-            CONSERVATIVE,
+            *CONSERVATIVE,
             field_is_conservative,
-            space,
+            Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous")),
             needs={"start"},
             dtype=torch.float64,
             share=0.5,
             premise="an untied output projection would break the symmetry",
             controls=frozenset({"shuffled"}),
         )
-        for name, options, rival in _energy_options(layer):
-            space = Space(layer, options)
-            claim = f"The stated energy is the paper's ({name})."
-            yield _energy_property(name, claim, source, space, rival, looks_around=True)
-        rival = SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
-        claim = "The stated energy is the paper's, for any combination of options."
-        yield _energy_property("any-options", claim, source, mixed(layer), rival, looks_around=True)
+        for name, claim, space, rival in _stated_energies(layer):
+            yield update_property(
+                f"gradient/{layer}/stated-energy-{name}",
+                claim,
+                source,
+                *_OF_ENERGIES,
+                space,
+                rival,
+                function=f"{layer}_energy",
+                looks_around=True,
+            )
 
 
 def _long_rows() -> Iterator[Property]:
@@ -225,51 +218,46 @@ def _long_rows() -> Iterator[Property]:
         ("long-rows-rotary", {"position": "rotary"}),
         ("long-rows-with-diagonal-and-bias", {"diagonal": "shared", "position": "self-cross"}),
     ):
-        space = Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",))
         yield update_property(
             f"gradient/attention/{name}",
             "In rows of up to 300 tokens, and of every length up to 96 in turn, the update is the gradient step.",
             "Eq. 1 (sum over j <= i)",
-            Explanation(
-                f"{_STEP},  sums over all j <= i, up to 300 tokens",
-                "Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
-                "say, does not show in rows that fit one block.",
-            ),
-            space,
+            f"{_STEP},  sums over all j <= i, up to 300 tokens",
+            "Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
+            "say, does not show in rows that fit one block.",
+            Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",)),
             NO_FIRST,
-            and_at_other_lengths(update_is_gradient(NO_FIRST), Function("attention", "attention")),
+            checked=right_at_every_length,
             dtype=torch.float64,
             share=0.65,
         )
-    space = Space("attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",))
     yield update_property(
         "gradient/attention/wide",
         "In models with up to 129 features and 16 heads of dimension up to 33, the update is the gradient step.",
         "Eq. 1, 5; docs/mathematics.md §1",
-        _OF_ATTENTION,
-        space,
+        *_OF_ATTENTION,
+        Space("attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",)),
         SWAPPED_HEADS,
         needs={"head-dim"},
         dtype=torch.float64,
         share=0.6,
     )
-    space = Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",))
-    yield _energy_property(
-        "long-rows",
+    yield update_property(
+        "gradient/attention/stated-energy-long-rows",
         "In rows of up to 300 tokens, and of every length up to 96 in turn, the stated energy is the paper's.",
         "Eq. 1 (sum over j <= i)",
-        space,
+        *_OF_ENERGIES,
+        Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",)),
         NO_FIRST,
-        and_at_other_lengths(energy_is_stated(NO_FIRST), Function("attention_energy", "attention")),
+        function="attention_energy",
+        checked=right_at_every_length,
         dtype=torch.float64,
         share=0.65,
     )
 
 
-_PER_HEAD = "Eq. 12; docs/mathematics.md §5"
 _INSIDE = "Algorithm 1; docs/mathematics.md §7c"
-_IDENTITY = PreconditionerConfig()
-_Option = tuple[str, str, Explanation, dict[str, Any], PreconditionerConfig, Rival]
+_Option = tuple[str, str, Explanation, Space, Rival]
 
 
 def _with_others(space: Space) -> Space:
@@ -285,113 +273,90 @@ def _with_others(space: Space) -> Space:
 
 
 def _attention_options() -> Iterator[_Option]:
-    yield "plain", "Eq. 1, 5; docs/mathematics.md §1", _OF_ATTENTION, {}, _IDENTITY, SWAPPED_HEADS
+    identity = PreconditionerConfig()
+
+    def space(kind: PreconditionerConfig = identity, **options: str) -> Space:
+        return Space("attention", options, kind)
+
+    yield "plain", "Eq. 1, 5; docs/mathematics.md §1", _OF_ATTENTION, space(), SWAPPED_HEADS
     source = "Sec. 2.3; docs/mathematics.md §14"
-    yield "diagonal-shared", source, _OF_DIAGONALS, {"diagonal": "shared"}, _IDENTITY, NO_DIAGONAL
-    yield "diagonal-per-head", source, _OF_DIAGONALS, {"diagonal": "per-head"}, _IDENTITY, OTHER_DIAGONALS
+    yield "diagonal-shared", source, _OF_DIAGONALS, space(diagonal="shared"), NO_DIAGONAL
+    yield "diagonal-per-head", source, _OF_DIAGONALS, space(diagonal="per-head"), OTHER_DIAGONALS
     slopes = Explanation(
         f"{_STEP},  b_ijk = -m_k |i - j|,  m_k Press's slopes",
         "The sign decides whether a token attends to its neighbours or to the most distant past, and the slopes "
         "differ from the printed 2^-k unless there are eight heads.",
     )
-    yield "alibi", "App. A; docs/mathematics.md §8", slopes, {"position": "alibi"}, _IDENTITY, NO_POSITION
-    source = "Sec. 2.3; docs/mathematics.md §8"
+    yield "alibi", "App. A; docs/mathematics.md §8", slopes, space(position="alibi"), NO_POSITION
     bias = Explanation(
         f"{_STEP},  b_ijk = b_self,k if j = i, else b_cross,k",
         "A bias on the diagonal of the scores is easily put on the wrong side of the mask, or divided by the "
         "temperature once too often.",
     )
-    yield "self-cross-bias", source, bias, {"position": "self-cross"}, _IDENTITY, NO_POSITION
-    yield "rotary", "docs/mathematics.md §13", _OF_ROTARY, {"position": "rotary"}, _IDENTITY, NO_POSITION
-    both = {"position": "rotary", "diagonal": "shared"}
-    source = "docs/mathematics.md §13, §14"
-    yield "rotary-with-shared-diagonal", source, _OF_ROTARY, both, _IDENTITY, NO_POSITION
+    source = "Sec. 2.3; docs/mathematics.md §8"
+    yield "self-cross-bias", source, bias, space(position="self-cross"), NO_POSITION
+    yield "rotary", "docs/mathematics.md §13", _OF_ROTARY, space(position="rotary"), NO_POSITION
+    both, source = space(position="rotary", diagonal="shared"), "docs/mathematics.md §13, §14"
+    yield "rotary-with-shared-diagonal", source, _OF_ROTARY, both, NO_POSITION
     for kind in ("diagonal", "low-rank-printed", "low-rank"):
         source = f"Eq. 12; docs/mathematics.md §6{'(c)' if kind == 'low-rank' else ''}"
-        one = PreconditionerConfig(kind)
-        each = replace(one, per_head=True)
-        yield f"preconditioner-{kind}", source, _OF_PRECONDITIONERS, {}, one, NO_PRECONDITIONER
-        yield f"preconditioner-{kind}-per-head", _PER_HEAD, _OF_PRECONDITIONERS, {}, each, OTHER_PRECONDITIONERS
+        one, each = PreconditionerConfig(kind), PreconditionerConfig(kind, per_head=True)
+        yield f"preconditioner-{kind}", source, _OF_PRECONDITIONERS, space(one), NO_PRECONDITIONER
+        source, rival = "Eq. 12; docs/mathematics.md §5", OTHER_PRECONDITIONERS
+        yield f"preconditioner-{kind}-per-head", source, _OF_PRECONDITIONERS, space(each), rival
     for norm in ("scalar", "channel", "folded"):
-        yield f"norm-{norm}", _INSIDE, _OF_NORMS, {"norm": norm}, _IDENTITY, NO_NORM
-    full = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
+        yield f"norm-{norm}", _INSIDE, _OF_NORMS, space(norm=norm), NO_NORM
     printed = PreconditionerConfig("low-rank-printed", per_head=True)
-    yield "full-cem", "Algorithm 1, App. C.4", _OF_ATTENTION, full, printed, SWAPPED_HEADS
+    full = space(printed, diagonal="shared", position="alibi", norm="channel")
+    yield "full-cem", "Algorithm 1, App. C.4", _OF_ATTENTION, full, SWAPPED_HEADS
 
 
 def _mlp_options() -> Iterator[_Option]:
+    for activation in ACTIVATIONS:
+        rival = SWAPPED_GATE if activation == "identity" else NO_ACTIVATION
+        space = Space("mlp", {"activation": activation})
+        yield activation, "Eq. 7, 11; docs/mathematics.md §2", _OF_THE_MLP, space, rival
     for kind in ("diagonal", "low-rank-printed", "low-rank"):
         source = f"Eq. 13; docs/mathematics.md §6{'(c)' if kind == 'low-rank' else ''}"
-        yield f"preconditioner-{kind}", source, _OF_PRECONDITIONERS, {}, PreconditionerConfig(kind), NO_PRECONDITIONER
+        space = Space("mlp", {}, PreconditionerConfig(kind))
+        yield f"preconditioner-{kind}", source, _OF_PRECONDITIONERS, space, NO_PRECONDITIONER
     for norm in ("scalar", "channel", "folded"):
-        yield f"norm-{norm}", _INSIDE, _OF_NORMS, {"norm": norm}, _IDENTITY, NO_NORM
-    full = PreconditionerConfig("low-rank-printed")
-    yield "full-cem", "Algorithm 1, App. C.4", _OF_THE_MLP, {"norm": "channel"}, full, SWAPPED_GATE
+        yield f"norm-{norm}", _INSIDE, _OF_NORMS, Space("mlp", {"norm": norm}), NO_NORM
+    full = Space("mlp", {"norm": "channel"}, PreconditionerConfig("low-rank-printed"))
+    yield "full-cem", "Algorithm 1, App. C.4", _OF_THE_MLP, full, SWAPPED_GATE
 
 
-def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any], Rival]]:
-    if layer == "attention":
-        yield "plain", {}, NO_BEND
-        yield "diagonal-shared", {"diagonal": "shared"}, NO_DIAGONAL
-        yield "alibi", {"position": "alibi"}, NO_POSITION
-    else:
-        yield "silu", {"activation": "silu"}, NO_ACTIVATION
-        yield "gelu", {"activation": "gelu"}, NO_ACTIVATION
+def _stated_energies(layer: Layer) -> Iterator[tuple[str, str, Space, Rival]]:
+    attention: Sequence[tuple[str, dict[str, str], Rival]] = (
+        ("plain", {}, NO_BEND),
+        ("diagonal-shared", {"diagonal": "shared"}, NO_DIAGONAL),
+        ("alibi", {"position": "alibi"}, NO_POSITION),
+    )
+    mlp = [(name, {"activation": name}, NO_ACTIVATION) for name in ("silu", "gelu")]
+    for name, options, rival in attention if layer == "attention" else mlp:
+        yield name, f"The stated energy is the paper's ({name}).", Space(layer, options), rival
+    claim = "The stated energy is the paper's, for any combination of options."
+    yield "any-options", claim, mixed(layer), SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
 
 
 def update_property(
     id_: str,
     claim: str,
     source: str,
-    explanation: Explanation,
+    formula: str,
+    why: str,
     space: Space,
     rival: Rival,
-    check: Check | None = None,
+    *,
+    function: str | None = None,
+    checked: Callable[[Function, Rival], Check] = answer_is_right,
     **more: Any,
 ) -> Property:
-    """A property whose check is `update_is_gradient`, unless another is given; no trivial layer may have it."""
-    check = update_is_gradient(rival) if check is None else check
-    more = {"premise": rival.premise, "controls": TRIVIAL, **more}
-    return case_property(id_, claim, source, explanation, check, space, **more)
-
-
-def _energy_property(
-    name: str,
-    claim: str,
-    source: str,
-    space: Space,
-    rival: Rival,
-    check: Check | None = None,
-    **more: Any,
-) -> Property:
-    """A property whose check is `energy_is_stated`. It needs the energy in the place of the layer's own function."""
-    layer = space.layer
-    property_ = update_property(
-        f"gradient/{layer}/stated-energy-{name}",
-        claim,
-        source,
-        _OF_ENERGIES,
-        space,
-        rival,
-        energy_is_stated(rival) if check is None else check,
-        premise=rival.premise.replace("the output", "the energy"),
-        **more,
-    )
-    return replace(property_, needs=property_.needs - {layer} | {f"{layer}_energy", "start"})
-
-
-def _equality(layer: str, name: str, source: str, explanation: Explanation, space: Space, rival: Rival) -> Property:
-    claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, with the memory fixed."
-    return update_property(
-        f"gradient/{layer}/{name}",
-        claim,
-        source,
-        explanation,
-        space,
-        rival,
-        share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
-        looks_around=True,
-    )
+    """A property whose check is made of a function, the layer's own by default; no trivial layer may have it."""
+    check = checked(function_of(function or space.layer), rival)
+    premise = rival.premise if function is None else rival.premise.replace("the output", "the energy")
+    more = {"premise": premise, "controls": TRIVIAL, "function": function, **more}
+    return case_property(id_, claim, source, formula, why, check, space, **more)
 
 
 def untied(n: int) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Property, case_property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.structure import led_by_heads
-from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
 Change = Callable[[Case], Case]
@@ -129,6 +130,9 @@ def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
     return replace(evidence, telling=telling, case=case)
 
 
+_relation = partial(
+    case_property, dtype=torch.float64, share=0.3, premise="the case is changed, and the update is not zero"
+)
 _REORDERED = Explanation(
     "F(reordered rows, heads, units or features) = reordered F",
     "No row, head, unit or feature is special. Where one is, an index is off or a block is left over.",
@@ -229,95 +233,61 @@ def properties() -> Iterator[Property]:
         needs = {"temperature"} if relation in (_HOTTER, _LOUDER) else set()
         needs |= {"step-size"} if relation in (_HOTTER, _SLOWER) else set()
         needs |= {"preconditioner:low-rank"} if relation is _FACTORS_SWAPPED else set()
-        controls = {"random"} if relation in _EXACTING else set()
-        yield _property(name, claim, source, explanation, relation.check, space, needs, controls)
-    both: tuple[tuple[str, str, str, Explanation, Any, Space, Layer], ...] = (
-        ("attention/energy-temperature", "Doubling A and tau doubles the energy.",
-         "docs/mathematics.md §1",
-         Explanation(
-             "eps(2 A, 2 tau) = 2 eps(A, tau)",
-             "A temperature on one side only is a different energy.",
-         ),
-         temperature_scales_the_energy, mixed("attention"), "attention"),
-        ("attention/energy-logit-shift", "Adding a constant c to every bias lowers the energy by tau K c.",
-         "docs/mathematics.md §8",
-         Explanation(
-             "eps(b + c) = eps(b) - tau K c",
-             "The bias must enter each head's log-sum-exp exactly once.",
-         ),
-         a_shift_of_the_logits_shifts_the_energy,
-         Space("attention", {"position": "self-cross"}), "attention"),
-    )  # fmt: skip
-    for name, claim, source, explanation, check, space, layer in both:
-        needs = {f"{layer}_energy", "start"} | ({"temperature"} if check is temperature_scales_the_energy else set())
-        property_ = _property(name, claim, source, explanation, check, space, needs, {"random", "identity"})
-        yield replace(property_, needs=property_.needs - {layer}, premise="the energy is not zero")
+        controls = frozenset({"random"} if relation in _EXACTING else ())
+        id_ = f"metamorphic/{name}"
+        yield _relation(id_, claim, source, *explanation, relation.check, space, needs=needs, controls=controls)
+    of_energies: dict[str, Any] = {
+        "function": "attention_energy",
+        "premise": "the energy is not zero",
+        "controls": frozenset({"random", "identity"}),
+    }
+    yield _relation(
+        "metamorphic/attention/energy-temperature",
+        "Doubling A and tau doubles the energy.",
+        "docs/mathematics.md §1",
+        "eps(2 A, 2 tau) = 2 eps(A, tau)",
+        "A temperature on one side only is a different energy.",
+        temperature_scales_the_energy,
+        mixed("attention"),
+        needs={"temperature"},
+        **of_energies,
+    )
+    yield _relation(
+        "metamorphic/attention/energy-logit-shift",
+        "Adding a constant c to every bias lowers the energy by tau K c.",
+        "docs/mathematics.md §8",
+        "eps(b + c) = eps(b) - tau K c",
+        "The bias must enter each head's log-sum-exp exactly once.",
+        a_shift_of_the_logits_shifts_the_energy,
+        Space("attention", {"position": "self-cross"}),
+        **of_energies,
+    )
+    noise = frozenset({"random"})
     claim = "One step with the sum of two gates is the sum of the two steps."
-    yield _property("mlp/gate-additivity", claim, "Eq. 7", _LINEAR, gate_is_additive, mixed("mlp"), set(), {"random"})
+    id_ = "metamorphic/mlp/gate-additivity"
+    yield _relation(id_, claim, "Eq. 7", *_LINEAR, gate_is_additive, mixed("mlp"), controls=noise)
     for activation in ("silu", "gelu", "gelu-tanh"):
-        claim = (
+        yield _relation(
+            f"metamorphic/mlp/reflection-{activation}",
             "The updates with V and -V add up to the update of the identity, because sigma(z) - "
-            f"sigma(-z) = z ({activation})."
-        )
-        space = Space("mlp", {"activation": activation})
-        check = reflection_leaves_the_identity
-        yield _property(
-            f"mlp/reflection-{activation}",
-            claim,
+            f"sigma(-z) = z ({activation}).",
             "docs/mathematics.md §3",
-            Explanation(
-                "update(V) + update(-V) = update of the identity activation,  as sigma(z) - sigma(-z) = z",
-                "An approximate activation, or the wrong one of the two GELUs, breaks a relation that needs no "
-                "oracle.",
-            ),
-            check,
-            space,
-            set(),
-            {"identity", "random"},
+            "update(V) + update(-V) = update of the identity activation,  as sigma(z) - sigma(-z) = z",
+            "An approximate activation, or the wrong one of the two GELUs, breaks a relation that needs no oracle.",
+            reflection_leaves_the_identity,
+            Space("mlp", {"activation": activation}),
+            controls=noise | {"identity"},
         )
-    space = Space(
-        "attention",
-        choices={"diagonal": unbiased["diagonal"], "position": ("none", "alibi", "self-cross")},
-        steps=(1, 2),
-    )
-    claim = "In a row of equal tokens, every token gets the same output, whatever the bias."
-    yield _property(
-        "attention/equal-tokens",
-        claim,
+    biased = {"diagonal": unbiased["diagonal"], "position": ("none", "alibi", "self-cross")}
+    yield _relation(
+        "metamorphic/attention/equal-tokens",
+        "In a row of equal tokens, every token gets the same output, whatever the bias.",
         "Eq. 1 (weights sum to one)",
-        Explanation(
-            "x_1 = ... = x_J, h_1 = ... = h_J:  x'_1 = ... = x'_J, whatever the bias",
-            "Weights that do not sum to one show here, in the mask and at the edges of blocks above all.",
-        ),
+        "x_1 = ... = x_J, h_1 = ... = h_J:  x'_1 = ... = x'_J, whatever the bias",
+        "Weights that do not sum to one show here, in the mask and at the edges of blocks above all.",
         equal_tokens_get_equal_answers,
-        space,
-        set(),
-        {"random"},
-    )
-
-
-def _property(
-    name: str,
-    claim: str,
-    source: str,
-    explanation: Explanation,
-    check: Any,
-    space: Space,
-    needs: set[str],
-    controls: set[str],
-) -> Property:
-    return case_property(
-        f"metamorphic/{name}",
-        claim,
-        source,
-        explanation,
-        check,
-        space,
-        needs=needs,
-        dtype=torch.float64,
-        share=0.3,
-        premise="the case is changed, and the update is not zero",
-        controls=frozenset(controls),
+        Space("attention", choices=biased, steps=(1, 2)),
+        controls=noise,
     )
 
 

@@ -14,8 +14,9 @@ from cemverify.conformance.asking.contexts import answered_compiled
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.properties.base import Explanation, Offer, Over, Property, case_property
-from cemverify.conformance.properties.contract.functions import Function, FunctionCall, of_call
+from cemverify.conformance.properties.contract.functions import FunctionCall, of_call
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import (
     cuda_is_cpu,
@@ -119,7 +120,7 @@ def properties() -> Iterator[Property]:
                 f"modes/{layer}/{name}",
                 f"{claim[:-1]} ({layer}).",
                 "contract",
-                explanation,
+                *explanation,
                 check,
                 space,
                 needs={feature},
@@ -135,7 +136,7 @@ def properties() -> Iterator[Property]:
             f"modes/{layer}/compiled",
             f"Compiling changes no output, of numbers of any size, in any dtype ({layer}).",
             "contract",
-            COMPILED,
+            *COMPILED,
             compiled_is_eager,
             OfEveryDtype(space),
             space.features() | {"compile"},

@@ -37,7 +37,7 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
-from cemverify.conformance.properties.base import CONTROLS, Explanation, Over, Property
+from cemverify.conformance.properties.base import CONTROLS, Over, Property
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
 from cemverify.conformance.properties.layers.oracle import golden as descended
@@ -237,7 +237,8 @@ def layer_property(
                 f"{OWN}/{last}",
                 claim,
                 source,
-                Explanation(formula or claim, why),
+                formula or claim,
+                why,
                 OwnCheck(function, claim, at_most),
                 questions,
                 features,

@@ -13,9 +13,10 @@ terms, so the MLP is asked with as few hidden units as keep the allowance below 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,16 +30,11 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
 from cemverify.conformance.properties.base import By, Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
-from cemverify.conformance.properties.gradient import (
-    TRIVIAL,
-    energy_is_stated,
-    update_is_gradient,
-    update_property,
-)
+from cemverify.conformance.properties.gradient import TRIVIAL, update_property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.cases import Case, Layer, dense_case
-from cemverify.conformance.questions.spaces import Source, Space
+from cemverify.conformance.questions.spaces import Source
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
 _ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}
@@ -78,46 +74,41 @@ BOUNDED = Explanation(
 def properties() -> Iterator[Property]:
     """Errors in float32 and bfloat16: by the measured law, and by the running bound for any options."""
     for dtype, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
+        hidden = None if dtype == torch.float32 else _FEW_UNITS
+        law: dict[str, Any] = {
+            "dtype": dtype,
+            "share": 0.25,
+            "premise": "the update is not zero",
+            "floor": 0.9,
+            "controls": TRIVIAL,
+        }
         yield Property(
             f"precision/attention/{name}",
             f"In {name} attention's relative error is at most {_ATTENTION[dtype][0]:g} u (1 + largest logit).",
             "docs/mathematics.md §16",
-            _OF_ATTENTION,
+            *_OF_ATTENTION,
             attention_error_follows_the_law,
             By(_draw_attention, {"T": 1, "J": 64, "B": 2, "K": 4, "D": 128}),
             frozenset({"attention", f"dtype:{name}"}),
-            dtype=dtype,
-            share=0.25,
-            premise="the update is not zero",
-            floor=0.9,
-            controls=TRIVIAL,
+            **law,
         )
         yield Property(
             f"precision/mlp/{name}",
             f"In {name} the MLP's relative error is at most {_MLP[dtype][0]:g} u, {_MLP[dtype][1]:g} u per token.",
             "docs/mathematics.md §16",
-            _OF_THE_MLP,
+            *_OF_THE_MLP,
             mlp_error_follows_the_law,
-            By(
-                partial(_draw_mlp, hidden=None if dtype == torch.float32 else _FEW_UNITS),
-                {"T": 1, "J": 8, "B": 2, "M": 384 if dtype == torch.float32 else _FEW_UNITS, "D": 128},
-            ),
+            By(partial(_draw_mlp, hidden=hidden), {"T": 1, "J": 8, "B": 2, "M": hidden or 384, "D": 128}),
             frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
-            dtype=dtype,
-            share=0.25,
-            premise="the update is not zero",
-            floor=0.9,
-            controls=TRIVIAL,
+            **law,
         )
-
     yield from _bounded()
-    space = mixed("attention", steps=(1,), textures=("plain", "non-contiguous"))
     yield update_property(
         "precision/attention/bfloat16-any-options",
         "In bfloat16 attention stays within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
-        _OF_ATTENTION,
-        space,
+        *_OF_ATTENTION,
+        mixed("attention", steps=(1,), textures=("plain", "non-contiguous")),
         SWAPPED_HEADS,
         needs={"dtype:bfloat16"},
         dtype=torch.bfloat16,
@@ -126,69 +117,37 @@ def properties() -> Iterator[Property]:
 
 def _bounded() -> Iterator[Property]:
     """In float32, by the running bound, for any combination of options: layers, decoding, stated energies."""
+    float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32}
+    claim = "In float32 {} within its running error bound, for any combination of options."
+    source = "docs/mathematics.md §16"
     layers: tuple[tuple[Layer, Explanation, Rival, float], ...] = (
         ("attention", _OF_ATTENTION, SWAPPED_HEADS, 1.0),
         ("mlp", _OF_THE_MLP, SWAPPED_GATE, 1.0),
         ("block", BOUNDED, SWAPPED_HEADS, 0.6),
     )
     for layer, explanation, rival, share in layers:
+        id_, words = f"precision/{layer}/float32-any-options", claim.format(f"the {layer} stays")
         space = mixed(layer, steps=(1, 2), apart=layer != "block")
-        check = update_is_gradient(rival)
-        yield _float32(layer, f"the {layer} stays", explanation, check, space, share, rival.premise)
-    space = mixed("attention", steps=(1, 2), apart=False)
-    yield _float32(
-        "decode",
-        "decoding stays",
-        BOUNDED,
+        yield update_property(id_, words, source, *explanation, space, rival, share=share, **float32)
+    yield case_property(
+        "precision/decode/float32-any-options",
+        claim.format("decoding stays"),
+        source,
+        *BOUNDED,
         cache_changes_nothing,
-        space,
-        0.4,
-        SEVERAL_TOKENS,
-        controls=frozenset(),
-        needs={"decode"},
-        without={"attention"},
+        mixed("attention", steps=(1, 2), apart=False),
+        function="decode",
+        share=0.4,
+        premise=SEVERAL_TOKENS,
+        **float32,
     )
     for layer, _, rival, _ in layers[:2]:
-        premise = rival.premise.replace("the output", "the energy")
-        yield _float32(
-            f"{layer}-energy",
-            f"the {layer}'s stated energy stays",
-            BOUNDED,
-            energy_is_stated(rival),
-            mixed(layer),
-            0.4,
-            premise,
-            needs={f"{layer}_energy", "start"},
-            without={layer},
+        id_, words = (
+            f"precision/{layer}-energy/float32-any-options",
+            claim.format(f"the {layer}'s stated energy stays"),
         )
-
-
-def _float32(
-    name: str,
-    words: str,
-    explanation: Explanation,
-    check: Callable[[Caller, Case], Evidence],
-    space: Space,
-    share: float,
-    premise: str,
-    controls: frozenset[str] = TRIVIAL,
-    needs: Iterable[str] = (),
-    without: Iterable[str] = (),
-) -> Property:
-    property_ = case_property(
-        f"precision/{name}/float32-any-options",
-        f"In float32 {words} within its running error bound, for any combination of options.",
-        "docs/mathematics.md §16",
-        explanation,
-        check,
-        space,
-        needs={*needs, "dtype:float32"},
-        dtype=torch.float32,
-        share=share,
-        premise=premise,
-        controls=controls,
-    )
-    return replace(property_, needs=property_.needs - {*without})
+        more = {"function": f"{layer}_energy", "share": 0.4, **float32}
+        yield update_property(id_, words, source, *BOUNDED, mixed(layer), rival, **more)
 
 
 @st.composite

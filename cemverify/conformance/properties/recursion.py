@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -78,11 +77,9 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/steps-compose",
             "T steps equal T applications of the one-step map with the same memory.",
             source,
-            Explanation(
-                "F_T(x; h) = F_1(... F_1(x; h) ...; h)",
-                "Steps that share state beside x, a momentum or a step size that depends on t, are not the descent "
-                "that is written down.",
-            ),
+            "F_T(x; h) = F_1(... F_1(x; h) ...; h)",
+            "Steps that share state beside x, a momentum or a step size that depends on t, are not the descent "
+            "that is written down.",
             steps_compose,
             space,
             needs={"start"},
@@ -94,7 +91,7 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/equals-descent",
             "T steps equal T steps of gradient descent on the energy.",
             source,
-            _DESCENT,
+            *_DESCENT,
             replace(space, steps=(2, 3, 4, 5, 7, 8)),
             ONE_STEP,
             share=0.75,
@@ -104,11 +101,9 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/many-steps",
             f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",
             source,
-            Explanation(
-                _DESCENT.formula,
-                "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another "
-                "way to take many shows only beyond it.",
-            ),
+            _DESCENT.formula,
+            "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another "
+            "way to take many shows only beyond it.",
             many,
             ONE_STEP,
             share=0.1,
@@ -119,20 +114,18 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/is-not-reuse",
             "T steps with a fixed memory differ from applying the layer T times to its own output.",
             source,
-            Explanation(
-                "x^(T) from a fixed memory != layer(layer(... x))",
-                "Using a layer T times recomputes its memory each time. That is another model: it agrees at T = 1 "
-                "and nowhere else.",
-            ),
+            "x^(T) from a fixed memory != layer(layer(... x))",
+            "Using a layer T times recomputes its memory each time. That is another model: it agrees at T = 1 "
+            "and nowhere else.",
             memory_stays,
             few,  # reuse squares what it reads: after eight steps it would overflow
             share=0.75,
             premise="reading its own output as the memory would change the output",
         )
-    full: dict[str, Any] = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
+    full = Space("attention", {"diagonal": "shared", "position": "alibi", "norm": "channel"}, steps=(2, 3))
     with_diagonal = "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent."
     for name, claim, space in (
-        ("attention/equals-descent-full-cem", with_diagonal, Space("attention", full, steps=(2, 3))),
+        ("attention/equals-descent-full-cem", with_diagonal, full),
         (
             "mlp/equals-descent-with-norm",
             "The same with RMSNorm inside.",
@@ -140,4 +133,4 @@ def properties() -> Iterator[Property]:
         ),
     ):
         source = "Algorithm 1; docs/mathematics.md §12"
-        yield update_property(f"recursion/{name}", claim, source, _DESCENT, space, ONE_STEP, share=0.5)
+        yield update_property(f"recursion/{name}", claim, source, *_DESCENT, space, ONE_STEP, share=0.5)

@@ -29,7 +29,7 @@ from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Check, Explanation, Over, Property, Questions
+from cemverify.conformance.properties.base import Check, Over, Property, Questions
 from cemverify.conformance.properties.contract.arguments import form_of, held
 from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
 from cemverify.conformance.properties.mixed import mixed
@@ -212,10 +212,8 @@ def _property(layer: Layer, name: str, fault: str, check: Check, questions: Ques
         f"rejection/{layer}/{name}",
         f"A ValueError or TypeError with a message is raised for {fault}.",
         "contract",
-        Explanation(
-            "F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does not",
-            "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
-        ),
+        "F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does not",
+        "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
         check,
         questions,
         Space(layer).features() | {"validation"} | _NEEDS.get(name, set()),

@@ -10,7 +10,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.oracle.evidence import moved
-from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.questions.cases import Case
 
 
@@ -25,13 +25,9 @@ class Rival:
     premise: str
     change: Callable[[Case], Case] = field(repr=False)
 
-    def shows(self, case: Case, expected: Tensor, budget: Tensor) -> bool:
-        """Whether the rival's output lies beyond the budget of what is expected."""
-        return moved(golden(self.change(case)) - expected, budget)
-
-    def shows_in_energy(self, case: Case, expected: Tensor, budget: Tensor) -> bool:
-        """Whether the mistake would show in the stated energies at x: (B, J) each."""
-        return moved(energies_at(self.change(case), case.x) - expected, budget)
+    def shows(self, function: Function, case: Case, expected: Tensor, tolerance: Tensor) -> bool:
+        """Whether the rival's answer lies beyond the tolerance of what is expected."""
+        return moved(function.expected(self.change(case)) - expected, tolerance)
 
 
 def _swapped(case: Case) -> Case:

@@ -20,7 +20,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden, gradient
-from cemverify.conformance.properties.base import By, Explanation, Offer, Property
+from cemverify.conformance.properties.base import By, Offer, Property
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Source, Space, cases
 
@@ -114,11 +114,9 @@ def properties() -> Iterator[Property]:
             f"sequences/{layer}/changing-steps",
             "In a sequence of single steps with changing options, each step depends on its own arguments only.",
             "Eq. 3 (x <- x - eta P grad energy, memory fixed)",
-            Explanation(
-                "x^(t+1) = F_1(x^(t); h, options_t), the options changing from step to step",
+            "x^(t+1) = F_1(x^(t); h, options_t), the options changing from step to step",
                 "A cache that outlives its call, a mask or slopes of an earlier shape say, answers a later call "
                 "with the numbers of an earlier one.",
-            ),
             every_step_is_its_own,
             By(_journeys(layer)),
             space.features() | {"start", "step-size", "preconditioner:diagonal", "preconditioner:low-rank"}

@@ -17,6 +17,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,9 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Check, Explanation, Offer, Property, Questions
+from cemverify.conformance.oracle.functions import Function, function_of
+from cemverify.conformance.properties.base import Check, Offer, Property, Questions
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.aims import Aim
@@ -135,45 +135,26 @@ def _places(case: Case) -> list[tuple[int, int]]:
     return [(start, min(_WINDOW, J - start)) for start in sorted(starts)]
 
 
-def update_is_gradient_where_asked(rival: Rival, answer: Answer = Caller.output) -> Check:
-    """A check of the update in the windows of a row.
+def right_where_asked(function: Function, rival: Rival) -> Check:
+    """A check of an answer in the windows of a row; its examples tell where the rival would have shown."""
+    claim = "stated energy of a large case" if function.is_energy else "update = -eta P grad energy in a large case"
 
-    Args:
-        rival: the mistake that must show in an example that tells. answer: how the implementation is asked.
-    """
-
-    def check(caller: Caller, case: Case) -> Evidence:
-        case = case.to(caller.dtype).to(torch.float64)
-        parts = windows(case)
-        expected = [golden(part) for part in parts]
-        budgets = [output_budget(part, caller.dtype) for part in parts]
-        got = _there(_answer(answer, caller, case) - case.x, case)
-        steps = [value - part.x for value, part in zip(expected, parts, strict=True)]
-        claim = "update = -eta P grad energy in a large case"
-        comparison = Comparison(claim, got, torch.cat(steps, 1), torch.cat(budgets, 1))
-        return judge(comparison, telling=any(map(rival.shows, parts, expected, budgets)))
-
-    return check
-
-
-def energy_is_stated_where_asked(rival: Rival) -> Check:
-    """A check of the stated energy in the windows of a row; its examples tell where the rival would have shown."""
+    def answer(caller: Caller, case: Case) -> Tensor:
+        return caller.answer(function.name, case)
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = case.to(caller.dtype).to(torch.float64)
         parts = windows(case)
-        expected = [energies_at(part, part.x) for part in parts]
-        budgets = [energy_budget(part, part.x, caller.dtype) for part in parts]
-        got = _there(_answer(Caller.energy, caller, case), case)
-        comparison = Comparison("stated energy of a large case", got, torch.cat(expected, 1), torch.cat(budgets, 1))
-        return judge(comparison, telling=any(map(rival.shows_in_energy, parts, expected, budgets)))
+        expected = [function.expected(part) for part in parts]
+        tolerances = [function.tolerance(part, caller.dtype) for part in parts]
+        refuse_slow(answer, caller, case)
+        got = _there(answer(caller, case) - function.start(case), case)
+        steps = [value - function.start(part) for value, part in zip(expected, parts, strict=True)]
+        comparison = Comparison(claim, got, torch.cat(steps, 1), torch.cat(tolerances, 1))
+        telling = any(map(partial(rival.shows, function), parts, expected, tolerances))
+        return judge(comparison, telling=telling)
 
     return check
-
-
-def _answer(answer: Answer, caller: Caller, case: Case) -> Tensor:
-    refuse_slow(answer, caller, case)
-    return answer(caller, case)
 
 
 def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
@@ -212,61 +193,49 @@ def _there(answer: Tensor, case: Case) -> Tensor:
 
 def properties() -> Iterator[Property]:
     """One axis after the other at the sizes that users have, in each dtype."""
-    check, mlp = update_is_gradient_where_asked(SWAPPED_HEADS), update_is_gradient_where_asked(SWAPPED_GATE)
     for dtype, rows in ((torch.float64, _ROWS), (torch.float32, _ROWS_FLOAT32), (torch.bfloat16, _ROWS_BFLOAT16)):
         name = str(dtype).removeprefix("torch.")
         longest = max(max(row.sizes["J"]) for row in rows)
         claim = f"In {name} and in rows of up to {longest} tokens, with positions, the update is the gradient step."
-        yield _property(f"attention/tokens-{name}", claim, check, rows, SWAPPED_HEADS, dtype)
+        yield _property(f"attention/tokens-{name}", claim, rows, dtype)
     claim = "With up to 128 sequences, 64 heads, 1025 features and 16 steps, the update is the gradient step."
-    yield _property("attention/widths", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS)
+    yield _property("attention/widths", claim, _ATTENTION_WIDTHS)
     claim = "With up to 2305 hidden units, on both sides of every block boundary, the update is the gradient step."
-    units = [_wide("mlp", {"M": M}) for M in _HIDDEN]
-    yield _property("mlp/hidden-units", claim, mlp, units, SWAPPED_GATE)
+    yield _property("mlp/hidden-units", claim, [_wide("mlp", {"M": M}) for M in _HIDDEN])
     claim = "With up to 128 sequences, 2304 tokens, 1025 features and 16 steps, the update is the gradient step."
-    yield _property("mlp/widths", claim, mlp, _MLP_WIDTHS, SWAPPED_GATE)
+    yield _property("mlp/widths", claim, _MLP_WIDTHS)
     claim = "In bfloat16, and with up to 4609 features, the update is the gradient step."
-    yield _property("mlp/bfloat16", claim, mlp, _MLP_BFLOAT16, SWAPPED_GATE, torch.bfloat16)
+    yield _property("mlp/bfloat16", claim, _MLP_BFLOAT16, torch.bfloat16)
     claim = "A large block, too, is attention and then the MLP: in each size in turn."
-    yield _property("block/widths", claim, check, _BLOCK_WIDTHS, SWAPPED_HEADS)
+    yield _property("block/widths", claim, _BLOCK_WIDTHS)
     claim = "In float32, too, the update of large cases is the gradient step: with up to 64 heads and 1025 features."
-    yield _property("attention/widths-float32", claim, check, _ATTENTION_FLOAT32, SWAPPED_HEADS, torch.float32)
+    yield _property("attention/widths-float32", claim, _ATTENTION_FLOAT32, torch.float32)
     claim = "In float32, too, the update of large cases is the gradient step: with up to 2305 hidden units."
-    yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, torch.float32)
+    yield _property("mlp/widths-float32", claim, _MLP_FLOAT32, torch.float32)
     claim = "Decoding 530 tokens one by one gives the update of all at once."
-    decoded = update_is_gradient_where_asked(SWAPPED_HEADS, Caller.decoded)
-    yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS)
+    yield _property("decode/tokens", claim, _DECODED)
     claim = "The stated energy of large cases is the paper's: up to 2304 tokens, 33 heads and 1025 features."
-    stated = energy_is_stated_where_asked(SWAPPED_HEADS)
-    yield _property("attention/energy", claim, stated, _ENERGIES, SWAPPED_HEADS, needs={"attention_energy", "start"})
+    yield _property("attention/energy", claim, _ENERGIES, function="attention_energy")
     claim = "The stated energy of large cases is the paper's: up to 2305 hidden units and 1025 features."
-    stated = energy_is_stated_where_asked(SWAPPED_GATE)
-    yield _property("mlp/energy", claim, stated, _MLP_ENERGIES, SWAPPED_GATE, needs={"mlp_energy", "start"})
+    yield _property("mlp/energy", claim, _MLP_ENERGIES, function="mlp_energy")
 
 
 def _property(
-    name: str,
-    claim: str,
-    check: Check,
-    spaces: Sequence[Space],
-    rival: Rival,
-    dtype: torch.dtype = torch.float64,
-    needs: Iterable[str] = (),
+    name: str, claim: str, spaces: Sequence[Space], dtype: torch.dtype = torch.float64, function: str | None = None
 ) -> Property:
-    needs = {
-        *(needs or name.split("/")[:1]),
-        *(() if dtype == torch.float64 else (f"dtype:{str(dtype).removeprefix('torch.')}",)),
-    }
+    asked = function_of(function or name.partition("/")[0])
+    rival = SWAPPED_GATE if asked.layer == "mlp" else SWAPPED_HEADS
+    needs = {asked.name, *(("start",) if asked.is_energy else ())}
+    if dtype != torch.float64:
+        needs.add(f"dtype:{str(dtype).removeprefix('torch.')}")
     return Property(
         f"sizes/{name}",
         claim,
         _SOURCE,
-        Explanation(
-            "the same update, energy or decoded row, at the sizes that users have",
-            "Tiles, tables of positions and accumulators have limits that no small case reaches. A green says "
-            "nothing beyond the sizes that were asked.",
-        ),
-        check,
+        "the same update, energy or decoded row, at the sizes that users have",
+        "Tiles, tables of positions and accumulators have limits that no small case reaches. A green says "
+        "nothing beyond the sizes that were asked.",
+        right_where_asked(asked, rival),
         OneAfterTheOther(tuple(spaces)),
         frozenset(needs),
         dtype=dtype,

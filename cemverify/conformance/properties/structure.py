@@ -13,6 +13,7 @@ from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Property, case_property
@@ -88,7 +89,7 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
 
 _CAUSALITY: dict[str, Any] = {
     "source": "Eq. 1 (sum over j <= i)",
-    "explanation": CAUSAL,
+    **CAUSAL._asdict(),
     "check": future_is_not_read,
     "share": 0.6,
     "premise": NO_MASK.premise,
@@ -96,7 +97,7 @@ _CAUSALITY: dict[str, Any] = {
 }
 _ROWS: dict[str, Any] = {
     "source": "Eq. 1, 7",
-    "explanation": ROWS_APART,
+    **ROWS_APART._asdict(),
     "check": batch_rows_are_independent,
     "share": 0.6,
     "premise": "the rows of the batch differ, and the update is not zero",
@@ -115,10 +116,8 @@ def properties() -> Iterator[Property]:
         "structure/mlp/token-independence",
         "A token's output depends on that token only.",
         "Eq. 7",
-        Explanation(
-            "x_j changed for all j != i:  x'_i unchanged",
-            "An MLP that mixes tokens bypasses the causal mask.",
-        ),
+        "x_j changed for all j != i:  x'_i unchanged",
+        "An MLP that mixes tokens bypasses the causal mask.",
         tokens_are_independent,
         Space("mlp", steps=(1, 2), tokens=2),
         share=0.6,
@@ -139,11 +138,8 @@ def properties() -> Iterator[Property]:
             f"structure/attention/{name}",
             "The order of the heads does not matter.",
             "Eq. 1 (sum over k)",
-            Explanation(
-                "F(heads in reverse order, with all that belongs to them) = F(heads)",
-                "If it matters which head is which, some weight, bias or preconditioner is paired with the wrong "
-                "head.",
-            ),
+            "F(heads in reverse order, with all that belongs to them) = F(heads)",
+            "If it matters which head is which, some weight, bias or preconditioner is paired with the wrong head.",
             head_order_is_free,
             Space("attention", options, preconditioner, steps=(1, 2)),
             share=0.6,
@@ -170,7 +166,7 @@ def _prefix(caller: Caller, case: Case, claim: str) -> Evidence:
     if not got:
         raise Discard("a single token has no future")
     comparison = Comparison(claim, torch.cat(got, 1), torch.cat(expected, 1), 2 * torch.cat(tolerances, 1))
-    return judge(comparison, telling=NO_MASK.shows(case, golden(case), budget))
+    return judge(comparison, telling=NO_MASK.shows(function_of(case.layer), case, golden(case), budget))
 
 
 def _changed_from(tokens: Tensor, i: int) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,11 +20,12 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.differentiation import Products, incoming_to, products
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
+from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
@@ -53,52 +55,15 @@ class _SometimesMany(Over):
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
 
 
-def gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """v^T d x^(T) / d w for every array w, and x^(T) itself while gradients are recorded."""
-    return products_are_right(caller, case, case.layer, golden.golden, lambda case: output_budget(case, caller.dtype))
+def gradients_at_extremes(function: Function, prepare: Callable[[Case], Case]) -> Check:
+    """Gradients where numbers have every magnitude at which an exponential overflows or a formula branches."""
 
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = prepare(case.to(torch.float64))
+        slack = 0.0 if function.is_energy else underflow(case)
+        return replace(products_are_right(caller, case, function, slack=slack), case=case)
 
-def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """v^T d eps / d w for every array w, eps the stated energy at x, and eps itself while gradients are recorded."""
-    return products_are_right(
-        caller,
-        case,
-        f"{case.layer}_energy",
-        _energies,
-        lambda case: energy_budget(case, case.x, caller.dtype),
-    )
-
-
-def _energies(case: Case) -> Tensor:
-    """The energy of each token at the case's x: (B, J)."""
-    return golden.energies_at(case, case.x)
-
-
-def decoded_gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """v^T d x^(T) / d w for every array w, of a row that is decoded token by token."""
-    case = replace(case, x=case.h)
-    return products_are_right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
-
-
-def gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
-    """Gradients if pre-activations have every magnitude at which an exponential overflows or a formula branches."""
-    return _right_at_extremes(caller, with_every_magnitude(case.to(torch.float64)))
-
-
-def energy_gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
-    """The same of the stated energy."""
-    case = with_every_magnitude(case.to(torch.float64))
-    return replace(energy_gradients_are_right(caller, case), case=case)
-
-
-def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
-    """Gradients where entries of the preconditioner's d have every magnitude, of either sign."""
-    return _right_at_extremes(caller, with_every_d(case.to(torch.float64)))
-
-
-def _right_at_extremes(caller: Caller, case: Case) -> Evidence:
-    tolerance = lambda case: output_budget(case, caller.dtype) + underflow(case)  # noqa: E731
-    return replace(products_are_right(caller, case, case.layer, golden.golden, tolerance), case=case)
+    return check
 
 
 Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
@@ -107,26 +72,24 @@ Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
 def products_are_right(
     caller: Caller,
     case: Case,
-    name: str,
-    right_answer: Callable[[Case], Tensor],
-    tolerance: Callable[[Case], Tensor],
+    function: Function,
     recorded: tuple[str, ...] | None = None,
     ask: Asking = products,
+    slack: float = 0.0,
 ) -> Evidence:
     """Outputs and products beside the golden ones.
 
     Args:
-        name: of the function. right_answer: the same function in each call, as its products are remembered by it.
-        tolerance: what roundoff may explain. recorded: the arrays that alone record gradients, by name; None for all.
-        ask: the experiment that calls it.
+        recorded: the arrays that alone record gradients, by name; None for all. ask: the experiment that calls it.
+        slack: what an output may be off beside roundoff.
     """
-    case = case.to(caller.dtype).to(torch.float64)
+    case, name = function.question(case, caller.dtype), function.name
     _refuse_kinks(case)
-    refuse_slow(lambda caller, case: ask(caller, case, right_answer(case), name, recorded)[0], caller, case)
-    exact, allowed = right_answer(case), tolerance(case)
+    refuse_slow(lambda caller, case: ask(caller, case, function.expected(case), name, recorded)[0], caller, case)
+    exact, allowed = function.expected(case), function.tolerance(case, caller.dtype) + slack
     lies, laid_out = incoming_to(caller, case)
     cotangent = laid_out(_cotangent(exact).to(caller.dtype).double()).contiguous()
-    expected, tolerances = _expected_products(case, cotangent, right_answer, caller.dtype)
+    expected, tolerances = _expected_products(case, cotangent, function, caller.dtype)
     answer, got, changed = ask(caller, case, cotangent, name, recorded)
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
     at = alone if lies == "contiguous" else f"{alone}, from an incoming gradient that is {lies}"
@@ -141,15 +104,15 @@ def products_are_right(
 
 @remembered
 def _expected_products(
-    case: Case, cotangent: Tensor, right_answer: Callable[[Case], Tensor], dtype: torch.dtype
+    case: Case, cotangent: Tensor, function: Function, dtype: torch.dtype
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The golden products, and by how much others may differ from them."""
     unit = unit_roundoff(dtype)
     terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
-    expected = golden.products(case, cotangent, right_answer)
+    expected = golden.products(case, cotangent, function.expected)
     # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
     least = torch.finfo(dtype).tiny / unit
-    moves = movement(lambda: golden.products(case, cotangent, right_answer), expected, terms, unit)
+    moves = movement(lambda: golden.products(case, cotangent, function.expected), expected, terms, unit)
     return expected, {name: tolerance + least for name, tolerance in moves.items()}
 
 
@@ -158,7 +121,7 @@ _TRAINS = Explanation(
     "Training follows these products. A detached key, an in-place edit or a custom backward pass leaves the output "
     "right and trains towards something else.",
 )
-_TRAINS_AT_EVERY_MAGNITUDE = Explanation(
+_AT_EVERY_MAGNITUDE = Explanation(
     "v^T d x^(T)/dw, at arguments of every magnitude, of either sign",
     "An answer may be finite where its gradient is not: a quotient of exponentials that overflow, or the branch of a "
     "`where` that is not taken, gives infinity times zero in the backward pass.",
@@ -173,99 +136,95 @@ _ENERGY_TRAINS = Explanation(
 def properties() -> Iterator[Property]:
     """Gradients through layers, stated energies and decoding, in every weight and state."""
     spaces: tuple[tuple[str, Space, float], ...] = (
-        ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
-        ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),
-        ("attention/rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.15),
-        ("attention/any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
-        ("mlp/silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
-        ("mlp/relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
-        ("mlp/preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),
-        ("mlp/any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
-        (
-            "block/any-options",
-            mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES),
-            0.3,
-        ),
+        ("plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
+        ("diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),
+        ("rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.15),
+        ("any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
+        ("silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
+        ("relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
+        ("preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),
+        ("any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
+        ("any-options", mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES), 0.3),
     )
-    claim = "Vector-Jacobian products with respect to x, h and every weight are those of the reference descent"
+    of_layers = "Vector-Jacobian products with respect to x, h and every weight are those of the reference descent"
     for name, space, share in spaces:
-        yield _products(name, f"{claim}.", _TRAINS, gradients_are_right, space, share)
+        yield _products(name, f"{of_layers}.", _TRAINS, space, share)
     single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
     for layer, share in single:  # kernels, and autograd functions written by hand, have branches of their own there
         space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
-        name = f"{layer}/float32-any-options"
-        yield _products(name, f"{claim}, in float32 too.", _TRAINS, gradients_are_right, space, share, torch.float32)
+        claim = f"{of_layers}, in float32 too."
+        yield _products("float32-any-options", claim, _TRAINS, space, share, dtype=torch.float32)
     bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
-    bends = Space("mlp", choices={"activation": SMOOTH}, textures=_TEXTURES)
-    row = mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)
-    further: tuple[tuple[str, Explanation, Check, Space], ...] = (
-        ("attention_energy", _ENERGY_TRAINS, energy_gradients_are_right,
-         Space("attention", choices=bare, textures=_TEXTURES)),
-        ("mlp_energy", _ENERGY_TRAINS, energy_gradients_are_right, bends),
-        ("decode", _TRAINS, decoded_gradients_are_right, row),
-    )  # fmt: skip
-    for function, explanation, check, space in further:
+    for function, explanation, space in (
+        ("attention_energy", _ENERGY_TRAINS, Space("attention", choices=bare, textures=_TEXTURES)),
+        ("mlp_energy", _ENERGY_TRAINS, Space("mlp", choices={"activation": SMOOTH}, textures=_TEXTURES)),
+        ("decode", _TRAINS, mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)),
+    ):
         claim = (
             f"Vector-Jacobian products of {function} with respect to states and weights are those of the reference."
         )
-        name = f"{function.replace('_', '-')}/any-options"
-        needs = {function, "start"} if space.apart else {function}
-        yield _products(name, claim, explanation, check, space, 0.3, needs=needs)
-    yield from _at_every_magnitude()
-
-
-def _at_every_magnitude() -> Iterator[Property]:
-    """Gradients where pre-activations, or entries of d, have every magnitude."""
-    claim = "Vector-Jacobian products are those of the reference descent"
-    layers: tuple[Layer, ...] = ("attention", "mlp")
+        yield _products("any-options", claim, explanation, space, 0.3, function)
+    descent = "Vector-Jacobian products are those of the reference descent"
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    full_claim = f"{claim} at pre-activations of any size from 0.01 to 1460, for every activation."
-    needs = {"mlp", "start"}
-    check = gradients_at_every_magnitude
-    yield _products("mlp/every-magnitude", full_claim, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.3, needs=needs)
-    full_claim = "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 1460."
-    check, needs = energy_gradients_at_every_magnitude, {"mlp_energy", "start"}
-    yield _products(
-        "mlp-energy/every-magnitude", full_claim, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.15, needs=needs
-    )
+    for name, share, claim in (
+        ("mlp", 0.3, f"{descent} at pre-activations of any size from 0.01 to 1460, for every activation."),
+        (
+            "mlp_energy",
+            0.15,
+            "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 1460.",
+        ),
+    ):
+        check = gradients_at_extremes(function_of(name), with_every_magnitude)
+        yield _products("every-magnitude", claim, _AT_EVERY_MAGNITUDE, bends, share, name, check=check)
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
+    layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         # other activations are 0 at x = 0
         choices = {"activation": ("sigmoid", "softplus")} if layer == "mlp" else {}
         space = Space(layer, choices=choices, preconditioners=kinds, textures=("plain",))
-        full_claim = f"{claim} of {layer} where entries of d have any size from 0.01 to 1460 and either sign."
-        name = f"{layer}/preconditioner-every-magnitude"
-        needs = {layer, "start", *(f"preconditioner:{kind.kind}" for kind in kinds)}
-        yield _products(name, full_claim, _TRAINS_AT_EVERY_MAGNITUDE, gradients_at_every_d, space, 0.3, needs=needs)
+        yield _products(
+            "preconditioner-every-magnitude",
+            f"{descent} of {layer} where entries of d have any size from 0.01 to 1460 and either sign.",
+            _AT_EVERY_MAGNITUDE,
+            space,
+            0.3,
+            check=gradients_at_extremes(function_of(layer), with_every_d),
+            needs={f"preconditioner:{kind.kind}" for kind in kinds},
+        )
 
 
 def _products(
     name: str,
     claim: str,
     explanation: Explanation,
-    check: Check,
     space: Space,
     share: float,
-    dtype: torch.dtype = torch.float64,
+    function: str | None = None,
+    *,
+    check: Check | None = None,
     needs: Iterable[str] = (),
+    dtype: torch.dtype = torch.float64,
 ) -> Property:
-    many = dtype == torch.float64 and name.endswith("/any-options")
-    tokens = _DECODED if name.startswith("decode") else _MANY
-    return Property(
-        f"training/{name}",
+    """A property of a function, the layer's own by default, over the cases of a space."""
+    asked = function_of(function or space.layer)
+    property_ = case_property(
+        f"training/{asked.name.replace('_', '-')}/{name}",
         claim,
         "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
-        explanation,
-        check,
-        _SometimesMany(space, tokens) if many else Over(space),
-        (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},
+        *explanation,
+        partial(products_are_right, function=asked) if check is None else check,
+        space,
+        needs={"gradients", *(("start",) if check is not None else ()), *needs},
+        function=function,
         dtype=dtype,
         share=share,
-        looks_around=name.endswith("/any-options"),
+        looks_around=name == "any-options",
         sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )
+    many = _SometimesMany(space, _DECODED if asked.name == "decode" else _MANY)
+    return replace(property_, questions=many) if name == "any-options" else property_
 
 
 def _cotangent(answer: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Property, case_property
+from cemverify.conformance.properties.base import Property, case_property
 from cemverify.conformance.properties.gradient import TRIVIAL, untied
 from cemverify.conformance.properties.jacobian import golden_jacobian, jacobian
 from cemverify.conformance.questions.cases import Case
@@ -93,11 +93,9 @@ def properties() -> Iterator[Property]:
             f"tying/attention/{name}",
             f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
             "Eq. 5; docs/mathematics.md §1",
-            Explanation(
-                "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
-                "This is the bridge to a standard Transformer: without it, weights cannot be exchanged and "
-                "comparisons at equal parameters compare something else.",
-            ),
+            "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
+            "This is the bridge to a standard Transformer: without it, weights cannot be exchanged and "
+            "comparisons at equal parameters compare something else.",
             check,
             space,
             **_STANDARD,
@@ -108,10 +106,8 @@ def properties() -> Iterator[Property]:
             f"tying/mlp/gated-mlp-{activation}",
             f"With down = gate^T, one step is the gated MLP of {activation}.",
             "Eq. 11; docs/mathematics.md §2",
-            Explanation(
-                "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
-                "Which two of the three projections are tied is easily got wrong when weights are ported.",
-            ),
+            "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
+            "Which two of the three projections are tied is easily got wrong when weights are ported.",
             equals_gated_mlp,
             mlp,
             **_STANDARD,
@@ -121,11 +117,9 @@ def properties() -> Iterator[Property]:
         "tying/block/pre-norm",
         "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
         "Sec. 2; docs/mathematics.md §7d",
-        Explanation(
-            "h + MHA(N(h)), then h + MLP(N(h)), at T = 1 and P = I",
-            "A block that normalises the residual stream itself, as Algorithm 1 is printed, is no pre-norm block "
-            "and does not train like one.",
-        ),
+        "h + MHA(N(h)), then h + MLP(N(h)), at T = 1 and P = I",
+        "A block that normalises the residual stream itself, as Algorithm 1 is printed, is no pre-norm block "
+        "and does not train like one.",
         equals_pre_norm_block,
         block,
         **_STANDARD,
@@ -135,11 +129,9 @@ def properties() -> Iterator[Property]:
         "tying/attention/untying-breaks-the-field",
         "An untied output projection makes the update field non-conservative.",
         "Eq. 5; docs/mathematics.md §1, §7b",
-        Explanation(
-            "J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
-            "If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and "
-            "its green means nothing.",
-        ),
+        "J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
+        "If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and "
+        "its green means nothing.",
         untying_breaks_the_field,
         space,
         needs={"start"},

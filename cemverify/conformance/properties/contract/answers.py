@@ -11,8 +11,9 @@ from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.evidence import Evidence, judge
+from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.contract.functions import contract_property
 from cemverify.conformance.properties.function_calls import yes
 from cemverify.conformance.questions.cases import Case
 
@@ -61,7 +62,7 @@ def properties() -> Iterator[Property]:
             function,
             "shape-and-dtype",
             f"The answer of {function.name} has the right shape, and the dtype of x: float64, float32 or bfloat16.",
-            DTYPE_KEPT,
+            *DTYPE_KEPT,
             dtype_is_kept,
             "the call returns an answer",
             floor=1.0,

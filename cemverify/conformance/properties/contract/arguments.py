@@ -22,8 +22,9 @@ from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.implementations.modules import in_eval_mode
 from cemverify.conformance.implementations.origin import functions_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.contract.functions import contract_property
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import USUAL
@@ -125,7 +126,7 @@ def properties() -> Iterator[Property]:
             function,
             "inputs-unchanged",
             f"A call of {function.name} leaves its arguments unchanged, and modules in eval mode.",
-            ARGUMENTS_KEPT,
+            *ARGUMENTS_KEPT,
             arguments_are_left_alone,
             "the call returns an answer",
             floor=1.0,

@@ -10,11 +10,10 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
+from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
 from cemverify.conformance.properties.contract.functions import (
-    EVERY,
     LONG_ROW,
-    Function,
     FunctionCall,
     contract_property,
     elsewhere,
@@ -22,12 +21,7 @@ from cemverify.conformance.properties.contract.functions import (
 )
 from cemverify.conformance.properties.function_calls import twice_gives_the_same
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.properties.training import (
-    SMOOTH,
-    decoded_gradients_are_right,
-    energy_gradients_are_right,
-    gradients_are_right,
-)
+from cemverify.conformance.properties.training import SMOOTH, products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import nearly, otherwise
 from cemverify.conformance.questions.spaces import scattered_case
@@ -73,7 +67,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
         for dtype in (lower, caller.dtype):
             FunctionCall(function, caller.at(dtype), part).answer_within("in inference mode")
         caller.at(lower).answer(function.name, part)
-        trained = _TRAINED.get(function.name, energy_gradients_are_right)(caller, part)
+        trained = products_are_right(caller, part, function)
         compared = [replace(c, claim=f"{function.name} after other uses: {c.claim}") for c in trained.comparisons]
         # an energy reads neither the norm's gain nor P
         evidences.append(judge(*compared, telling=trained.telling or function.is_energy))
@@ -82,10 +76,6 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
 
 _ONE_IN = 3  # cases has long rows
 _LOWER = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-_TRAINED = {
-    **dict.fromkeys(("attention", "mlp", "block"), gradients_are_right),
-    "decode": decoded_gradients_are_right,
-}
 
 
 def _part(function: Function, case: Case) -> Case:
@@ -167,7 +157,7 @@ def properties() -> Iterator[Property]:
             function,
             "determinism",
             f"The same call of {function.name} returns the same bits, whatever was called in between.",
-            REPEATABLE,
+            *REPEATABLE,
             repeats_its_bits,
             "the call in between returns something else",
             floor=0.5,
@@ -177,22 +167,19 @@ def properties() -> Iterator[Property]:
             function,
             "threads",
             f"A call of {function.name} returns the same while another thread makes one, and so does that one.",
-            THREADS_APART,
+            *THREADS_APART,
             each_thread_gets_its_answer,
             "the other call began during the first, and returns something else",
             rows=0.2,
             once=True,
-            needs=frozenset({"threads"}),
+            needs={"threads"},
         )
     yield Property(
         "contract/all/first-calls",
         "The first answer of each function in a new process is right, and so is one after many others.",
         "docs/contract.md",
-        Explanation(
-            "the first call in a process, and a later one in another shape = the golden answer",
-            "What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first "
-            "shape.",
-        ),
+        "the first call in a process, and a later one in another shape = the golden answer",
+        "What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first shape.",
         first_is_as_good_as_later,
         OfAllFunctions(mixed("block", steps=(2, 3), textures=("plain",))),
         share=0.1,
@@ -209,11 +196,9 @@ def properties() -> Iterator[Property]:
         "contract/all/training-after-other-uses",
         "Gradients are right after calls of the same shapes in inference mode and in a lower dtype.",
         "docs/contract.md",
-        Explanation(
-            "v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
-            "A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation "
-            "cannot be saved for a backward pass, or have the precision of another dtype.",
-        ),
+        "v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
+        "A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation "
+        "cannot be saved for a backward pass, or have the precision of another dtype.",
         training_follows_other_uses,
         OfAllFunctions(positions),
         frozenset({"gradients"}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,72 +18,16 @@ from cemverify.conformance.asking.contexts import answered_in, ask_refused, prod
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
-from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
+from cemverify.conformance.oracle.functions import Function
+from cemverify.conformance.properties.base import Offer, Over, Property
 from cemverify.conformance.properties.function_calls import Answer, Call
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.questions.cases import Case, Config, Layer
+from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.contexts import Context, factors
 from cemverify.conformance.questions.spaces import Space
 
-Check = Callable[["Function", Caller, Case], Evidence]
-
-
-@dataclass(frozen=True)
-class Function:
-    """One function of an implementation.
-
-    Attributes:
-        name: of FUNCTIONS. layer: of the cases that it is asked.
-    """
-
-    name: str
-    layer: Layer
-
-    @property
-    def is_energy(self) -> bool:
-        """Whether it returns one value per token."""
-        return self.name.endswith("_energy")
-
-    @property
-    def starts_at_the_memory(self) -> bool:
-        """Whether the function takes h alone, and starts there."""
-        return self.name in ("block", "decode")
-
-    def question(self, case: Case, dtype: torch.dtype) -> Case:
-        """The case in float64, on the numbers that the implementation sees in its dtype."""
-        case = replace(case, x=case.h) if self.starts_at_the_memory else case
-        return case.to(dtype).to(torch.float64)
-
-    def expected(self, case: Case) -> Tensor:
-        """The right answer: (B, J, D), or (B, J) of an energy."""
-        return energies_at(case, case.x) if self.is_energy else golden(case)
-
-    def tolerance(self, case: Case, dtype: torch.dtype) -> Tensor:
-        """How far roundoff may lead from it, of the same shape."""
-        return energy_budget(case, case.x, dtype) if self.is_energy else output_budget(case, dtype)
-
-    def shape(self, case: Case) -> torch.Size:
-        """The shape of the answer to a case: (B, J) of an energy, else (B, J, D)."""
-        return case.x.shape[:2] if self.is_energy else case.x.shape
-
-    def moved(self, expected: Tensor, case: Case, tolerance: Tensor) -> bool:
-        """Whether the right answer is another one than doing nothing gives."""
-        return moved(expected if self.is_energy else expected - case.x, tolerance)
-
-    def evidence(self, claim: str, got: Tensor, case: Case, dtype: torch.dtype) -> Evidence:
-        """An answer beside the right one; it tells if that is another one than doing nothing gives."""
-        expected, tolerance = self.expected(case), self.tolerance(case, dtype)
-        return judge(Comparison(claim, got, expected, tolerance), telling=self.moved(expected, case, tolerance))
-
-
-EVERY: Sequence[Function] = tuple(
-    Function(name, "block" if name == "block" else "mlp" if name.startswith("mlp") else "attention")
-    for name in FUNCTIONS
-)
+Check = Callable[[Function, Caller, Case], Evidence]
 
 
 @dataclass(frozen=True)
@@ -279,12 +223,13 @@ def contract_property(
     function: Function,
     name: str,
     claim: str,
-    explanation: Explanation,
+    formula: str,
+    why: str,
     check: Check,
     premise: str,
     *,
+    needs: Iterable[str] = (),
     rows: float = 1.0,
-    textures: tuple[str, ...] = (),
     every_dtype: bool = False,
     **more: Any,
 ) -> Property:
@@ -296,11 +241,9 @@ def contract_property(
     Args:
         name: the last part of its id. check: gets the function first. premise: what makes an example telling.
         rows: scattered questions as a multiple of the usual number, 28 where 60 examples are asked for.
-        textures: of the arrays, if not all. every_dtype: whether some questions are asked in the lower dtypes.
+        every_dtype: whether some questions are asked in the lower dtypes.
     """
     space = mixed(function.layer, steps=(1, 2), apart=not function.starts_at_the_memory)
-    if textures:
-        space = replace(space, textures=textures)
 
     def checked(caller: Caller, case: Case) -> Evidence:
         if every_dtype:
@@ -311,10 +254,11 @@ def contract_property(
         f"contract/{function.name.replace('_', '-')}/{name}",
         claim,
         "docs/contract.md",
-        explanation,
+        formula,
+        why,
         checked,
         Over(space),
-        frozenset({function.name}) | more.pop("needs", frozenset()),
+        frozenset({function.name, *needs}),
         share=0.1,
         scattered=14 * rows,
         premise=premise,

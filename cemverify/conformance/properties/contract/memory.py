@@ -29,8 +29,9 @@ from cemverify.conformance.asking.views import (
 )
 from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
+from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.contract.functions import contract_property
 from cemverify.conformance.questions.cases import Case
 
 # Two windows of one array, whatever array it is: (B, 2J, D) -> x, h.
@@ -318,7 +319,7 @@ def properties() -> Iterator[Property]:
             function,
             "edited-arrays",
             f"{name} reads edited arrays again, and what it returned before does not change.",
-            READ_ANEW,
+            *READ_ANEW,
             numbers_are_read_anew,
             "other numbers give another output",
             every_dtype=True,
@@ -329,7 +330,7 @@ def properties() -> Iterator[Property]:
             function,
             "windows",
             f"{name} reads views as they are: windows, transposed and expanded arrays, weights in any order.",
-            WINDOWS_READ,
+            *WINDOWS_READ,
             windows_are_read_as_they_are,
             _MOVES,
             rows=0.5,
@@ -338,7 +339,7 @@ def properties() -> Iterator[Property]:
             function,
             "shared-memory",
             f"{name} reads arrays that share memory: overlapping x and h, one array for two weights.",
-            MEMORY_SHARED,
+            *MEMORY_SHARED,
             arrays_may_share_memory,
             _MOVES,
             rows=0.5,
@@ -348,7 +349,7 @@ def properties() -> Iterator[Property]:
                 function,
                 "one-array",
                 f"x and h of {name} may be the same array; the output is that for two equal arrays.",
-                ONE_ARRAY,
+                *ONE_ARRAY,
                 one_array_is_two,
                 _MOVES,
                 rows=0.5,

@@ -9,11 +9,10 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.calls import OfAllFunctions
 from cemverify.conformance.properties.contract.functions import (
-    EVERY,
-    Function,
     FunctionCall,
     changes,
     contract_property,
@@ -77,7 +76,7 @@ def properties() -> Iterator[Property]:
             "settings-unchanged",
             f"A call of {function.name} leaves settings of the process as they are, whatever they are, and seeds no "
             "random generator.",
-            SETTINGS_KEPT,
+            *SETTINGS_KEPT,
             of_call(settings_are_left_alone),
             "the call returns an answer",
             every_dtype=True,
@@ -89,7 +88,7 @@ def properties() -> Iterator[Property]:
             function,
             "surroundings",
             f"Settings of the process change no answer of {function.name}.",
-            UNMOVED,
+            *UNMOVED,
             of_call(surroundings_change_no_answer),
             "the right answer is not that of a layer that does nothing",
             rows=0.25,
@@ -99,10 +98,8 @@ def properties() -> Iterator[Property]:
         "contract/all/first-uses",
         "The first call with an option changes no setting of the process and seeds no random generator.",
         "docs/contract.md",
-        replace(
-            SETTINGS_KEPT,
-            why="What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
-        ),
+        SETTINGS_KEPT.formula,
+        "What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
         first_uses_leave_settings_alone,
         OfAllFunctions(mixed("block", textures=("plain",))),
         share=0.1,

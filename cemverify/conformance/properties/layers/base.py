@@ -13,7 +13,7 @@ from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Explanation, Offer, Property, Questions
+from cemverify.conformance.properties.base import Offer, Property, Questions
 from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.black_boxes import (
     LEAST_LONG,
@@ -112,6 +112,9 @@ class Cases(Questions):
         return dressed(question, self.texture)
 
 
+_USUAL = Cases()
+
+
 @dataclass(frozen=True)
 class Asking:
     """A check of a box as a check of a caller; comparable, so that properties are.
@@ -141,41 +144,29 @@ class Asking:
 def energy_layer_property(
     id_: str,
     claim: str,
-    explanation: Explanation,
+    formula: str,
+    why: str,
     check: Check,
     premise: str,
     *,
     needs: Iterable[str] = (),
     source: str = "x' = x - eta P dE/dg, memory fixed (Eq. 3)",
-    cases: Cases | None = None,
-    dtype: torch.dtype | None = torch.float64,
-    share: float = 1.0,
-    sources: tuple[Source, ...] = ("small", "dense"),
-    climbs: bool = False,
-    scattered: float = 1.0,
-    once: bool = False,
-    looks_around: bool = False,
-    floor: float = 0.1,
+    cases: Cases = _USUAL,
     controls: Iterable[str] = (),
+    **more: Any,
 ) -> Property:
     """A property of energy layers, whose check gets a box: float64 throughout, unless it says otherwise."""
     return Property(
         id_,
         claim,
         source,
-        explanation,
-        Asking(check, cases.texture if cases is not None else None),
-        Cases() if cases is None else cases,
+        formula,
+        why,
+        Asking(check, cases.texture),
+        cases,
         frozenset(needs),
         kind="energy layer",
-        dtype=dtype,
-        share=share,
-        sources=sources,
-        climbs=climbs,
-        scattered=scattered,
-        once=once,
-        looks_around=looks_around,
         premise=premise,
-        floor=floor,
         controls=frozenset(controls),
+        **{"dtype": torch.float64, **more},
     )

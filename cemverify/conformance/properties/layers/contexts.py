@@ -30,7 +30,7 @@ from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Offer, Property
+from cemverify.conformance.properties.base import Offer, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved
 from cemverify.conformance.properties.layers.training import (
@@ -281,12 +281,10 @@ def properties() -> Iterator[Property]:
         "contexts/layer/update",
         "The update and its gradients are the same in every context: ways to call it, calls before it, layouts of "
         "arrays, crossed in pairs.",
-        Explanation(
-            "x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record "
-            "gradients",
-            "Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
-            "inference mode and reused in training, gradients that are lost where the state is frozen.",
-        ),
+        "x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record "
+        "gradients",
+        "Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
+        "inference mode and reused in training, gradients that are lost where the state is frozen.",
         update_holds_in_context,
         "the update, or some gradient, is not zero",
         needs={"editable"},

@@ -555,7 +555,7 @@ def properties() -> Iterator[Property]:
         yield energy_layer_property(
             id_,
             claim,
-            explanation,
+            *explanation,
             check,
             premise,
             needs=needs,

@@ -21,7 +21,7 @@ from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -357,10 +357,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "descent/layer/slope",
         "To first order, the stated energy falls along the update.",
-        Explanation(
-            "dE/dx . (x' - x) < 0",
-            "An update that does not even point downhill descends nothing.",
-        ),
+        "dE/dx . (x' - x) < 0",
+        "An update that does not even point downhill descends nothing.",
         slope_is_downward,
         "the slope differs from zero by more than roundoff",
         needs={"energy", "slope"},
@@ -370,11 +368,9 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "descent/layer/along-steps",
         "To first order, the stated energy falls at every step.",
-        Explanation(
-            "dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
-            "Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
-            "at the first step only.",
-        ),
+        "dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
+        "Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
+        "at the first step only.",
         energies_fall_along_steps,
         "the slope at some step differs from zero by more than roundoff",
         needs={"energy", "slope"},
@@ -385,11 +381,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "descent/layer/whole-step",
         "The whole step, however long, does not raise the stated energy.",
-        Explanation(
-            "E(x') <= E(x)",
-            "A step can point downhill and go too far. A layer that declares monotone descent promises that it "
-            "does not.",
-        ),
+        "E(x') <= E(x)",
+        "A step can point downhill and go too far. A layer that declares monotone descent promises that it does not.",
         whole_step_does_not_raise,
         "the energy changes by more than roundoff",
         needs={"energy", "monotone"},
@@ -401,11 +394,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "descent/layer/smoothness",
         "The step respects the declared bound on the energy's curvature and lowers the energy.",
-        Explanation(
-            "E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
-            "The declared bound L is what the choice of a step size rests on; if it is too small, the energy may "
-            "rise.",
-        ),
+        "E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
+        "The declared bound L is what the choice of a step size rests on; if it is too small, the energy may rise.",
         step_obeys_the_bound,
         "the energy changes by more than roundoff",
         needs={"energy", "smoothness"},
@@ -417,10 +407,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "descent/layer/lagrangian-convex",
         "The Lagrangian is convex, so the energy falls along -dE/dg.",
-        Explanation(
-            "(g(x) - g(y)) . (x - y) >= 0",
-            "With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
-        ),
+        "(g(x) - g(y)) . (x - y) >= 0",
+        "With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
         lagrangian_is_convex,
         "the states differ by more than roundoff",
         needs={"lagrangian"},
@@ -439,11 +427,9 @@ def properties() -> Iterator[Property]:
         yield energy_layer_property(
             id_,
             f"{at} is an equilibrium: the gradient there is within the declared tolerance.",
-            Explanation(
-                "|dE/dx| <= tolerance at the returned state",
-                "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
-                "derivatives are wrong.",
-            ),
+            "|dE/dx| <= tolerance at the returned state",
+            "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
+            "derivatives are wrong.",
             returned_state_is_stationary,
             "the gradient at the start is far beyond the tolerance",
             needs={"energy", "equilibrium"},

@@ -26,7 +26,7 @@ from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
 from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
@@ -161,12 +161,10 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "training/layer/derivatives-agree",
         "Automatic derivatives of the update agree with finite differences of its values.",
-        Explanation(
-            "v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
-            "What backpropagation says of the update must be what the update does, with an energy or without. A "
-            "solver that records its last iteration alone, a detached branch or a straight-through trick trains on "
-            "another function. If that is meant, declare not_offered=('gradients',).",
-        ),
+        "v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
+        "What backpropagation says of the update must be what the update does, with an energy or without. A "
+        "solver that records its last iteration alone, a detached branch or a straight-through trick trains on "
+        "another function. If that is meant, declare not_offered=('gradients',).",
         derivatives_of_update_agree,
         "some derivative is not zero",
         needs={"gradients", "differences"},

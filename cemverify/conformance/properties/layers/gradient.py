@@ -216,10 +216,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/energy",
         "At every step, the update is -eta P times the gradient of the stated energy.",
-        Explanation(
-            "x' = x - eta P dE/dg, at every step",
-            "This is what the declaration says. Everything that is derived from the energy rests on it.",
-        ),
+        "x' = x - eta P dE/dg, at every step",
+        "This is what the declaration says. Everything that is derived from the energy rests on it.",
         update_is_gradient,
         "the gradient is not zero",
         needs=gradient_step,
@@ -229,10 +227,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/masked",
         "Where tokens are masked, the others' update is -eta P times the gradient of the energy with that mask.",
-        Explanation(
-            "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
-            "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
-        ),
+        "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
+        "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
         masked_update_is_gradient,
         "a token is masked, and the gradient is not zero",
         needs={*gradient_step, "masked", "masked-gradient"},
@@ -242,11 +238,9 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/derivatives-agree",
         "The automatic derivative of the energy agrees with finite differences of its values.",
-        Explanation(
-            "autograd of E = central differences of E",
-            "A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
-            "other property would be judged by it.",
-        ),
+        "autograd of E = central differences of E",
+        "A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
+        "other property would be judged by it.",
         derivatives_agree,
         "the gradient is not zero",
         needs={"energy", "autograd"},
@@ -255,7 +249,7 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/conservative-field",
         "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
-        gradient.CONSERVATIVE,
+        *gradient.CONSERVATIVE,
         field_is_conservative,
         "the Jacobian is not zero",
         needs={"conservative"},
@@ -263,11 +257,9 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/symmetric-coupling",
         "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
-        Explanation(
-            "d x'_i / d x_j = (d x'_j / d x_i)^T",
-            "If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
-            "like that unless it is built so.",
-        ),
+        "d x'_i / d x_j = (d x'_j / d x_i)^T",
+        "If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
+        "like that unless it is built so.",
         coupling_is_symmetric,
         "some token's state changes another's update",
         needs={"conservative", "coupled"},
@@ -277,10 +269,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/preconditioner",
         "A single symmetric positive definite matrix P makes every update -P times the gradient.",
-        Explanation(
-            "x' - x = -P dE/dg for one P = P^T > 0, at all states",
-            "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
-        ),
+        "x' - x = -P dE/dg for one P = P^T > 0, at all states",
+        "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
         preconditioner_is_positive,
         "the preconditioner can be determined to better than roundoff",
         needs={*gradient_step, "unknown-preconditioner"},
@@ -290,10 +280,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/proximal",
         "The proximal map ends where the penalty and the squared distance are least together.",
-        Explanation(
-            "prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
-            "A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
-        ),
+        "prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
+        "A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
         proximal_map_is_a_minimiser,
         "the proximal map moves the state",
         needs={"proximal"},
@@ -304,10 +292,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/lagrangian",
         "The state map is the gradient of the Lagrangian.",
-        Explanation(
-            "g(x) = dL/dx",
-            "The state map and its Lagrangian are two statements of one thing.",
-        ),
+        "g(x) = dL/dx",
+        "The state map and its Lagrangian are two statements of one thing.",
         map_is_the_lagrangians_gradient,
         "the gradient is not zero",
         needs={"lagrangian", "both-maps"},
@@ -317,10 +303,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "gradient/layer/lagrangian-rate",
         "Along the update, the Lagrangian changes by g . dx.",
-        Explanation(
-            "dL = g . dx along the update",
-            "A Lagrangian that is right at one point only fits no trajectory.",
-        ),
+        "dL = g . dx along the update",
+        "A Lagrangian that is right at one point only fits no trajectory.",
         lagrangian_moves_with_the_state,
         "the Lagrangian changes",
         needs={"lagrangian"},
@@ -347,7 +331,7 @@ def properties() -> Iterator[Property]:
         yield energy_layer_property(
             f"extremes/layer/{texture}",
             f"{title} the update is -eta P times the gradient of the stated energy.",
-            explanation,
+            *explanation,
             update_is_gradient,
             "the gradient is not zero",
             needs=gradient_step | further.get(texture, set()),
@@ -358,10 +342,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "extremes/layer/huge-lagrangian",
         "At states 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
-        Explanation(
-            "g(x) = dL/dx at 1024 x",
-            "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
-        ),
+        "g(x) = dL/dx at 1024 x",
+        "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
         lagrangian_holds_far_out,
         "the gradient is not zero",
         needs={"lagrangian"},
@@ -372,10 +354,8 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "extremes/layer/long-rows",
         "Where one axis is long, up to 257, the update is -eta P times the gradient of the stated energy.",
-        Explanation(
-            "x' - x = -eta P dE/dg, with up to 257 tokens, patterns, rows: one axis at a time",
-            "Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
-        ),
+        "x' - x = -eta P dE/dg, with up to 257 tokens, patterns, rows: one axis at a time",
+        "Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
         update_is_gradient,
         "the gradient is not zero",
         needs=gradient_step,

@@ -73,18 +73,18 @@ def properties() -> Iterator[Property]:
     """An energy layer compiled, mapped, on a CUDA device, and in lower precision."""
     plain = "the update is not zero"
     yield energy_layer_property(
-        "modes/layer/compiled", "Compiling changes no output.", modes.COMPILED,
+        "modes/layer/compiled", "Compiling changes no output.", *modes.COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
         sources=(), scattered=4.0,  # each takes a second to compile
     )  # fmt: skip
     yield energy_layer_property(
-        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", modes.MAPPED,
+        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", *modes.MAPPED,
         OfCalls(mapped_is_looped, update_alone=True), plain,
         needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield energy_layer_property(
-        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", modes.ON_CUDA,
+        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", *modes.ON_CUDA,
         OfCalls(cuda_is_cpu, update_alone=True), plain,
         needs={"cuda", "torch"}, share=0.5, source="contract",
     )  # fmt: skip
@@ -93,7 +93,7 @@ def properties() -> Iterator[Property]:
         yield energy_layer_property(
             f"precision/layer/{name}",
             f"In {name}, the update is as close to the float64 one as the dtype allows.",
-            BOUNDED,
+            *BOUNDED,
             low_precision_is_close,
             "the update differs from zero by more than the roundoff of the dtype",
             dtype=dtype,

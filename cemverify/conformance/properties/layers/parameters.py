@@ -16,7 +16,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.experiments import experiment, long_experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import energy_layer_property
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
@@ -138,11 +138,9 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "training/layer/parameters-matter",
         "Every declared parameter, where it is changed, changes the update or the energy.",
-        Explanation(
-            "u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
-            "Where update and energy use a copy of a parameter, or another tensor of that name, it is never "
-            "learned, and no gradient is wrong: there is none.",
-        ),
+        "u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
+        "Where update and energy use a copy of a parameter, or another tensor of that name, it is never "
+        "learned, and no gradient is wrong: there is none.",
         parameters_matter,
         "a changed parameter gives an answer",
         needs={"parameters"},

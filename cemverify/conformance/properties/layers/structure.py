@@ -326,7 +326,7 @@ def properties() -> Iterator[Property]:
         yield energy_layer_property(
             f"structure/layer/{name}",
             claim,
-            explanation,
+            *explanation,
             check,
             premise,
             needs=needs,

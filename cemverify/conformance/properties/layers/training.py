@@ -339,7 +339,7 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "training/layer/parameters",
         "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
-        explanation,
+        *explanation,
         parameters_get_their_gradient,
         "some gradient is not zero",
         needs={*needs, "parameters"},
@@ -350,7 +350,7 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "training/layer/states",
         "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
-        explanation,
+        *explanation,
         states_get_their_gradient,
         "some gradient is not zero",
         needs=needs,
@@ -361,11 +361,9 @@ def properties() -> Iterator[Property]:
     yield energy_layer_property(
         "training/layer/other-parameters",
         "Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
-        Explanation(
-            "u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
-            "Training moves parameters to where the layer was never tried: a limit on their size, or something that "
-            "is kept of their earlier values, shows only there.",
-        ),
+        "u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
+        "Training moves parameters to where the layer was never tried: a limit on their size, or something that "
+        "is kept of their earlier values, shows only there.",
         other_parameters_are_read,
         "the update is not zero",
         needs={*needs, "parameters"},
