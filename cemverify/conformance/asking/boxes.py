@@ -313,11 +313,9 @@ class Box:
     def energy_shape(self, g: Named) -> torch.Size:
         """Of what the energy returns, as it is declared."""
         first = next(iter(g.values()))
-        shape: torch.Size = {
-            "token": self._tokens_of(g),
-            "sequence": first.shape[:1],
-            "batch": torch.Size(()),
-        }[self.layer.stated.per]
+        shape: torch.Size = {"token": self._tokens_of(g), "sequence": first.shape[:1], "batch": torch.Size(())}[
+            self.layer.stated.per
+        ]
         return shape
 
     @experiment(lambda arguments: arguments.self.energy_shape(arguments.g))

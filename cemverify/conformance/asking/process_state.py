@@ -244,11 +244,7 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, decides=True, other=lambda _: False),
     Setting(
-        "default dtype",
-        torch.get_default_dtype,
-        torch.set_default_dtype,
-        decides=True,
-        other=lambda _: torch.float64,
+        "default dtype", torch.get_default_dtype, torch.set_default_dtype, decides=True, other=lambda _: torch.float64
     ),
     Setting("default device", _device, _put_device, decides=True),
     Setting(
@@ -345,12 +341,7 @@ SETTINGS: Sequence[Setting] = (
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
     Setting("folder", os.getcwd, os.chdir, decides=True),
     Setting("file mode mask", _umask, os.umask, other=lambda mask: mask ^ 0o020),
-    Setting(
-        "import paths",
-        _imports,
-        _put_imports,
-        other=lambda paths: ((*paths[0], os.devnull), *paths[1:]),
-    ),
+    Setting("import paths", _imports, _put_imports, other=lambda paths: ((*paths[0], os.devnull), *paths[1:])),
     Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.objects)),
     Setting(
         "standard streams",
@@ -377,11 +368,7 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting("alarm", _alarm, _put_alarm, decides=True),
     Setting(
-        "recursion limit",
-        sys.getrecursionlimit,
-        sys.setrecursionlimit,
-        decides=True,
-        other=lambda limit: limit + 7,
+        "recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, decides=True, other=lambda limit: limit + 7
     ),
     Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval, other=lambda seconds: seconds * 2),
     Setting(

@@ -48,13 +48,9 @@ _AT_LARGE_NUMBERS = Explanation(
     "is NaN.",
 )
 _AT_SUBNORMAL_STATES = Explanation(
-    "update at subnormal x = golden",
-    "A division by a norm or a maximum that is nearly zero gives NaN or noise.",
+    "update at subnormal x = golden", "A division by a norm or a maximum that is nearly zero gives NaN or noise."
 )
-AT_ZERO = Explanation(
-    "update = golden where x or h is zero",
-    "Padding and fresh states are zero; 0 / 0 is NaN.",
-)
+AT_ZERO = Explanation("update = golden where x or h is zero", "Padding and fresh states are zero; 0 / 0 is NaN.")
 AT_TIES = Explanation(
     "update = golden where all scores are equal",
     "Ties show whether weights are a mean of the past, and of how many tokens.",

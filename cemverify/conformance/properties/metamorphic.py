@@ -142,17 +142,13 @@ _TURNED = Explanation(
     "The energy knows scalar products only. A layer that treats features one by one has something the formula has "
     "not.",
 )
-_SYMMETRIC = Explanation(
-    "P(U, V) = P(V, U)",
-    "U V^T + V U^T is symmetric in its factors; U V^T alone is not.",
-)
+_SYMMETRIC = Explanation("P(U, V) = P(V, U)", "U V^T + V U^T is symmetric in its factors; U V^T alone is not.")
 _PROPORTIONAL = Explanation(
     "update(eta / 2) = update(eta) / 2, one step",
     "A step size that enters twice, or only some of the terms, shows at once.",
 )
 _LINEAR = Explanation(
-    "update is linear in gamma = W h",
-    "Only V x passes through the activation. With gate and up exchanged, W h does.",
+    "update is linear in gamma = W h", "Only V x passes through the activation. With gate and up exchanged, W h does."
 )
 
 

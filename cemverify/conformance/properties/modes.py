@@ -18,11 +18,7 @@ from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.properties.base import Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.contract.functions import FunctionCall, of_call
 from cemverify.conformance.properties.extremes import underflow
-from cemverify.conformance.properties.function_calls import (
-    cuda_is_cpu,
-    gradients_change_no_answer,
-    mapped_is_looped,
-)
+from cemverify.conformance.properties.function_calls import cuda_is_cpu, gradients_change_no_answer, mapped_is_looped
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.contexts import ANY_OPTIONS, NUMBERS, Context, InContext, with_large_d
@@ -45,11 +41,7 @@ class OfEveryDtype(Over):
 _DRAWS = 2  # of numbers of each kind
 # that need no other options, for which it would be compiled anew
 _NUMBERS = {name: NUMBERS[name] for name in NUMBERS if name != ANY_OPTIONS} | {"entries of d up to 48": with_large_d}
-_DTYPES: Mapping[str, torch.dtype] = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-}
+_DTYPES: Mapping[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
@@ -88,17 +80,13 @@ COMPILED = Explanation(
     "Code that branches on values, or edits what it was given, compiles into something else.",
 )
 MAPPED = Explanation(
-    "vmap(F)(xs, hs) = [F(x, h) for x, h]",
-    "In-place writes and fixed ranks break when an axis is added.",
+    "vmap(F)(xs, hs) = [F(x, h) for x, h]", "In-place writes and fixed ranks break when an axis is added."
 )
 UNRECORDED = Explanation(
     "F while gradients are recorded = F without",
     "Many layers choose a faster path in evaluation; it has to be the same layer.",
 )
-ON_CUDA = Explanation(
-    "F on CUDA = F on the CPU",
-    "Kernels differ between devices, and so do their mistakes.",
-)
+ON_CUDA = Explanation("F on CUDA = F on the CPU", "Kernels differ between devices, and so do their mistakes.")
 
 
 def properties() -> Iterator[Property]:

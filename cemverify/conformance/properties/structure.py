@@ -36,9 +36,7 @@ ROWS_APART = Explanation(
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     """Changing the tokens from some position on does not change the outputs before it."""
     return _prefix(
-        caller,
-        case,
-        "outputs before token i are unchanged when the tokens from i on become 3 - 2x, in reverse order",
+        caller, case, "outputs before token i are unchanged when the tokens from i on become 3 - 2x, in reverse order"
     )
 
 

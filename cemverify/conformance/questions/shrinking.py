@@ -23,16 +23,7 @@ _LONG = 16  # indices of an axis that is taken apart by halves first
 _FEW = (1, 2, 3)  # significant digits that numbers are cut to
 
 # one letter per axis: batch, tokens, model, heads, head, hidden, rank
-_AXES = {
-    "x": "BJD",
-    "h": "BJD",
-    "W_Q": "KRD",
-    "W_K": "KRD",
-    "to_self": "K",
-    "to_others": "K",
-    "V": "MD",
-    "W": "MD",
-}
+_AXES = {"x": "BJD", "h": "BJD", "W_Q": "KRD", "W_K": "KRD", "to_self": "K", "to_others": "K", "V": "MD", "W": "MD"}
 _LED = {"diagonal": "D", "P_d": "D", "P_U": "Dr", "P_V": "Dr", "gain": "D"}  # K in front where there is one per head
 
 

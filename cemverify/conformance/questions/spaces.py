@@ -347,13 +347,7 @@ def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> C
     # tau is always given, so that config.temperature is a number
     tau = pick.one_of((1.0, 2.0, 0.5, 8.0, 0.3, 12.0)) if space.free_temperature else math.sqrt(dims.R)
     attention = AttentionConfig(
-        dims.D,
-        dims.K,
-        head_dim=dims.R,
-        temperature=tau,
-        preconditioner=preconditioner,
-        **shared,
-        **options,
+        dims.D, dims.K, head_dim=dims.R, temperature=tau, preconditioner=preconditioner, **shared, **options
     )
     if space.layer == "attention":
         return attention

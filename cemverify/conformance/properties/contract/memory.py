@@ -63,10 +63,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
         Comparison("an output after its arrays were edited = before", unmoved, first, exact),
         Comparison("output after an earlier one was overwritten = before", again, fresh, exact),
         Comparison(
-            "output for zero weights after an earlier one was overwritten = before",
-            still_again,
-            still,
-            exact,
+            "output for zero weights after an earlier one was overwritten = before", still_again, still, exact
         ),
         *(Comparison(claim, got, expected, exact) for claim, (got, expected) in exchanged.items()),
         telling=not torch.equal(first, fresh),

@@ -12,12 +12,7 @@ from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.calls import OfAllFunctions
-from cemverify.conformance.properties.contract.functions import (
-    FunctionCall,
-    changes,
-    contract_property,
-    of_call,
-)
+from cemverify.conformance.properties.contract.functions import FunctionCall, changes, contract_property, of_call
 from cemverify.conformance.properties.function_calls import settings_are_left_alone, surroundings_change_no_answer
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case

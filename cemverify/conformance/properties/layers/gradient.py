@@ -312,8 +312,7 @@ def properties() -> Iterator[Property]:
         share=0.5,
     )
     huge = Explanation(
-        "x' - x = -eta P dE/dg at 256 x",
-        "Overflow inside the layer comes long before the state overflows.",
+        "x' - x = -eta P dE/dg at 256 x", "Overflow inside the layer comes long before the state overflows."
     )
     far = Explanation(
         "x' - x = -eta P dE/dg with 256 m",

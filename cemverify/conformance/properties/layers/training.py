@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import (
-    Box,
-    like_the_state,
-    packed,
-    preconditioned_at,
-    unpacked,
-    varying_size,
-)
+from cemverify.conformance.asking.boxes import Box, like_the_state, packed, preconditioned_at, unpacked, varying_size
 from cemverify.conformance.asking.domains import along
 from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
 from cemverify.conformance.asking.views import incoming
