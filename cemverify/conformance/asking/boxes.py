@@ -35,15 +35,10 @@ _PADDED = (128, 512)  # rows of a call where every shape is compiled: more than 
 
 @dataclass(frozen=True)
 class Box:
-    """One energy layer, as its properties ask it.
+    """One energy layer, as its properties ask it."""
 
-    Attributes:
-        caller: makes the calls; its dtype is the layer's working dtype, where that is narrower.
-        for_calls: whether arrays are made as the arguments of functions that `ArrayKind.called` calls.
-    """
-
-    caller: Caller
-    for_calls: bool = False
+    caller: Caller  # makes the calls; its dtype is the layer's working dtype, where that is narrower
+    for_calls: bool = False  # whether arrays are made as the arguments of functions that `ArrayKind.called` calls
 
     @classmethod
     def of(cls, caller: Caller) -> Box:

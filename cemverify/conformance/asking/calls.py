@@ -34,21 +34,16 @@ from cemverify.conformance.questions.cases import Case
 
 @dataclass(frozen=True)
 class Caller:
-    """Calls one implementation.
+    """Calls one implementation."""
 
-    Attributes:
-        subject: the implementation; without its functions, if another process holds them.
-        dtype: arrays are rounded to it. device: of torch arrays.
-        elsewhere: the process that makes the calls; None if this one does.
-        noticed: where the names of settings are added that a call left changed; None if nobody asks.
-        watching: gives the context that calls are made in, where the lines that run are recorded.
-    """
-
-    subject: Subject
-    dtype: torch.dtype = torch.float64
-    device: str = "cpu"
+    subject: Subject  # the implementation; without its functions, if another process holds them
+    dtype: torch.dtype = torch.float64  # arrays are rounded to it
+    device: str = "cpu"  # of torch arrays
+    # the process that makes the calls; None if this one does
     elsewhere: Elsewhere | None = field(default=None, repr=False)
+    # where the names of settings are added that a call left changed; None if nobody asks
     noticed: list[str] | None = field(default=None, repr=False, compare=False)
+    # gives the context that calls are made in, where the lines that run are recorded
     watching: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False, compare=False)
 
     @property

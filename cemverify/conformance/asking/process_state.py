@@ -50,18 +50,13 @@ _TOOLS: tuple[ModuleType | type, ...] = (
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of the process.
+    """One setting of the process."""
 
-    Attributes:
-        name: as a phrase: "default dtype". read: its value, which can be compared. put: sets it to a value that was
-            read before. decides: whether answers may depend on it, so that it is set back after every call.
-        other: another value than the one given, which changes nothing for a right call; None if there is none.
-    """
-
-    name: str
-    read: Callable[[], Any]
-    put: Callable[[Any], object]
-    decides: bool = False
+    name: str  # as a phrase: "default dtype"
+    read: Callable[[], Any]  # its value, which can be compared
+    put: Callable[[Any], object]  # sets it to a value that was read before
+    decides: bool = False  # whether answers may depend on it, so that it is set back after every call
+    # another value than the one given, which changes nothing for a right call; None if there is none
     other: Callable[[Any], Any] | None = None
 
 
@@ -391,14 +386,10 @@ SETTINGS: Sequence[Setting] = (
 
 @dataclass(frozen=True)
 class ProcessState:
-    """The values of settings at one time.
+    """The values of settings at one time."""
 
-    Attributes:
-        settings: which. values: in the same order.
-    """
-
-    settings: Sequence[Setting]
-    values: tuple[Any, ...]
+    settings: Sequence[Setting]  # which
+    values: tuple[Any, ...]  # in the same order
 
     @classmethod
     def now(cls, settings: Sequence[Setting] = SETTINGS) -> ProcessState:

@@ -37,19 +37,14 @@ def _nothing() -> None:
 
 
 class ArrayKind(ABC):
-    """What the verifier has to know of a library of arrays.
+    """What the verifier has to know of a library of arrays."""
 
-    Attributes:
-        name: as declarations give it. lacks: the features that no code with such arrays has, each with a reason.
-        editable: whether an array can be written into, and be a view of another.
-        differentiable: whether derivatives can be taken of what is computed.
-        compiles: whether every shape is compiled, so that few are asked for and several rows cost as much as one.
-    """
-
-    name: ClassVar[ArrayName]
+    name: ClassVar[ArrayName]  # as declarations give it
+    # the features that no code with such arrays has, each with a reason
     lacks: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    editable: ClassVar[bool] = True
-    differentiable: ClassVar[bool] = True
+    editable: ClassVar[bool] = True  # whether an array can be written into, and be a view of another
+    differentiable: ClassVar[bool] = True  # whether derivatives can be taken of what is computed
+    # whether every shape is compiled, so that few are asked for and several rows cost as much as one
     compiles: ClassVar[bool] = False
 
     def require(self) -> None:

@@ -11,18 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clause:
-    """One section of the contract.
+    """One section of the contract."""
 
-    Attributes:
-        title: what it is about. text: Markdown; "{functions}", "{weights}", "{options}", "{settings}" and
-        "{features}" stand for what the code says. asked_by: patterns of the properties that test it.
-        unasked: why no property is named.
-    """
-
-    title: str
+    title: str  # what it is about
+    # Markdown; "{functions}", "{weights}", "{options}", "{settings}" and "{features}" stand for what the code says
     text: str
-    asked_by: tuple[str, ...] = ()
-    unasked: str = ""
+    asked_by: tuple[str, ...] = ()  # patterns of the properties that test it
+    unasked: str = ""  # why no property is named
 
 
 CLAUSES: Sequence[Clause] = (

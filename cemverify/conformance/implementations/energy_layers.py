@@ -40,60 +40,45 @@ SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fi
 
 @dataclass(frozen=True)
 class StatedEnergy:
-    """What the numbers that the energy function returns stand for.
+    """What the numbers that the energy function returns stand for."""
 
-    Attributes:
-        per: one value per token (B, J), per sequence (B,), or one scalar for the batch.
-        mean_over: the axes over which it is a mean. Everything else is summed, so the energy that is descended is
-            the sum of what is returned times the sizes of these axes.
-        step_of: "mean" where the mean itself is descended, as it is returned.
-    """
-
-    per: Per = "token"
+    per: Per = "token"  # one value per token (B, J), per sequence (B,), or one scalar for the batch
+    # the axes over which it is a mean. Everything else is summed, so the energy that is descended is the sum of what
+    # is returned times the sizes of these axes
     mean_over: tuple[MeanOver, ...] = ()
-    step_of: StepOf = "sum"
+    step_of: StepOf = "sum"  # "mean" where the mean itself is descended, as it is returned
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one call does to the state.
+    """What one call does to the state."""
 
-    Attributes:
-        kind: "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does
-            not raise the energy. "block" sets one array of the state after the other, and "coordinate" one number
-            of its last axis after the other, to where the energy is least given the others. "equilibrium" returns a
-            state at which the energy is stationary. "free" claims nothing about the energy.
-        sizes: eta of each of the T steps.
-        momentum: mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0.
-        preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
-            gradient and returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given.
-        moving: whether P is a function of the state and the gradient.
-        order: of blocks, by name, or of coordinates; as they are declared if it is empty.
-        returns: what the update function returns, x' - x or x'.
-        monotone: whether the whole step, however long, must not raise the energy.
-        smoothness: a bound on the Hessian of the energy in x, if one is known.
-        tolerance: of an equilibrium: the largest gradient that counts as stationary.
-        noise: sigma, if the step adds sigma times a standard normal array that the caller passes as `noise`.
-        learned: gives the sizes as torch tensors that may record gradients; None where they are plain numbers.
-        varying: gives eta from state and memory, if it depends on them; `sizes` are ones then.
-        proximal: prox(v, eta), the state z at which R(z) + |z - v|^2 / (2 eta) is least. penalty: R.
-    """
-
+    # "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does not raise
+    # the energy. "block" sets one array of the state after the other, and "coordinate" one number of its last axis
+    # after the other, to where the energy is least given the others. "equilibrium" returns a state at which the
+    # energy is stationary. "free" claims nothing about the energy
     kind: StepKind = "gradient"
-    sizes: tuple[float, ...] = (1.0,)
+    sizes: tuple[float, ...] = (1.0,)  # eta of each of the T steps
+    # mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
     momentum: float = 0.0
+    # P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the gradient and
+    # returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given
     preconditioner: Any = None
-    returns: Returns = "difference"
-    monotone: bool = False
-    smoothness: float | None = None
-    tolerance: float | None = None
+    returns: Returns = "difference"  # what the update function returns, x' - x or x'
+    monotone: bool = False  # whether the whole step, however long, must not raise the energy
+    smoothness: float | None = None  # a bound on the Hessian of the energy in x, if one is known
+    tolerance: float | None = None  # of an equilibrium: the largest gradient that counts as stationary
+    # sigma, if the step adds sigma times a standard normal array that the caller passes as `noise`
     noise: float = 0.0
+    # gives the sizes as torch tensors that may record gradients; None where they are plain numbers
     learned: Callable[[], Sequence[torch.Tensor]] | None = None
+    # gives eta from state and memory, if it depends on them; `sizes` are ones then
     varying: Callable[..., Any] | None = None
+    # prox(v, eta), the state z at which R(z) + |z - v|^2 / (2 eta) is least
     proximal: Callable[[Any, Any], Any] | None = None
-    penalty: Callable[[Any], Any] | None = None
-    moving: bool = False
-    order: tuple[Any, ...] = ()
+    penalty: Callable[[Any], Any] | None = None  # R
+    moving: bool = False  # whether P is a function of the state and the gradient
+    order: tuple[Any, ...] = ()  # of blocks, by name, or of coordinates; as they are declared if it is empty
 
     @property
     def unknown_preconditioner(self) -> bool:

@@ -20,15 +20,11 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Weight:
-    """One of the named weights.
+    """One of the named weights."""
 
-    Attributes:
-        shape: in the letters B, J, D, K, R, M and r. when: the option that brings it. meaning: what it is.
-    """
-
-    shape: str
-    when: str
-    meaning: str
+    shape: str  # in the letters B, J, D, K, R, M and r
+    when: str  # the option that brings it
+    meaning: str  # what it is
 
 
 WEIGHTS: Mapping[str, Weight] = MappingProxyType(

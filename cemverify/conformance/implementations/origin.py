@@ -25,15 +25,11 @@ _DEEPEST = 16  # wrappers around a function that are looked through
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file.
+    """A line of a file."""
 
-    Attributes:
-        file: its path, relative to the current folder where it lies below it. line: from 1. name: of the function.
-    """
-
-    file: str
-    line: int
-    name: str = ""
+    file: str  # its path, relative to the current folder where it lies below it
+    line: int  # from 1
+    name: str = ""  # of the function
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -41,16 +37,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an implementation is written.
+    """Where an implementation is written."""
 
-    Attributes:
-        digest: SHA-256 of the files that it was imported from, libraries left out; None where there is no file.
-        places: of its functions, by their names, as far as they are written in Python.
-        parameters: SHA-256 of the numbers of an energy layer's parameters; None where it declares none.
-    """
-
+    # SHA-256 of the files that it was imported from, libraries left out; None where there is no file
     digest: str | None = None
+    # of its functions, by their names, as far as they are written in Python
     places: Mapping[str, Place] = field(default_factory=dict)
+    # SHA-256 of the numbers of an energy layer's parameters; None where it declares none
     parameters: str | None = None
 
 

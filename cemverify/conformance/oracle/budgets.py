@@ -63,15 +63,11 @@ def energy_budget(case: Case, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Bounded:
-    """Numbers with bounds on their errors.
+    """Numbers with bounds on their errors."""
 
-    Attributes:
-        value: float64. error: at least 0, same shape. u: the unit roundoff of the arithmetic that is bounded.
-    """
-
-    value: Array
-    error: Array
-    u: float
+    value: Array  # float64
+    error: Array  # at least 0, same shape
+    u: float  # the unit roundoff of the arithmetic that is bounded
 
     def of(self, value: Array, error: Array | None = None) -> Bounded:
         """Other numbers in the same arithmetic; exact if no error is given."""
@@ -154,16 +150,13 @@ def _exactly(value: Array, u: float) -> Bounded:
 
 @dataclass(frozen=True)
 class _Arrays:
-    """A case whose arrays are NumPy's, in float64.
+    """A case whose arrays are NumPy's, in float64."""
 
-    Attributes:
-        case: for its options. x, h: (B, J, D). w: the weights by name.
-    """
-
-    case: Case
+    case: Case  # for its options
+    # x, h: (B, J, D)
     x: Array
     h: Array
-    w: Mapping[str, Array]
+    w: Mapping[str, Array]  # the weights by name
 
     @classmethod
     def of(cls, case: Case) -> _Arrays:
@@ -263,17 +256,12 @@ def _halves(x: Bounded) -> tuple[Bounded, Bounded]:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Attention weights and bounds on their errors.
+    """Attention weights and bounds on their errors."""
 
-    Attributes:
-        value: a, (B, K, J, S), summing to one over S.
-        relative: bound on the relative error that errors of the scores cause; the weights still sum to one.
-        common: bound on a relative error that a row shares, when a is computed as exp(s - logsumexp(s)) and
-            the shift is rounded, (B, K, J, 1).
-    """
-
-    value: Array
-    relative: Array
+    value: Array  # a, (B, K, J, S), summing to one over S
+    relative: Array  # bound on the relative error that errors of the scores cause; the weights still sum to one
+    # bound on a relative error that a row shares, when a is computed as exp(s - logsumexp(s)) and the shift is
+    # rounded, (B, K, J, 1)
     common: Array
 
 

@@ -19,22 +19,16 @@ from cemverify.conformance.implementations.faults import Discard, WrongShape
 class Comparison:
     """The two sides of a claim, and how far apart they may be. There is none of nothing, nor of unlike shapes.
 
-    Attributes:
-        claim: the claim about the two sides, in words.
-        got: the implementation's side. expected: the other. Same shape, at least one number.
-        budget: what roundoff may explain; broadcasts to that shape, at least 0, finite.
-        relation: "equal", or "at most" for got <= expected.
-
     Raises:
         WrongShape: the sides are of different shapes. ValueError: a budget is negative, or of another shape.
         Discard: there is nothing to compare, or a budget is infinite or NaN: too ill-conditioned a case to judge.
     """
 
-    claim: str
-    got: Tensor
-    expected: Tensor
-    budget: Tensor
-    relation: Literal["equal", "at most"] = "equal"
+    claim: str  # the claim about the two sides, in words
+    got: Tensor  # the implementation's side
+    expected: Tensor  # the other. Same shape, at least one number
+    budget: Tensor  # what roundoff may explain; broadcasts to that shape, at least 0, finite
+    relation: Literal["equal", "at most"] = "equal"  # "equal", or "at most" for got <= expected
 
     def __post_init__(self) -> None:
         if self.got.shape != self.expected.shape:
@@ -83,19 +77,15 @@ class Comparison:
 class Evidence:
     """What one example shows about a property. There is none without a comparison.
 
-    Attributes:
-        comparisons: all of them must hold; at least one.
-        telling: whether the example could have exposed a wrong layer, because something moved beyond the budget.
-        case: the case as it was asked, if the check changed it (a safe step size, x = h).
-        drawn: arrays that the check drew besides, which the layer was given too: a mask.
-
     Raises:
         Discard: there is no comparison.
     """
 
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[Comparison]  # all of them must hold; at least one
+    # whether the example could have exposed a wrong layer, because something moved beyond the budget
     telling: bool = True
-    case: Any = None
+    case: Any = None  # the case as it was asked, if the check changed it (a safe step size, x = h)
+    # arrays that the check drew besides, which the layer was given too: a mask
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

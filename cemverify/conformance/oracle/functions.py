@@ -17,14 +17,10 @@ from cemverify.conformance.questions.cases import Case, Layer
 
 @dataclass(frozen=True)
 class Function:
-    """One function of an implementation.
+    """One function of an implementation."""
 
-    Attributes:
-        name: of FUNCTIONS. layer: of the cases that it is asked.
-    """
-
-    name: str
-    layer: Layer
+    name: str  # of FUNCTIONS
+    layer: Layer  # of the cases that it is asked
 
     @property
     def is_energy(self) -> bool:

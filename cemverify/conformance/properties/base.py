@@ -48,16 +48,11 @@ class Explanation(NamedTuple):
 
 @dataclass(frozen=True)
 class Offer:
-    """What is known about the implementation under test.
+    """What is known about the implementation under test."""
 
-    Attributes:
-        absent: features it does not offer. layer: the declaration, of an energy layer.
-        kind: of arrays that it takes.
-    """
-
-    absent: frozenset[str] = frozenset()
-    layer: EnergyLayer | None = None
-    kind: ArrayKind = TORCH
+    absent: frozenset[str] = frozenset()  # features it does not offer
+    layer: EnergyLayer | None = None  # the declaration, of an energy layer
+    kind: ArrayKind = TORCH  # of arrays that it takes
 
     def within(self, space: Space) -> Space:
         """The part of a space that applies to it; where each case is compiled, few of its shapes and options."""
@@ -149,58 +144,37 @@ class By(Questions):
 
 @dataclass(frozen=True)
 class Property:
-    """One claim about an implementation: all that is said of it, and how it is judged.
+    """One claim about an implementation: all that is said of it, and how it is judged."""
 
-    Attributes:
-        id: family/layer/claim. claim: one sentence. source: where the claim comes from.
-        formula: what is compared. x is the state, h the memory, x' the state after the step; eps(x; h) and xi(x; h)
-            are the attention's and the MLP's energy of one token, g the gradient in x with h fixed, eta the step
-            size, P the preconditioner, tau the temperature, N the norm; u is the unit roundoff of the dtype.
-        why: what goes wrong where it does not hold, in sentences.
-        check: judges one question; raises `Fault` or `Discard`.
-        questions: where the questions come from.
-        needs: features without which it cannot be asked.
-        kind: of implementation that it is for.
-        dtype: the dtype it is asked in, if not the run's.
-        share: of the run's examples, how many it takes; costly properties take fewer.
-        sources: what Hypothesis draws from, besides the scattered cases.
-        climbs: whether it draws at length, towards larger margins: of a bound that only few cases reach.
-        scattered: the number of scattered questions, as a multiple of those of one search.
-        first: whether it is asked before anything else, of a process of its own.
-        once: whether a single failure proves a violation, even if it does not come back (determinism).
-        premise: what makes an example telling, as a phrase: "the update is not zero".
-        looks_around: whether it is also asked around the numbers that stand in the code under test.
-        floor: the share of telling examples below which a run says nothing: it is inconclusive, never green.
-        controls: names of trivial answers, of CONTROLS, that must violate it in every run.
-        since: the version of the catalogue that introduced it.
-        mutants: wrong implementations, by what is wrong with them, that must violate it in every run. Those of the
-            catalogue's own properties are apart from them, in `cemverify.power`, and are run by its tests.
-        stated_in: the module that states it, if it is not of the catalogue (see `own`).
-    """
-
-    id: str
-    claim: str
-    source: str
+    id: str  # family/layer/claim
+    claim: str  # one sentence
+    source: str  # where the claim comes from
+    # what is compared. x is the state, h the memory, x' the state after the step; eps(x; h) and xi(x; h) are the
+    # attention's and the MLP's energy of one token, g the gradient in x with h fixed, eta the step size, P the
+    # preconditioner, tau the temperature, N the norm; u is the unit roundoff of the dtype
     formula: str = field(repr=False)
-    why: str = field(repr=False)
-    check: Check = field(repr=False)
-    questions: Questions = field(repr=False)
-    needs: frozenset[str] = frozenset()
-    kind: Kind = "CEM implementation"
-    dtype: torch.dtype | None = None
-    share: float = 1.0
-    sources: tuple[Source, ...] = ("small", "dense")
-    climbs: bool = False
-    scattered: float = 1.0
-    first: bool = False
-    once: bool = False
-    looks_around: bool = False
-    premise: str = ""
+    why: str = field(repr=False)  # what goes wrong where it does not hold, in sentences
+    check: Check = field(repr=False)  # judges one question; raises `Fault` or `Discard`
+    questions: Questions = field(repr=False)  # where the questions come from
+    needs: frozenset[str] = frozenset()  # features without which it cannot be asked
+    kind: Kind = "CEM implementation"  # of implementation that it is for
+    dtype: torch.dtype | None = None  # the dtype it is asked in, if not the run's
+    share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
+    sources: tuple[Source, ...] = ("small", "dense")  # what Hypothesis draws from, besides the scattered cases
+    climbs: bool = False  # whether it draws at length, towards larger margins: of a bound that only few cases reach
+    scattered: float = 1.0  # the number of scattered questions, as a multiple of those of one search
+    first: bool = False  # whether it is asked before anything else, of a process of its own
+    once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)
+    looks_around: bool = False  # whether it is also asked around the numbers that stand in the code under test
+    premise: str = ""  # what makes an example telling, as a phrase: "the update is not zero"
+    # the share of telling examples below which a run says nothing: it is inconclusive, never green
     floor: float = 0.1
-    controls: frozenset[str] = frozenset()
-    since: str = FIRST
+    controls: frozenset[str] = frozenset()  # names of trivial answers, of CONTROLS, that must violate it in every run
+    since: str = FIRST  # the version of the catalogue that introduced it
+    # wrong implementations, by what is wrong with them, that must violate it in every run. Those of the catalogue's
+    # own properties are apart from them, in `cemverify.power`, and are run by its tests
     mutants: Mapping[str, Subject] = field(default_factory=dict, repr=False)
-    stated_in: str | None = None
+    stated_in: str | None = None  # the module that states it, if it is not of the catalogue (see `own`)
 
     @property
     def family(self) -> str:

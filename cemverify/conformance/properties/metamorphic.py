@@ -36,17 +36,13 @@ def _unchanged(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Relation:
-    """A change to a case, and its effect on the update.
+    """A change to a case, and its effect on the update."""
 
-    Attributes:
-        claim: the relation, in words. change: of the case, to be exact in its dtype.
-        effect: linear, on the update x^(T) - x^(0); on its budget too, through magnitudes.
-        half: the change done by half, as a mistake would do it, which must show for the example to tell.
-    """
-
-    claim: str
-    change: Change = field(repr=False)
+    claim: str  # the relation, in words
+    change: Change = field(repr=False)  # of the case, to be exact in its dtype
+    # linear, on the update x^(T) - x^(0); on its budget too, through magnitudes
     effect: Effect = field(default=_unchanged, repr=False)
+    # the change done by half, as a mistake would do it, which must show for the example to tell
     half: Change | None = field(default=None, repr=False)
 
     def check(self, caller: Caller, case: Case) -> Evidence:

@@ -16,14 +16,10 @@ from cemverify.conformance.questions.cases import Case
 
 @dataclass(frozen=True)
 class Rival:
-    """Turns a case into one whose golden answer is the mistake's answer to the original.
+    """Turns a case into one whose golden answer is the mistake's answer to the original."""
 
-    Attributes:
-        premise: when the mistake shows, as a phrase. change: makes the rival case.
-    """
-
-    premise: str
-    change: Callable[[Case], Case] = field(repr=False)
+    premise: str  # when the mistake shows, as a phrase
+    change: Callable[[Case], Case] = field(repr=False)  # makes the rival case
 
     def shows(self, function: Function, case: Case, expected: Tensor, tolerance: Tensor) -> bool:
         """Whether the rival's answer lies beyond the tolerance of what is expected."""

@@ -31,28 +31,20 @@ _SAFE = ("identity", "diagonal", "low-rank")  # positive definite, so that the e
 
 @dataclass(frozen=True)
 class Move:
-    """One step's options.
+    """One step's options."""
 
-    Attributes:
-        step_size: eta. kind: of the preconditioner. temperature: tau. turned: whether it reads the other memory.
-    """
-
-    step_size: float
-    kind: str
-    temperature: float
-    turned: bool
+    step_size: float  # eta
+    kind: str  # of the preconditioner
+    temperature: float  # tau
+    turned: bool  # whether it reads the other memory
 
 
 @dataclass(frozen=True, repr=False)
 class Journey:
-    """Steps from a case, whose weights serve every kind of preconditioner.
+    """Steps from a case, whose weights serve every kind of preconditioner."""
 
-    Attributes:
-        case: where it begins. moves: one after the other.
-    """
-
-    case: Case
-    moves: tuple[Move, ...]
+    case: Case  # where it begins
+    moves: tuple[Move, ...]  # one after the other
 
     def __repr__(self) -> str:
         return f"Journey({self.case}, {len(self.moves)} moves)"

@@ -46,16 +46,11 @@ _WELL_ABOVE = 2  # times a size
 
 @dataclass(frozen=True)
 class Aim:
-    """A quantity and the value that it is to have.
+    """A quantity and the value that it is to have."""
 
-    Attributes:
-        quantity: an axis by its letter, "T" or "rank"; an option; or what is to be of that magnitude.
-        value: of the quantity. number: the one in the code.
-    """
-
-    quantity: str
-    value: float
-    number: Number
+    quantity: str  # an axis by its letter, "T" or "rank"; an option; or what is to be of that magnitude
+    value: float  # of the quantity
+    number: Number  # the one in the code
 
     @property
     def size(self) -> int:

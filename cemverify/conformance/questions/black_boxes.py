@@ -42,20 +42,15 @@ _CHEAP = 2**17  # numbers of an array
 
 @dataclass(frozen=True)
 class Form:
-    """What the questions to one layer look like.
+    """What the questions to one layer look like."""
 
-    Attributes:
-        state, memory: shapes by name. shortest: the fewest tokens. noisy: whether a step also takes noise.
-        shapes: how many are used, where each one is compiled for; None for any.
-        most: numbers of an array, where an axis is long.
-    """
-
+    # state, memory: shapes by name
     state: Mapping[str, Shape]
     memory: Mapping[str, Shape]
-    shortest: int = 1
-    noisy: bool = False
-    shapes: int | None = None
-    most: int = _CHEAP
+    shortest: int = 1  # the fewest tokens
+    noisy: bool = False  # whether a step also takes noise
+    shapes: int | None = None  # how many are used, where each one is compiled for; None for any
+    most: int = _CHEAP  # numbers of an array, where an axis is long
 
     def letters(self) -> list[str]:
         """The axes that vary, tokens first."""
@@ -69,17 +64,12 @@ class Form:
 
 @dataclass(frozen=True, repr=False)
 class Question:
-    """What an energy layer is asked about.
+    """What an energy layer is asked about."""
 
-    Attributes:
-        x: the state's arrays by name, each (B, ...). memory: the memory's. noise: standard normal, or empty.
-        seed: of whatever else the check draws.
-    """
-
-    x: Named
-    memory: Named
-    noise: Named = field(default_factory=dict)
-    seed: int = 0
+    x: Named  # the state's arrays by name, each (B, ...)
+    memory: Named  # the memory's
+    noise: Named = field(default_factory=dict)  # standard normal, or empty
+    seed: int = 0  # of whatever else the check draws
 
     @property
     def batch(self) -> int:

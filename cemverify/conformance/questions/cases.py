@@ -23,18 +23,12 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, repr=False)
 class Case:
-    """One question to an implementation.
+    """One question to an implementation."""
 
-    Attributes:
-        config: which layer, with which options.
-        x: where the descent starts, (B, J, D). h: the memory, (B, J, D).
-        weights: see `cemverify.conformance.implementations.contract.implementation`.
-    """
-
-    config: Config
-    x: Tensor
-    h: Tensor
-    weights: Mapping[str, Tensor]
+    config: Config  # which layer, with which options
+    x: Tensor  # where the descent starts, (B, J, D)
+    h: Tensor  # the memory, (B, J, D)
+    weights: Mapping[str, Tensor]  # see `cemverify.conformance.implementations.contract.implementation`
 
     @property
     def layer(self) -> Layer:

@@ -68,16 +68,12 @@ ARRAYS: tuple[str, ...] = (USUAL, "in windows", "in one storage", "in Fortran or
 
 @dataclass(frozen=True)
 class Context:
-    """What surrounds one call: the circumstances in which nothing may change.
+    """What surrounds one call: the circumstances in which nothing may change."""
 
-    Attributes:
-        mode: one of MODES. before: one of BEFORE. arrays: one of ARRAYS. between: one of BETWEEN.
-    """
-
-    mode: str = USUAL
-    before: str = USUAL
-    arrays: str = USUAL
-    between: str = USUAL
+    mode: str = USUAL  # one of MODES
+    before: str = USUAL  # one of BEFORE
+    arrays: str = USUAL  # one of ARRAYS
+    between: str = USUAL  # one of BETWEEN
 
     def __str__(self) -> str:
         unusual = [value for f in fields(self) if (value := getattr(self, f.name)) != USUAL]
@@ -92,14 +88,10 @@ class Context:
 
 @dataclass(frozen=True, repr=False)
 class InContext:
-    """A case that is asked in a context.
+    """A case that is asked in a context."""
 
-    Attributes:
-        case: the question. context: what surrounds the call.
-    """
-
-    case: Case
-    context: Context = field(default_factory=Context)
+    case: Case  # the question
+    context: Context = field(default_factory=Context)  # what surrounds the call
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -116,14 +108,10 @@ class InContext:
 
 @dataclass(frozen=True)
 class Table:
-    """Cases of a space, in every context.
+    """Cases of a space, in every context."""
 
-    Attributes:
-        space: the cases. long: whether some have long rows.
-    """
-
-    space: Space
-    long: bool = True
+    space: Space  # the cases
+    long: bool = True  # whether some have long rows
 
     def search(self, source: Any, offer: Any) -> None:  # noqa: ARG002
         """Nothing: the rows of the table take their turns."""
@@ -381,15 +369,11 @@ STEPS = (1, 2, 3, 5, 9)
 
 @dataclass(frozen=True)
 class Rows:
-    """A form of batch.
+    """A form of batch."""
 
-    Attributes:
-        batch: the smallest number of rows. alike: how many of the first ones are made alike. sizes: by letter, those
-            to draw from instead of small ones.
-    """
-
-    batch: int = 1
-    alike: int = 1
+    batch: int = 1  # the smallest number of rows
+    alike: int = 1  # how many of the first ones are made alike
+    # by letter, those to draw from instead of small ones
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def dressed(self, case: Case) -> Case:

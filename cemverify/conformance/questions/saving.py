@@ -28,19 +28,14 @@ _WIDEST = 2**26
 
 @dataclass(frozen=True)
 class SavedCall:
-    """One call that a check made to a function of the implementation.
+    """One call that a check made to a function of the implementation."""
 
-    Attributes:
-        function: its name. arguments: the tree of its arrays by name ("x", "h", "weights" ...). config: its tree.
-        changed: whether the call changed its arrays. fault: what it did instead of answering, if it did.
-        answer, expected, budget: names of arrays; what came back, what is due, how far apart they may be.
-    """
-
-    function: str
-    arguments: Tree
-    config: Tree
-    changed: bool
-    fault: str | None
+    function: str  # its name
+    arguments: Tree  # the tree of its arrays by name ("x", "h", "weights" ...)
+    config: Tree  # its tree
+    changed: bool  # whether the call changed its arrays
+    fault: str | None  # what it did instead of answering, if it did
+    # answer, expected, budget: names of arrays; what came back, what is due, how far apart they may be
     answer: str | None
     expected: str | None
     budget: str | None
@@ -48,25 +43,20 @@ class SavedCall:
 
 @dataclass(frozen=True)
 class Saved:
-    """Everything that is needed to ask a case again.
+    """Everything that is needed to ask a case again."""
 
-    Attributes:
-        question: the tree of what the property was asked. dtype, device: what arrays were rounded to, and where.
-        arrays: by the names in the trees. calls: what the check asked of the implementation, in order.
-        kind: which arrays the implementation takes: "torch", "numpy" or "jax".
-        linear: for a black box, the worst residual as a sum of the answers times weights.
-        within: where a call did not come back, the seconds in which it ought to have; None where all did.
-        parameters: of an energy layer that declares any: names of arrays by the parameters' own names.
-    """
-
-    question: Tree
+    question: Tree  # the tree of what the property was asked
+    # dtype, device: what arrays were rounded to, and where
     dtype: str
     device: str
-    kind: str
-    arrays: Mapping[str, Values] = field(repr=False)
-    calls: Sequence[SavedCall] = field(repr=False)
+    kind: str  # which arrays the implementation takes: "torch", "numpy" or "jax"
+    arrays: Mapping[str, Values] = field(repr=False)  # by the names in the trees
+    calls: Sequence[SavedCall] = field(repr=False)  # what the check asked of the implementation, in order
+    # for a black box, the worst residual as a sum of the answers times weights
     linear: Mapping[str, Any] | None = field(default=None, repr=False)
+    # where a call did not come back, the seconds in which it ought to have; None where all did
     within: float | None = None
+    # of an energy layer that declares any: names of arrays by the parameters' own names
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 

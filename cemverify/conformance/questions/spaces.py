@@ -36,19 +36,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Dims:
-    """Sizes, or limits on sizes.
+    """Sizes, or limits on sizes."""
 
-    Attributes:
-        B, J, D, K, R, M: batch, tokens, model, heads, head, hidden. rank: of a low-rank preconditioner.
-    """
-
+    # B, J, D, K, R, M: batch, tokens, model, heads, head, hidden
     B: int
     J: int
     D: int
     K: int
     R: int
     M: int
-    rank: int
+    rank: int  # of a low-rank preconditioner
 
 
 SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
@@ -74,35 +71,29 @@ _IN_A_ROW, _ENDING_AS_IT_BEGINS, _IN_PAIRS = 5, 2, 3
 
 @dataclass(frozen=True)
 class Space:
-    """The cases of one property.
+    """The cases of one property."""
 
-    Attributes:
-        layer: which layer. options: fixed options of its config. choices: options that vary, with their values.
-        preconditioner: the fixed preconditioner. preconditioners: if any, the ones to choose from instead. steps,
-        step_sizes: what T and eta are drawn from. free_temperature: whether tau varies; if not, it is sqrt(R). apart:
-        whether x differs from h. square: whether R K = D, as standard attention has it. tokens, batch: the smallest
-        numbers of each. sizes: by letter, the sizes to draw from instead of all small ones. textures: degenerate
-        forms that dense cases may take. few: whether each shape and each configuration is compiled, so that cases
-        share few of them, and differ in their numbers. rows: how many combinations of options are asked for then;
-        None for all pairs.
-    """
-
-    layer: Layer
-    options: Mapping[str, Any] = field(default_factory=dict)
-    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)
-    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    preconditioners: tuple[PreconditionerConfig, ...] = ()
+    layer: Layer  # which layer
+    options: Mapping[str, Any] = field(default_factory=dict)  # fixed options of its config
+    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)  # the fixed preconditioner
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # options that vary, with their values
+    preconditioners: tuple[PreconditionerConfig, ...] = ()  # if any, the ones to choose from instead
+    # steps, step_sizes: what T and eta are drawn from
     steps: tuple[int, ...] = (1,)
     step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)  # 0.3 is none of float32's numbers
-    free_temperature: bool = True
-    apart: bool = True
-    square: bool = False
+    free_temperature: bool = True  # whether tau varies; if not, it is sqrt(R)
+    apart: bool = True  # whether x differs from h
+    square: bool = False  # whether R K = D, as standard attention has it
+    # tokens, batch: the smallest numbers of each
     tokens: int = 1
     batch: int = 1
+    # by letter, the sizes to draw from instead of all small ones
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    textures: tuple[str, ...] = _USUAL
+    textures: tuple[str, ...] = _USUAL  # degenerate forms that dense cases may take
+    # whether each shape and each configuration is compiled, so that cases share few of them, and differ in their
+    # numbers
     few: bool = False
-    rows: int | None = 4
+    rows: int | None = 4  # how many combinations of options are asked for then; None for all pairs
 
     def within(self, absent: Iterable[str]) -> Space:
         """The part of this space that applies to an implementation without these features."""

@@ -38,27 +38,20 @@ Check = Callable[[Box, Question], Evidence]
 
 @dataclass(frozen=True)
 class Cases(Questions):
-    """Questions of the layer's declared form.
+    """Questions of the layer's declared form."""
 
-    Attributes:
-        least: the least size of some axes, by letter; "B" is the batch.
-        crowd: how many rows are drawn at least; a smaller question has fewer.
-        texture: a form that every question takes. sometimes: one that every fourth scattered question takes.
-        few: whether only scattered questions are asked, where a single one takes a second.
-        long: of so many scattered questions, one has a long axis; 0 for none. Nothing is compiled for these alone,
-            unless all are. many: of so many, one has more rows than kernels take at once.
-        plain: whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
-            property's own: then in one shape.
-    """
-
-    least: Mapping[str, int] = field(default_factory=dict)
-    crowd: int = 1
-    texture: str | None = None
-    few: bool = False
+    least: Mapping[str, int] = field(default_factory=dict)  # the least size of some axes, by letter; "B" is the batch
+    crowd: int = 1  # how many rows are drawn at least; a smaller question has fewer
+    texture: str | None = None  # a form that every question takes
+    few: bool = False  # whether only scattered questions are asked, where a single one takes a second
+    # of so many scattered questions, one has a long axis; 0 for none. Nothing is compiled for these alone, unless all
+    # are
     long: int = 0
-    many: int = 0
+    many: int = 0  # of so many, one has more rows than kernels take at once
+    # whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
+    # property's own: then in one shape
     plain: bool = False
-    sometimes: str | None = None
+    sometimes: str | None = None  # one that every fourth scattered question takes
 
     def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
         """A strategy for Hypothesis; None where only scattered questions are asked."""

@@ -108,18 +108,14 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
 
 @dataclass(frozen=True)
 class BoxCall(Call):
-    """A call of one function that a layer declares.
-
-    Attributes:
-        name: of the function, as `Box.functions` has it. q: what it is asked. elsewhere: what every function is asked
-        where the layer is asked something else. mask: of tokens, where it takes one.
-    """
+    """A call of one function that a layer declares."""
 
     box: Box
-    name: str
-    q: Question
+    name: str  # of the function, as `Box.functions` has it
+    q: Question  # what it is asked
+    # what every function is asked where the layer is asked something else
     elsewhere: Callable[[], Mapping[str, Question]]
-    mask: Tensor | None = None
+    mask: Tensor | None = None  # of tokens, where it takes one
 
     @property
     def leads(self) -> bool:

@@ -90,20 +90,15 @@ def _within_range(at: _Place, name: str, gradients: Named, here: Named, displace
 
 @dataclass(frozen=True)
 class _Place:
-    """Where derivatives are taken, and how exactly values are known there.
+    """Where derivatives are taken, and how exactly values are known there."""
 
-    Attributes:
-        c: what the update is multiplied by. u: the update there. eps: of the layer's numbers. precision: of its
-        answers, relative; noise: absolute, of c . update. terms: of the longest sum. generator: of directions.
-    """
-
-    c: Named
-    u: Named
-    eps: float
-    precision: float
-    noise: float
-    terms: int
-    generator: torch.Generator
+    c: Named  # what the update is multiplied by
+    u: Named  # the update there
+    eps: float  # of the layer's numbers
+    precision: float  # of its answers, relative
+    noise: float  # absolute, of c . update
+    terms: int  # of the longest sum
+    generator: torch.Generator  # of directions
 
     def along_one_direction(
         self,

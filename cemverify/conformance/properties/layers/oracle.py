@@ -44,18 +44,12 @@ _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is 
 
 @dataclass(frozen=True)
 class Golden:
-    """The displacement that is expected, along the domain.
+    """The displacement that is expected, along the domain."""
 
-    Attributes:
-        arrays: by name. tolerance: how far a right answer may be from it, per batch row: (B,), but for its own size.
-        how: by which derivative, "autograd" or "differences". measured: the same where it was measured, answers of
-        its size included; else None.
-    """
-
-    arrays: Arrays
-    tolerance: Tensor
-    how: str
-    measured: Tensor | None = None
+    arrays: Arrays  # by name
+    tolerance: Tensor  # how far a right answer may be from it, per batch row: (B,), but for its own size
+    how: str  # by which derivative, "autograd" or "differences"
+    measured: Tensor | None = None  # the same where it was measured, answers of its size included; else None
 
     def tolerance_for(self, box: Box, q: Question, got: Named) -> Tensor:
         """How far an answer may be from it: (B,)."""
