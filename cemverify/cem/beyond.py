@@ -6,7 +6,10 @@ The formulas, what each promises and what it does not, are in docs/mathematics.m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Signs = Literal["ignored", "moved"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Beyond:
         own_steps: whether each step learns an eta of its own; `LayerConfig.step` must be "learned".
         own_preconditioners: whether each step learns a P of its own.
         cooling: the temperature of step t is tau cooling^t; attention only, as an MLP has none.
+        signs: of an MLP's gates: "moved" inside the activation, as App. B tried (`energies.Convexified`).
 
     Raises:
         ValueError: a number is out of its range.
@@ -29,12 +33,15 @@ class Beyond:
     own_steps: bool = False
     own_preconditioners: bool = False
     cooling: float = 1.0
+    signs: Signs = field(default="ignored", metadata={"added": True})
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be at least 0 and less than 1, not {self.momentum}")
         if not (self.cooling > 0 and math.isfinite(self.cooling)):
             raise ValueError(f"cooling must be positive and finite, not {self.cooling}")
+        if self.signs not in get_args(Signs):
+            raise ValueError(f"unknown signs {self.signs!r}; choose from {', '.join(get_args(Signs))}")
 
 
 PAPER = Beyond()

@@ -22,7 +22,7 @@ from cemverify.cem import blocked
 from cemverify.cem.activations import activation
 from cemverify.cem.beyond import PAPER, Beyond
 from cemverify.cem.descent import Descent, Own, Trajectory
-from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
+from cemverify.cem.energies import Convexified, Elementwise, Energy, Interaction, InteractionMemory
 from cemverify.cem.norms import Norm, NormKind, norm
 from cemverify.cem.positions import Bias, Rotary, SelfCross, alibi, printed_alibi
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
@@ -135,6 +135,8 @@ class AttentionConfig(LayerConfig):
             raise ValueError(f"the temperature must be positive and finite, not {self.temperature}")
         if self.R < 1 or (self.position == "rotary" and self.R % 2):
             raise ValueError(f"the head dimension must be positive, and even for rotary positions, not {self.R}")
+        if self.beyond.signs != "ignored":
+            raise ValueError("attention has no gates: it cannot move their signs")
         super().__post_init__()
 
     @property
@@ -372,8 +374,10 @@ class CEMGatedMLP(CEMLayer):
         self.activation = activation(config.activation)
 
     @property
-    def energy(self) -> Elementwise:
+    def energy(self) -> Elementwise | Convexified:
         """The element-wise energy of the present parameters."""
+        if self.config.beyond.signs == "moved":
+            return Convexified(self.V, self.W, self.activation, straight_through=True)
         return Elementwise(self.V, self.W, self.activation)
 
     def residual(self, h: Tensor) -> Tensor:

@@ -552,6 +552,8 @@ def test_every_option_is_trained_from_the_start() -> None:
         (lambda: Beyond(momentum=math.nan), "momentum must be"),
         (lambda: Beyond(cooling=0.0), "cooling must be positive and finite, not 0.0"),
         (lambda: MLPConfig(4, 4, beyond=Beyond(cooling=0.5)), "an MLP has no temperature"),
+        (lambda: Beyond(signs="kept"), "unknown signs 'kept'; choose from ignored, moved"),
+        (lambda: AttentionConfig(4, 2, beyond=Beyond(signs="moved")), "attention has no gates"),
         (lambda: MLPConfig(4, 4, beyond=Beyond(own_steps=True)), 'give step="learned"'),
         (
             lambda: MLPConfig(4, 4, beyond=Beyond(own_preconditioners=True)),
@@ -564,6 +566,21 @@ def test_every_option_is_trained_from_the_start() -> None:
 def test_what_makes_no_sense_is_refused_in_a_sentence(build: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         build()
+
+
+def test_a_layer_with_moved_signs_learns_its_gates_as_if_signs_were_the_identity() -> None:
+    config = MLPConfig(5, 7, "silu", init_std=0.5, beyond=Beyond(signs="moved"))
+    layer = CEMGatedMLP(config, torch.Generator().manual_seed(0)).double()
+    x, cotangent = randn(2, 3, 5, seed=1), randn(2, 3, 5, seed=2)
+    update, h = layer(x) - x, x.flatten(0, 1)  # (B, J, D), (B J, D)
+    gate, v = h @ layer.W.mT, h @ layer.V.mT  # (B J, M)
+    z = gate.sign() * v
+    sigma = z * z.sigmoid()
+    slope = z.sigmoid() * (1 + z * (1 - z.sigmoid()))
+    torch.testing.assert_close(update.flatten(0, 1), (gate * sigma) @ layer.V, rtol=1e-11, atol=1e-12)
+    (gradient,) = torch.autograd.grad(update, layer.W, cotangent)
+    by_hand = ((cotangent.flatten(0, 1) @ layer.V.mT) * (sigma + gate * slope * v)).mT @ h
+    torch.testing.assert_close(gradient, by_hand, rtol=1e-11, atol=1e-12)
 
 
 def test_a_temperature_needs_an_energy_that_has_one() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cemverify.cem.blocked import watched
-from cemverify.cem.energies import Elementwise, Interaction
+from cemverify.cem.energies import Convexified, Elementwise, Interaction
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from synthetic.flops import matmul_flops
 from synthetic.training.recipe import Recipe
@@ -57,7 +57,7 @@ def cost_of(model: LanguageModel, context: int) -> Cost:
 # The path of each kind of layer: "attention" and "mlp"; of kinds that have an energy only.
 Paths = Mapping[str, str]
 
-_KINDS = {Interaction: "attention", Elementwise: "mlp"}
+_KINDS = {Interaction: "attention", Elementwise: "mlp", Convexified: "mlp"}
 _WORDS = {"formula": "by the formula", "tiles": "by tiles", "blocks": "by blocks"}
 
 

@@ -25,16 +25,19 @@ class Convexified:
 
     Attributes:
         V: (M, D). W: (M, D). activation: sigma and its primitive.
+        straight_through: whether gradients of the gates pass through their signs as through the identity, as in the
+            paper's training (App. B); by themselves signs have none.
     """
 
     V: Tensor
     W: Tensor
     activation: Activation
+    straight_through: bool = False
 
     def __call__(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:
         """The energy of every token, unreduced: x (B, J, D) -> (B, J)."""
         gate = memory.gate
-        return -(gate.abs() * self.activation.primitive(gate.sign() * (x @ self.V.mT))).sum(-1)
+        return -(gate.abs() * self.activation.primitive(self._sign(gate) * (x @ self.V.mT))).sum(-1)
 
     def remember(self, h: Tensor) -> ElementwiseMemory:
         """What this energy keeps of the hidden states h (B, J, D) while the state moves."""
@@ -43,7 +46,11 @@ class Convexified:
     def gradient(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:
         """grad_x xi' in closed form: x (B, J, D) -> (B, J, D)."""
         gate = memory.gate
-        return -(gate * self.activation.sigma(gate.sign() * (x @ self.V.mT))) @ self.V
+        return -(gate * self.activation.sigma(self._sign(gate) * (x @ self.V.mT))) @ self.V
+
+    def _sign(self, gate: Tensor) -> Tensor:
+        sign = gate.sign()
+        return sign + (gate - gate.detach()) if self.straight_through else sign
 
     def curvature(self, memory: ElementwiseMemory) -> Curvature:
         """Concave for a monotone sigma; otherwise |V|_2^2 max |gamma| |min sigma'|; upper: (B, J)."""
