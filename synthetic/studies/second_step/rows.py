@@ -83,7 +83,7 @@ def beyond(setting: Setting) -> tuple[Row, ...]:
         why = f"attention and MLP take {depth} turns on the sum of their energies, memories fixed"
         rows_.append(row("joint", why, ("step_size", 1 / depth), rounds=depth))
     if setting.replaced == "mlp":
-        rows_.append(row("signs moved", "the gates' signs stand inside the activation (App. B)", ("signs", "moved"), T=1))
+        rows_.append(row("signs moved", "the signs of gates stand inside sigma (App. B)", ("signs", "moved"), T=1))
     for norm in ("scalar", "folded"):
         rows_.append(row(f"{norm} norm", f"the norm inside is {norm}", *deep, ("norm", norm)))
         rows_.append(row(f"{norm} norm", "its control", ("norm", norm), T=1))
