@@ -21,7 +21,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.functions import EVERY, Function
-from cemverify.conformance.properties.contract.answers import dtype_is_kept
+from cemverify.conformance.properties.contract.arrays import dtype_is_kept
 from cemverify.conformance.properties.layers.contract import answers_have_the_arguments_dtype
 from cemverify.conformance.questions.black_boxes import Question, scattered
 from cemverify.conformance.questions.cases import Case, Config, dense_case

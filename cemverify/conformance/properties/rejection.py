@@ -30,7 +30,7 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Check, Over, Property, Questions
-from cemverify.conformance.properties.contract.arguments import form_of, held
+from cemverify.conformance.properties.contract.arrays import form_of, held
 from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.sizes import OneAfterTheOther

@@ -1,8 +1,8 @@
-"""What a call depends on beside its arguments: nothing. Not on earlier calls, nor on one that runs meanwhile."""
+"""What a call depends on beside its arguments: nothing, neither another call, earlier or meanwhile, nor a setting."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,17 +11,11 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
 from cemverify.conformance.oracle.functions import EVERY, Function
-from cemverify.conformance.properties.base import Explanation, Offer, Over, Property
-from cemverify.conformance.properties.contract.functions import (
-    LONG_ROW,
-    FunctionCall,
-    contract_property,
-    elsewhere,
-    lengthened,
-)
-from cemverify.conformance.properties.function_calls import twice_gives_the_same
+from cemverify.conformance.properties.base import Offer, Over
+from cemverify.conformance.properties.contract.functions import LONG_ROW, FunctionCall, changes, elsewhere, lengthened
+from cemverify.conformance.properties.function_calls import settings_are_left_alone, twice_gives_the_same
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.properties.training import SMOOTH, products_are_right
+from cemverify.conformance.properties.training import products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import nearly, otherwise
 from cemverify.conformance.questions.spaces import scattered_case
@@ -140,73 +134,35 @@ def _longer(case: Case) -> Case:
     return case.with_states(lambda states: torch.cat((states, states)))
 
 
-REPEATABLE = Explanation(
-    "F(a) = F(a) after F(b), bit for bit",
-    "An answer that depends on the call before cannot be reproduced, and makes every other comparison a lottery.",
-)
-THREADS_APART = Explanation(
-    "two calls in two threads = each call alone",
-    "Servers and data loaders call from several threads; state that calls share mixes their answers.",
-)
+_SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # one shape, whatever the options
 
 
-def properties() -> Iterator[Property]:
-    """Repeated calls and threads, for each function of an implementation, and the first calls of all."""
-    for function in EVERY:
-        yield contract_property(
-            function,
-            "determinism",
-            f"The same call of {function.name} returns the same bits, whatever was called in between.",
-            *REPEATABLE,
-            repeats_its_bits,
-            "the call in between returns something else",
-            floor=0.5,
-            once=True,
-        )
-        yield contract_property(
-            function,
-            "threads",
-            f"A call of {function.name} returns the same while another thread makes one, and so does that one.",
-            *THREADS_APART,
-            each_thread_gets_its_answer,
-            "the other call began during the first, and returns something else",
-            rows=0.2,
-            once=True,
-            needs={"threads"},
-        )
-    yield Property(
-        "contract/all/first-calls",
-        "The first answer of each function in a new process is right, and so is one after many others.",
-        "docs/contract.md",
-        "the first call in a process, and a later one in another shape = the golden answer",
-        "What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first shape.",
-        first_is_as_good_as_later,
-        OfAllFunctions(mixed("block", steps=(2, 3), textures=("plain",))),
-        share=0.1,
-        sources=(),
-        first=True,
-        once=True,
-        premise="no right answer is that of a layer that does nothing",
-        floor=0.5,
-    )
-    positions = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3, rows=2)
-    # angles are what is kept most often, and what a lower dtype spoils most
-    positions = replace(positions, choices={**positions.choices, "position": ("rotary",)})
-    yield Property(
-        "contract/all/training-after-other-uses",
-        "Gradients are right after calls of the same shapes in inference mode and in a lower dtype.",
-        "docs/contract.md",
-        "v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
-        "A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation "
-        "cannot be saved for a backward pass, or have the precision of another dtype.",
-        training_follows_other_uses,
-        OfAllFunctions(positions),
-        frozenset({"gradients"}),
-        share=0.1,
-        sources=(),
-        scattered=3,
-        first=True,
-        once=True,
-        premise="the products with respect to all arrays are not zero",
-        floor=0.3,
-    )
+def first_uses_leave_settings_alone(caller: Caller, case: Case) -> Evidence:
+    """Each option is met for the first time in this process, and no setting is changed and no generator seeded."""
+    plain = _without_composed(caller)
+    return settings_are_left_alone([_FirstUse(function, caller, case) for function in plain])
+
+
+@dataclass(frozen=True)
+class _FirstUse(FunctionCall):
+    """Calls of one function that meet every value of every option."""
+
+    def changes(self) -> tuple[list[str], list[str]]:
+        space = mixed(self.function.layer, sizes=_SIZES, textures=("plain",)).within(self.caller.subject.not_offered)
+        options = {name: values for name, values in space.choices.items() if values}
+        cases = []
+        for i in range(max(map(len, (*options.values(), space.preconditioners)))):
+            chosen = {name: (values[i % len(values)],) for name, values in options.items()}
+            kind = space.preconditioners[i % len(space.preconditioners)]
+            met = replace(space, choices=chosen, preconditioners=(kind,))
+            cases.append(self.function.question(scattered_case(met, self.case.turn(997)), self.caller.dtype))
+        return changes(self.caller, self.function.name, cases)
+
+    def phrase(self, claim: str) -> str:
+        return f"{claim} when {self.function.name} is first used"
+
+
+def _without_composed(caller: Caller) -> Sequence[Function]:
+    """The functions that there are; of a block and of decoding only where nothing simpler meets their options."""
+    offered = [function for function in EVERY if function.name in caller.functions]
+    return [function for function in offered if not function.starts_at_the_memory] or offered

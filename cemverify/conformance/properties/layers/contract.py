@@ -7,6 +7,7 @@ and keep the same contract. Where tokens may be masked, every other question com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -22,10 +23,9 @@ from cemverify.conformance.asking.experiments import Rows, compiling_experiment,
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.asking.views import interleaved, writable
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties import modes
+from cemverify.conformance.properties import contract, modes
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract import arguments, calls, memory, settings
-from cemverify.conformance.properties.contract.memory import exchange, overwrite
+from cemverify.conformance.properties.contract.arrays import exchange, overwrite, states_of
 from cemverify.conformance.properties.function_calls import (
     Call,
     gradients_change_no_answer,
@@ -38,6 +38,7 @@ from cemverify.conformance.properties.function_calls import (
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
 from cemverify.conformance.questions.black_boxes import Named, Question
+from cemverify.conformance.questions.contexts import USUAL
 
 _MASKED = 0.7  # of tokens count
 _RING = (9, 1, 1, 1)  # calls after which an answer is read again, more than a ring of buffers has, in turns
@@ -64,7 +65,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
 
     They are also where two neighbouring numbers of one array are exchanged, which leaves its ends and its sum.
     """
-    other = replace(q, x=_each(_edited, q.x), memory=_each(_edited, q.memory))
+    other = replace(q, x=_each(lambda a: 3 - 2 * a, q.x), memory=_each(lambda a: 3 - 2 * a, q.memory))
     mask, edits = mask_of(box, q), box.functions(other)
     comparisons, telling = [], False
     for name, question in box.functions(q).items():
@@ -150,17 +151,17 @@ class BoxCall(Call):
         return _after_calls(self.box, self.name, self.q)
 
     def answer_within(self, surroundings: str) -> Arrays:
-        return _answer_within(self.box, self.name, self.q, self.mask, surroundings)
+        return _answered(self.box, self.name, self.q, self.mask, within=surroundings)
 
     def recorded(self) -> Mapping[str, Arrays]:
         return {
-            f"output {claim} = as usual": _recorded(self.box, self.name, self.q, self.mask, gradients=gradients)
-            for claim, gradients in (("with gradients recorded", True), ("without gradients", False))
+            f"output {within} = as usual": _answered(self.box, self.name, self.q, self.mask, within=within)
+            for within in (_RECORDED, _UNRECORDED)
         }
 
     def of_windows(self) -> Mapping[str, Arrays]:
         """What it says of arrays that are windows into wider ones, or both of one, each by the claim about it."""
-        wider = _of_windows(self.box, self.name, self.q, self.mask)
+        wider = _answered(self.box, self.name, self.q, self.mask, _WINDOWS)
         both = _twins(self.q) and self.box.caller.kind.editable  # others have no views
         shared = self.of_shared_memory("windows of one array") if both else {}
         return {"update for views = update for separate arrays": wider, **shared}
@@ -172,7 +173,7 @@ class BoxCall(Call):
 
     def of_shared_memory(self, how: str) -> Mapping[str, Arrays]:
         """What it says where arrays of state and memory share theirs as one of `_SHARED` says, by the claim."""
-        answer = _of_shared_memory(self.box, self.name, self.q, self.mask, how)
+        answer = _answered(self.box, self.name, self.q, self.mask, how)
         return {f"update for state and memory as {how} = update for separate arrays": answer}
 
     def compiled(self) -> Arrays:
@@ -203,7 +204,7 @@ class OfCalls:
     update_alone: bool = False
 
     def __call__(self, box: Box, q: Question) -> Evidence:
-        other = replace(q, x=_each(_plus_one, q.x), memory=_each(_plus_one, q.memory))
+        other = replace(q, x=_each(lambda a: a + 1, q.x), memory=_each(lambda a: a + 1, q.memory))
         elsewhere = cache(lambda: box.functions(other))
         if self.update_alone:
             return self.check([BoxCall(box, "update", q, elsewhere)])
@@ -240,34 +241,37 @@ def _arguments(name: str, q: Question, mask: Tensor | None) -> Arrays:
     return arguments if mask is None or name in _UNMASKED else {**arguments, "mask": mask.to(torch.float64)}
 
 
-@experiment(_shapes_of_answer)
-def _answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
-    with box.caller.guarded():
-        return box.read_of(name, box.called_on(name, *_own(box, name, q, mask)), q.x)
+_WINDOWS, _RECORDED, _UNRECORDED = "windows", "with gradients recorded", "without gradients"
+_MODES: Mapping[str, Callable[[], Any]] = {**SURROUNDINGS, _RECORDED: torch.enable_grad, _UNRECORDED: torch.no_grad}
+_SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "one array": lambda one, _: (one, one),
+    "windows of one array": interleaved,
+}
 
 
 @experiment(_shapes_of_answer)
-def _answer_within(box: Box, name: str, q: Question, mask: Tensor | None, surroundings: str) -> Arrays:
-    with SURROUNDINGS[surroundings]():
-        answer = _answered(box, name, q, mask)
+def _answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = USUAL, within: str = USUAL) -> Arrays:
+    """What a function says, of arrays that lie as usual, in `_WINDOWS` or as one of `_SHARED`, in one of `_MODES`."""
+    with _MODES.get(within, nullcontext)(), box.caller.guarded():
+        state, memory, noise, own_mask = _own(box, name, q, mask)
+        if how == _WINDOWS:
+            state, memory = _windows(box, q.x, "State"), _windows(box, q.memory, "Memory")
+        elif how != USUAL:
+            x, held = ({key: box.array(array) for key, array in part.items()} for part in (q.x, q.memory))
+            one, other = _pair(q)
+            x[one], held[other] = _SHARED[how](x[one], held[other])
+            state, memory = packed(x, "State"), packed(held, "Memory")
+        for array in (*listed(state), *listed(memory), *listed(noise)) if within == _RECORDED else ():
+            array.requires_grad_()
+        answer = box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
     return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
-
-
-@experiment(_shapes_of_answer)
-def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradients: bool) -> Arrays:
-    state, memory, noise, own_mask = _own(box, name, q, mask)
-    with box.caller.guarded(), torch.set_grad_enabled(gradients):
-        if gradients:
-            for array in (*listed(state), *listed(memory), *listed(noise)):
-                array.requires_grad_()
-        return box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
 
 
 @long_experiment(lambda arguments: (shapes(_arguments(arguments.name, arguments.q, arguments.mask)), None))
 def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Arrays, list[str]]:
     """What the arguments hold after a call, and what else it changes, as phrases."""
     state, memory, noise, own_mask = _own(box, name, q, mask)
-    with arguments.states_of(box.caller) as states, box.caller.guarded():
+    with states_of(box.caller) as states, box.caller.guarded():
         box.called_on(name, state, memory, noise, own_mask)
         changed = states()
     names = [*q.x, *q.memory, *(f"noise {part}" for part in q.noise)]
@@ -332,37 +336,6 @@ def _exchanged(box: Box, q: Question) -> list[str]:
     return [*(q.x if box.layer.domain is None else ()), *q.memory]
 
 
-@experiment(_shapes_of_answer)
-def _of_shared_memory(box: Box, name: str, q: Question, mask: Tensor | None, how: str) -> Arrays:
-    """What a function says where an array of the state and one of the memory share theirs."""
-    x, held = ({key: box.array(array) for key, array in part.items()} for part in (q.x, q.memory))
-    one, other = _pair(q)
-    x[one], held[other] = _SHARED[how](x[one], held[other])
-    _, _, noise, own_mask = _own(box, name, q, mask)
-    with box.caller.guarded():
-        returned = box.called_on(name, packed(x, "State"), packed(held, "Memory"), noise, own_mask)
-        return box.read_of(name, returned, q.x)
-
-
-_SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
-    "one array": lambda one, _: (one, one),
-    "windows of one array": interleaved,
-}
-
-
-@experiment(_shapes_of_answer)
-def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
-    """What a function says of arrays that are windows into wider ones."""
-    around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
-    state, memory = box.pack(around.x, "State"), box.pack(around.memory, "Memory") if q.memory else None
-    _, _, noise, own_mask = _own(box, name, q, mask)
-    with box.caller.guarded():
-        returned = box.called_on(
-            name, _inside(state, q.x, "State"), _inside(memory, q.memory, "Memory"), noise, own_mask
-        )
-        return box.read_of(name, returned, q.x)
-
-
 @experiment(lambda arguments: shapes(arguments.q.x))
 def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
     """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
@@ -392,10 +365,9 @@ def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]
     state, memory, noise, _ = _own(box, name, q, None)
     with box.caller.guarded():
         returned = box.called_on(name, state, memory, noise)
-    expected = [_width(array) for array in listed(state)]
-    if name in SCALARS:
-        return [_width(plain(returned))], expected[:1]
-    return [_width(plain(array)) for array in unpacked(returned, q.x)], expected
+    expected = [float(array.dtype.itemsize) for array in listed(state)]
+    arrays = [returned] if name in SCALARS else unpacked(returned, q.x)
+    return [float(plain(array).dtype.itemsize) for array in arrays], expected[: len(arrays)]
 
 
 @long_experiment()
@@ -489,64 +461,47 @@ def _pair(q: Question) -> tuple[str, str]:
     return twins[q.seed % len(twins)]
 
 
-def _plus_one(array: Tensor) -> Tensor:
-    return array + 1
-
-
-def _edited(array: Tensor) -> Tensor:
-    return 3 - 2 * array
-
-
-def _wider(array: Tensor) -> Tensor:
-    """An array as a window of a wider one, along the last axis."""
-    around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)
-    around[..., 1 : 1 + array.shape[-1]] = array
-    return around
-
-
-def _inside(argument: Any, like: Named, kind: str) -> Any:
-    """The windows into wider arrays that hold the numbers of `like`; views, where arrays have views."""
-    windows = [
-        array[..., 1 : 1 + narrow.shape[-1]] for array, narrow in zip(listed(argument), like.values(), strict=True)
-    ]
-    return packed(dict(zip(like, windows, strict=True)), kind) if like else None
-
-
-def _width(array: Any) -> float:
-    return float(array.dtype.itemsize)
+def _windows(box: Box, named: Named, kind: str) -> Any:
+    """Arrays as windows into wider ones, along the last axis; views, where arrays have views."""
+    windows = {}
+    for name, array in named.items():
+        around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)
+        inside = (..., slice(1, 1 + array.shape[-1]))
+        around[inside] = array
+        windows[name] = box.array(around)[inside]
+    return packed(windows, kind) if windows else None
 
 
 def properties() -> Iterator[Property]:
     """What the contract says of calls, asked of every function that an energy layer declares."""
-    for id_, claim, explanation, check, premise, needs, share in (
+    also = "If state and memory lie in one array, the answer is that for their numbers."
+    of_windows = Explanation(
+        "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", f"{contract.WINDOWS_READ.why} {also}"
+    )
+    of_dtype = Explanation("dtype(x') = dtype(x)", "A layer that changes the dtype changes that of all that follows.")
+    answers, moves = "the call returns an answer", "the update is not zero"
+    repeated = OfCalls(twice_gives_the_same)
+    for id_, claim, explanation, check, premise, share in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
-         calls.REPEATABLE, OfCalls(twice_gives_the_same), "the call in between returns something else", set(), 1.0),
+         contract.REPEATABLE, repeated, "the call in between returns something else", 1.0),
         ("structure/layer/inputs-unchanged",
          "A call of any of the layer's functions leaves arguments, parameters and modules in eval mode unchanged.",
-         arguments.ARGUMENTS_KEPT, inputs_are_left_alone, "the call returns an answer", set(), 0.4),
+         contract.ARGUMENTS_KEPT, inputs_are_left_alone, answers, 0.4),
         ("structure/layer/edited-arrays",
          "Edited arrays are read again, where two numbers are exchanged too, and earlier outputs do not change.",
-         memory.READ_ANEW, edits_are_seen, "the edit changes the update", {"editable"}, 0.4),
+         contract.READ_ANEW, edits_are_seen, "the edit changes the update", 0.4),
         ("structure/layer/windows",
          "A view into a larger array is read correctly, and so are state and memory in one array.",
-         Explanation(
-             "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)",
-             f"{memory.WINDOWS_READ.why} If state and memory lie in one array, the answer is that for their numbers.",
-         ),
-         OfCalls(windows_are_read_as_they_lie), "the update is not zero", set(), 1.0),
+         of_windows, OfCalls(windows_are_read_as_they_lie), moves, 1.0),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
-         Explanation(
-             "dtype(x') = dtype(x)",
-             "A layer that changes the dtype changes that of all that follows.",
-         ),
-         answers_have_the_arguments_dtype, "the call returns an answer", set(), 0.2),
+         of_dtype, answers_have_the_arguments_dtype, answers, 0.2),
         ("structure/layer/settings",
          "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
-         settings.SETTINGS_KEPT, OfCalls(settings_are_left_alone), "the call returns an answer", set(), 0.05),
+         contract.SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers, 0.05),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
-         modes.UNRECORDED, OfCalls(gradients_change_no_answer), "the update is not zero", {"torch"}, 0.3),
+         modes.UNRECORDED, OfCalls(gradients_change_no_answer), moves, 0.3),
         ("modes/layer/surroundings", "Settings of the process change no output.",
-         settings.UNMOVED, OfCalls(surroundings_change_no_answer), "the update is not zero", set(), 0.15),
+         contract.UNMOVED, OfCalls(surroundings_change_no_answer), moves, 0.15),
     ):  # fmt: skip
         yield energy_layer_property(
             id_,
@@ -554,9 +509,9 @@ def properties() -> Iterator[Property]:
             *explanation,
             check,
             premise,
-            needs=needs,
+            needs={"editable"} if check is edits_are_seen else {"torch"} if id_.endswith("no-gradients") else set(),
             cases=Cases(plain=True),
-            once=check in (OfCalls(twice_gives_the_same), edits_are_seen),  # what was kept may be spoilt for good
+            once=check in (repeated, edits_are_seen),  # what was kept may be spoilt for good
             share=share,
             source="contract",
         )

@@ -1,11 +1,15 @@
-"""Arrays that are views, that share memory, that are edited: a call reads the numbers that they hold now."""
+"""What goes into a call stays as it was and is read as it lies, and what comes out has the dtype of what went in.
+
+Arrays may be views, may share memory and may be edited: a call reads the numbers that they hold now.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +18,9 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.contexts import halved
+from cemverify.conformance.asking.contexts import MODES, halved
 from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.experiments import experiment, long_experiment, shapes
 from cemverify.conformance.asking.views import (
     expanded,
     inner_window,
@@ -27,19 +31,136 @@ from cemverify.conformance.asking.views import (
     window,
     writable,
 )
-from cemverify.conformance.implementations.arrays import NUMPY
+from cemverify.conformance.implementations.arrays import NUMPY, TORCH
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Raised
+from cemverify.conformance.implementations.modules import in_eval_mode
+from cemverify.conformance.implementations.origin import functions_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
-from cemverify.conformance.oracle.functions import EVERY, Function
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import contract_property
+from cemverify.conformance.oracle.functions import Function
+from cemverify.conformance.properties.function_calls import unchanged_but, yes
 from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import USUAL
+
+_LOWER = (torch.float32, torch.bfloat16)
+
+
+def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
+    """The answer has the declared kind, the dtype and the device of x, in each dtype that is offered."""
+    lower = [dtype for dtype in _LOWER if f"dtype:{_short(dtype)}" not in caller.subject.not_offered]
+    comparisons = []
+    for dtype in dict.fromkeys((caller.dtype, *lower)):
+        expected, returned = _forms(caller.at(dtype), function.name, case, function.shape(case))
+        for aspect, wanted in expected.items():
+            form = returned.get(aspect)
+            comparisons.append(yes(f"{wanted} in, {form} out: the {aspect} is kept", holds=form == wanted))
+    return judge(*comparisons)
+
+
+@experiment()
+def _forms(caller: Caller, name: str, case: Case, shape: torch.Size) -> tuple[dict[str, str], dict[str, str]]:
+    """Kind, dtype and device of x, and of what is returned."""
+    argument, returned = caller.array(case.x), caller.raw(name, case)
+    as_tensor(returned, shape)
+    return _form(argument), _form(returned)
+
+
+def _form(array: Any) -> dict[str, str]:
+    kind = type(array).__module__.partition(".")[0].removesuffix("lib")  # jaxlib's are JAX's
+    return {"kind": kind, "dtype": _short(array.dtype), "device": str(getattr(array, "device", "cpu"))}
+
+
+def _short(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
+    """After a call every array has the bits, the layout and the flags that it had; names and config are the same.
+
+    That holds in every mode that the call may be in, which take turns, and for arrays that record gradients, too: the
+    call leaves no gradient in them. Modules in eval mode hold what they held.
+    """
+    torch_ = caller.kind is TORCH
+    mode = (USUAL, *MODES)[case.turn(1 + len(MODES))] if torch_ else USUAL
+    after, changed = _after_a_call(caller, function.name, case, mode, records=False)
+    before, exact = {"x": case.x, "h": case.h, **case.weights}, torch.zeros(())
+    where = "" if mode == USUAL else f" {mode}"
+    comparisons = [
+        Comparison(f"{key} after the call{where}", array, before[key], exact) for key, array in after.items()
+    ]
+    if torch_ and "gradients" not in caller.subject.not_offered:
+        with suppress(Raised):  # if it cannot record them, `training` says so
+            changed = changed or _after_a_call(caller, function.name, case, USUAL, records=True)[1]
+    return judge(*comparisons, unchanged_but(changed, "nothing else changes"))
+
+
+@experiment(
+    lambda arguments: (shapes({"x": arguments.case.x, "h": arguments.case.h, **arguments.case.weights}), None),
+    finite=False,  # what a call leaves in them is compared
+)
+def _after_a_call(
+    caller: Caller, name: str, case: Case, mode: str, *, records: bool
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Every array after a call in a mode, and what else is another than before, as phrases."""
+    x, h, weights = caller.arguments(case)
+    arrays, config, mapping = {"x": x, "h": h, **weights}, copy.deepcopy(case.config), dict(weights)
+    for array in arrays.values() if records else ():
+        array.requires_grad_()
+    forms = {key: form_of(array) for key, array in arrays.items()}
+    with MODES.get(mode, nullcontext)(), states_of(caller) as states:
+        caller.call(name, case, x, h, weights, config)
+        changed = states()
+    after = {key: as_tensor(array) for key, array in arrays.items()}
+    changed += [
+        f"the {aspect} of {key}"
+        for key, array in arrays.items()
+        for aspect, value in forms[key].items()
+        if form_of(array)[aspect] != value
+    ]
+    if list(weights) != list(mapping) or any(weights[key] is not array for key, array in mapping.items()):
+        changed.append("the mapping of weights")
+    if held(config) != held(case.config):
+        changed.append("the configuration")
+    return after, changed
+
+
+def states_of(caller: Caller) -> AbstractContextManager[Callable[[], list[str]]]:
+    """A context in which modules are in eval mode; it gives what tells what calls change of them, as phrases."""
+    functions = [function for _, function in functions_of(caller.subject)]
+    parameters = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
+    return in_eval_mode(functions, parameters) if caller.kind is TORCH else nullcontext(list)
+
+
+def held(config: Any) -> dict[str, Any]:
+    """Every attribute of a configuration, also those that somebody hung on it."""
+    return {name: held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
+
+
+def form_of(array: Any) -> dict[str, Any]:
+    """What an array has beside its numbers."""
+    if isinstance(array, Tensor):
+        return {
+            "shape": tuple(array.shape),
+            "strides": array.stride(),
+            "dtype": array.dtype,
+            "flag that it requires gradients": array.requires_grad,
+            "gradient": array.grad is None,
+        }
+    if isinstance(array, np.ndarray):
+        return {
+            "shape": array.shape,
+            "strides": array.strides,
+            "dtype": array.dtype,
+            "flag that it can be written": array.flags.writeable,
+        }
+    return {"shape": array.shape, "dtype": array.dtype}
+
 
 # Two windows of one array, whatever array it is: (B, 2J, D) -> x, h.
 Windows = Callable[[Any], tuple[Any, Any]]
 _CALLS = 5  # more than a small ring of buffers has
 _TWINS = (("W_Q", "W_K"), ("V", "W"), ("P_U", "P_V"), ("to_self", "to_others"))  # of one shape
 _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel or head
-_MOVES = "the right answer is not that of a layer that does nothing"
 
 
 def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -286,69 +407,3 @@ def _twins(weights: dict[str, Any]) -> list[tuple[str, str]]:
 def _axis(array: Any) -> int:
     """The axis whose turn it is: of rows, of tokens or of channels, by the sizes of the last two."""
     return int(sum(array.shape[1:]) % 3)
-
-
-READ_ANEW = Explanation(
-    "F(w) after w was edited in place = F(copy of w)",
-    "Optimisers edit weights in place. Whoever caches by identity trains with the weights of yesterday.",
-)
-WINDOWS_READ = Explanation(
-    "F(view of an array) = F(copy of the view)",
-    "Slices, transposes and expanded arrays reach a layer every day; a kernel that ignores strides reads the "
-    "neighbours.",
-)
-MEMORY_SHARED = Explanation(
-    "F(x, h overlapping) = F(copies)",
-    "x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
-)
-ONE_ARRAY = Explanation(
-    "F(x, x) = F(x, copy of x)",
-    "In self-attention the state and the memory are one array. Whoever updates it in place moves the memory that "
-    "must stay fixed.",
-)
-
-
-def properties() -> Iterator[Property]:
-    """Edited, viewed and shared arrays, for each function of an implementation."""
-    for function in EVERY:
-        name = function.name
-        yield contract_property(
-            function,
-            "edited-arrays",
-            f"{name} reads edited arrays again, and what it returned before does not change.",
-            *READ_ANEW,
-            numbers_are_read_anew,
-            "other numbers give another output",
-            every_dtype=True,
-            rows=0.4,
-            once=True,
-        )
-        yield contract_property(
-            function,
-            "windows",
-            f"{name} reads views as they are: windows, transposed and expanded arrays, weights in any order.",
-            *WINDOWS_READ,
-            windows_are_read_as_they_are,
-            _MOVES,
-            rows=0.5,
-        )
-        yield contract_property(
-            function,
-            "shared-memory",
-            f"{name} reads arrays that share memory: overlapping x and h, one array for two weights.",
-            *MEMORY_SHARED,
-            arrays_may_share_memory,
-            _MOVES,
-            rows=0.5,
-        )
-        if not function.starts_at_the_memory:
-            yield contract_property(
-                function,
-                "one-array",
-                f"x and h of {name} may be the same array; the output is that for two equal arrays.",
-                *ONE_ARRAY,
-                one_array_is_two,
-                _MOVES,
-                rows=0.5,
-                controls=frozenset({"random"}),
-            )
