@@ -17,10 +17,9 @@ from cemverify.conformance.judging.engine import applicable, judge_property, not
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.base import Offer
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, mixed
 from cemverify.conformance.source.reach.summary import Trail
 from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.numbers import COMPARED, OTHER, Number

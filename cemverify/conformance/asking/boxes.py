@@ -132,11 +132,7 @@ class Box:
     # --- calls ---------------------------------------------------------------------------------------
 
     def displacement(self, q: Question, mask: Tensor | None = None) -> Arrays:
-        """x' - x, what one call adds to the state: float64 arrays of the state's shapes.
-
-        Raises:
-            Fault: there is no answer to compare.
-        """
+        """x' - x, what one call adds to the state: float64 arrays of the state's shapes."""
         return self.difference(self.answer(q, mask), q.x)
 
     def answer(self, q: Question, mask: Tensor | None = None, *, padded: bool = True) -> Arrays:
@@ -149,7 +145,7 @@ class Box:
             padded: whether rows may be added.
         """
         if not self.caller.kind.compiles:
-            return self.answer_as_it_comes(q, mask)
+            return self._answered(q, mask, compiled=False)
         rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
         wide = q.rows(rows)
         answer = self._answered(wide, None if mask is None else mask[rows], compiled=True)
@@ -173,10 +169,6 @@ class Box:
         """The update function on arrays of its own kind, unread."""
         arguments, named = _arguments(state, memory, noise, mask)
         return self.layer.update(*arguments, **named)
-
-    def answer_as_it_comes(self, q: Question, mask: Tensor | None = None) -> Arrays:
-        """What the update returns from a plain call, with exactly these rows."""
-        return self._answered(q, mask, compiled=False)
 
     @experiment(lambda arguments: shapes(arguments.q.x))
     def _answered(self, q: Question, mask: Tensor | None, *, compiled: bool) -> Arrays:
@@ -274,12 +266,9 @@ class Box:
         with self.caller.guarded():
             return self.read(self.caller.kind.called(self.layer.state_map, (state,)), x)
 
+    @long_experiment(lambda arguments: shapes(arguments.x))
     def lagrangians_gradient(self, x: Named) -> Arrays:
         """dL/dx, by autograd or by differences."""
-        return self._lagrangians_gradient(x)
-
-    @long_experiment(lambda arguments: shapes(arguments.x))
-    def _lagrangians_gradient(self, x: Named) -> Arrays:
         assert self.layer.lagrangian is not None
         return self._derivative(self.layer.lagrangian, x)
 
@@ -288,22 +277,15 @@ class Box:
 
         Args:
             padded: whether rows may be added.
-
-        Raises:
-            Fault: there is no answer to compare.
         """
         B = next(iter(g.values())).shape[0]
         if not self.caller.kind.compiles:
-            return self.energies_as_they_come(g, memory, mask)
+            return self._energies(g, memory, mask, compiled=False)
         rows = self._padded(B) if padded and self.layer.stated.per != "batch" else list(range(B))
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
         held = Fixed(held) if isinstance(memory, Fixed) else held
         values = self._energies(wide, held, None if mask is None else mask[rows], compiled=True)
         return values if self.layer.stated.per == "batch" else values[:B]
-
-    def energies_as_they_come(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
-        """What the energy returns from a plain call, with exactly these rows."""
-        return self._energies(g, memory, mask, compiled=False)
 
     def energy_shape(self, g: Named) -> torch.Size:
         """Of what the energy returns, as it is declared."""

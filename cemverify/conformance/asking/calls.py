@@ -67,11 +67,7 @@ class Caller:
         return replace(self, dtype=dtype)
 
     def output(self, case: Case) -> Tensor:
-        """The layer's x^(T): (B, J, D), float64 on the CPU.
-
-        Raises:
-            Fault: the call returned nothing that could be compared.
-        """
+        """The layer's x^(T): (B, J, D), float64 on the CPU."""
         return self.answer(case.layer, case)
 
     def decoded(self, case: Case) -> Tensor:
@@ -83,11 +79,7 @@ class Caller:
         return self.answer(f"{case.layer}_energy", case)
 
     def answer(self, name: str, case: Case) -> Tensor:
-        """What the function of that name answers: (B, J) of an energy, else (B, J, D); float64 on the CPU.
-
-        Raises:
-            Fault: the call returned nothing that could be compared.
-        """
+        """What the function of that name answers: (B, J) of an energy, else (B, J, D); float64 on the CPU."""
         return answered(self, name, case, self.shape(name, case))
 
     def shape(self, name: str, case: Case) -> torch.Size:
@@ -161,11 +153,7 @@ class Caller:
 
 @experiment(lambda arguments: arguments.shape)
 def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
-    """What the function of that name answers, float64 on the CPU.
-
-    Raises:
-        Fault: the call gave no array of that shape.
-    """
+    """What the function of that name answers, float64 on the CPU."""
     call = caller.bound(name, case)
     with caller.guarded():
         return as_tensor(call(), shape)  # reading the array may be what hangs
@@ -175,11 +163,7 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
     lambda arguments: [arguments.caller.shape(arguments.name, arguments.case.beginning(n)) for n in arguments.lengths]
 )
 def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
-    """What the function of that name answers to so many first tokens of each row, for one length after the other.
-
-    Raises:
-        Fault: a call gave no array of the shape that is due.
-    """
+    """What the function of that name answers to so many first tokens of each row, for one length after the other."""
     return [caller.answer(name, case.beginning(length)) for length in lengths]
 
 

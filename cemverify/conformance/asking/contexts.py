@@ -44,9 +44,6 @@ def answered_in(
 
     Returns:
         The answers, and the names of the arrays whose numbers the call changed, or that it made writeable.
-
-    Raises:
-        Fault: a call gave no array of that shape.
     """
     _come_before(caller, name, case, context)
     if context.mode == "mapped":
@@ -65,11 +62,7 @@ def answered_in(
 def products_in(
     caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str], context: Context
 ) -> Products:
-    """What `products` returns of a call in a context, where some arguments record gradients.
-
-    Raises:
-        Fault: there is no output or no product to compare.
-    """
+    """What `products` returns of a call in a context, where some arguments record gradients."""
     _come_before(caller, name, case, context)
     arrays = _laid_out(caller, case, name, context.arrays)
     return products_at(caller, case, cotangent, name, arrays, recorded, context.between)
@@ -77,11 +70,7 @@ def products_in(
 
 @compiling_experiment(lambda arguments: [arguments.cases[0].x.shape] * len(arguments.cases))
 def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
-    """What the layer of the cases answers, compiled once for all of them: they have one configuration and one shape.
-
-    Raises:
-        Fault: a call gave no array of the shape that is due.
-    """
+    """What the layer of the cases answers, compiled once for all of them, which have one shape."""
     first, answers = cases[0], list[Tensor]()
     with caller.guarded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what compilers say of their own speed

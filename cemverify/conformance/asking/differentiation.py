@@ -40,9 +40,6 @@ def products(caller: Caller, case: Case, cotangent: Tensor, name: str, recorded:
     Returns:
         The output; the products by name, as `arguments_of` has the arrays, zeros if no gradient arrives; and the
         names of the arrays whose numbers the call changed.
-
-    Raises:
-        Fault: there is no output or no product to compare.
     """
     arrays = {key: caller.array(array) for key, array in arguments_of(case, name).items()}
     return products_at(caller, case, cotangent, name, arrays, recorded)

@@ -8,7 +8,7 @@ In the process of the implementation an experiment is an ordinary call. Otherwis
 the other process, and its result travels back. There is no reason to trust that result, so it is checked here, and
 nowhere else: it has to be of the declared type, its arrays of the shapes that are due and finite, on the CPU, in
 float64. Whatever is not is a fault of the implementation. An experiment that returns arrays cannot be declared
-without the shapes that are due.
+without the shapes that are due. Where there is no answer to compare, it raises a `Fault`.
 """
 
 from __future__ import annotations

@@ -34,11 +34,7 @@ _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 def answered_while_another_runs(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[list[Tensor], list[Tensor], bool]:
-    """The answers to the first question and to the other one, and whether the other always began during the first.
-
-    Raises:
-        Fault: one of the calls returned no array of that shape.
-    """
+    """The answers to the first question and to the other one, and whether the other always began during the first."""
     interrupted, meanwhile, always = [], [], True
     with caller.guarded():
         lines = [_count(caller.bound(name, one)) for one in (case, other)]

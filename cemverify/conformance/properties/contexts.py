@@ -16,10 +16,10 @@ from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import unchanged_but
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.training import SMOOTH, products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import InContext, Table
+from cemverify.conformance.questions.spaces import mixed
 
 # Questions as a multiple of those of one search, 20 where 60 examples are asked for. The layers are asked every row
 # of the table. Blocks and decoding take long, and are made of the layers; an energy has no steps.

@@ -18,9 +18,8 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Property, case_property
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.spaces import LENGTHS, Space
+from cemverify.conformance.questions.spaces import LENGTHS, Space, mixed
 
 SEVERAL_TOKENS = "there are several tokens, and the update is not zero"
 _CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time

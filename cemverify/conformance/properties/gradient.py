@@ -11,12 +11,13 @@ from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.asking import extrapolation
 from cemverify.conformance.asking.calls import Caller, answered_for_beginnings
+from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function, function_of
+from cemverify.conformance.oracle.golden import golden_update
 from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
-from cemverify.conformance.properties.jacobian import jacobian
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import (
     NO_ACTIVATION,
     NO_BEND,
@@ -32,11 +33,14 @@ from cemverify.conformance.properties.rivals import (
     Rival,
 )
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space
+from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space, mixed
 
 # Trivial answers, none of which may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
 
+# Two step sizes: their results' difference is far above the truncation error of the extrapolated one, where the
+# function is smooth; at a kink it is of the size of that error.
+_WIDTH = 2.0**-8
 _SHORT, _TURNS = 96, 8  # tokens; so many long rows ask every shorter length once
 
 
@@ -69,6 +73,32 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     turned = untied(case.x.shape[1:].numel()) @ J
     telling = moved(turned - turned.mT, budget.max().expand_as(turned) * J.shape[-1])
     return judge(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
+
+
+def jacobian(caller: Caller, case: Case) -> tuple[Tensor, Tensor]:
+    """d update / d x over all coordinates of every batch row, memory fixed, and a bound on its error.
+
+    Returns:
+        (B, n, n) with n = J D, and the bound of the same shape.
+    """
+    return _of_update(lambda moved: caller.output(moved) - moved.x, case, caller.dtype)
+
+
+def golden_jacobian(case: Case) -> tuple[Tensor, Tensor]:
+    """The Jacobian of the golden update in x, one step, memory fixed, and a bound on its error: (B, n, n) each."""
+    return _of_update(lambda moved: golden_update(moved, moved.x), case, torch.float64)
+
+
+def _of_update(update: Callable[[Case], Tensor], case: Case, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The Jacobian of an update in its x, by extrapolated central differences, and a bound of the same shape."""
+
+    def of_states(at: Tensor) -> Tensor:  # (rows * B, J D), each row by itself
+        rows, x = at.shape[0] // case.x.shape[0], at.reshape(-1, *case.x.shape[1:])
+        return update(Case(case.config, x, case.h.repeat(rows, 1, 1), case.weights))
+
+    noise = output_budget(case, dtype).flatten(1).amax(1)  # (B,)
+    value, bound = extrapolation.jacobian(of_states, case.x.flatten(1), _WIDTH, noise)
+    return value, bound[:, None, None].expand_as(value)
 
 
 def right_at_every_length(function: Function, rival: Rival) -> Check:

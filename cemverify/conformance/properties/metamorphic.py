@@ -21,10 +21,9 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Property, case_property
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.structure import led_by_heads
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, mixed
 
 Change = Callable[[Case], Case]
 Effect = Callable[[Tensor], Tensor]

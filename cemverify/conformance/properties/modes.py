@@ -19,10 +19,9 @@ from cemverify.conformance.properties.base import Explanation, Offer, Over, Prop
 from cemverify.conformance.properties.contract.functions import FunctionCall, of_call
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, gradients_change_no_answer, mapped_is_looped
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.contexts import ANY_OPTIONS, NUMBERS, Context, InContext, with_large_d
-from cemverify.conformance.questions.spaces import Space, scattered_case
+from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,9 @@ from cemverify.conformance.properties.base import CONTROLS, Over, Property
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
 from cemverify.conformance.properties.layers.oracle import golden as descended
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, mixed
 
 OWN = "own"  # the family of their ids
 

@@ -31,10 +31,9 @@ from cemverify.conformance.oracle.golden import energy_of, golden, head_gradient
 from cemverify.conformance.properties.base import By, Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, update_property
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.cases import Case, Layer, dense_case
-from cemverify.conformance.questions.spaces import Source
+from cemverify.conformance.questions.spaces import Source, mixed
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
 _ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}

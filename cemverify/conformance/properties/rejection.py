@@ -32,10 +32,9 @@ from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Check, Over, Property, Questions
 from cemverify.conformance.properties.contract.arrays import form_of, held
 from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.sizes import OneAfterTheOther
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, mixed
 
 Spoil = Callable[[Case], Iterable[tuple[str, Case]]]  # ways to spoil a case, each in a word or two
 
@@ -121,36 +120,28 @@ def properties() -> Iterator[Property]:
     """Each way of spoiling a case, for attention and for the MLP."""
     both: tuple[Layer, ...] = ("attention", "mlp")
     for layer in both:
-        arrays: list[tuple[str, str, Spoil]] = [
-            ("nan-input", "NaN anywhere in x", _nan_x),
-            ("mismatched-memory", "x and h with different numbers of tokens", _other_memory),
-        ]
-        weights: list[tuple[str, str, Spoil]] = [
-            (
-                "wrong-weight-shape",
-                "a weight that is transposed, has an axis more or fewer, or one that is too long by 1 or cut to 1",
-                _misshapen,
-            ),
-            ("integer-input", "x, h, a weight or all of them with any integer dtype or bool", _integers),
-        ]
-        for name, fault, spoil in weights:
-            yield _of_each(layer, name, fault, rejects(spoil), _with_each_weight(layer))
-        fault = "NaN or infinity anywhere in x, h or a weight, however large the array, and for no finite number"
-        spaces = [*_with_each_weight(layer), *_of_many_numbers(layer)]
-        yield _of_each(layer, "not-finite", fault, rejects_only_what_is_not_finite, spaces)
-        for name, fault, spoil in arrays:
-            yield _property(layer, name, fault, rejects(spoil), Over(mixed(layer, textures=("plain",))))
-        spoiled: list[tuple[str, str, Spoil]] = [
-            ("zero-steps", "T = 0", _config("steps", 0)),
-            ("negative-step-size", "a negative step size", _config("step_size", *_NEGATIVE)),
+        any_options, usual = Over(mixed(layer, textures=("plain",))), Over(Space(layer, textures=("plain",)))
+        shapes = "a weight that is transposed, has an axis more or fewer, or one that is too long by 1 or cut to 1"
+        integers = "x, h, a weight or all of them with any integer dtype or bool"
+        not_finite = "NaN or infinity anywhere in x, h or a weight, however large the array, and for no finite number"
+        each = _with_each_weight(layer)
+        yield _of_each(layer, "wrong-weight-shape", shapes, rejects(_misshapen), each)
+        yield _of_each(layer, "integer-input", integers, rejects(_integers), each)
+        spaces = [*each, *_of_many_numbers(layer)]
+        yield _of_each(layer, "not-finite", not_finite, rejects_only_what_is_not_finite, spaces)
+        ways: list[tuple[str, str, Spoil, Questions]] = [
+            ("nan-input", "NaN anywhere in x", _nan_x, any_options),
+            ("mismatched-memory", "x and h with different numbers of tokens", _other_memory, any_options),
+            ("zero-steps", "T = 0", _config("steps", 0), usual),
+            ("negative-step-size", "a negative step size", _config("step_size", *_NEGATIVE), usual),
         ]
         if layer == "attention":
-            spoiled += [
-                ("negative-temperature", "a negative temperature", _config("temperature", *_NEGATIVE)),
-                ("zero-temperature", "a temperature of zero", _config("temperature", 0.0)),
+            ways += [
+                ("negative-temperature", "a negative temperature", _config("temperature", *_NEGATIVE), usual),
+                ("zero-temperature", "a temperature of zero", _config("temperature", 0.0), usual),
             ]
-        for name, fault, spoil in spoiled:
-            yield _property(layer, name, fault, rejects(spoil), Over(Space(layer, textures=("plain",))))
+        for name, fault, spoil, questions in ways:
+            yield _property(layer, name, fault, rejects(spoil), questions)
 
 
 _NEGATIVE = (-1.0, -1e-4, -(2.0**-40))  # a check that rounds loses the small ones

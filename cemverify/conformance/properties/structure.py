@@ -17,10 +17,9 @@ from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Property, case_property
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, mixed
 
 _READS_OTHERS = frozenset({"random", "shuffled"})
 CAUSAL = Explanation(

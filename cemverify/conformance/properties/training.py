@@ -28,10 +28,9 @@ from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.sizes import refuse_slow
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import Space, scattered_case
+from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property, case_property
-from cemverify.conformance.properties.gradient import TRIVIAL, untied
-from cemverify.conformance.properties.jacobian import golden_jacobian, jacobian
+from cemverify.conformance.properties.base import Check, Property, case_property
+from cemverify.conformance.properties.gradient import TRIVIAL, golden_jacobian, jacobian, untied
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
@@ -30,39 +29,33 @@ _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def equals_multi_head_attention(caller: Caller, case: Case) -> Evidence:
-    """x + eta MHA(x, h, h) of torch.nn.MultiheadAttention with W_V = W_K, W_O = W_Q^T, tau = sqrt(R)."""
-    case = case.to(torch.float64)
-    update = case.layer_config.step_size * multi_head_attention(case)
-    return _equals(caller, case, "update = eta torch.nn.MultiheadAttention", update)
-
-
-def equals_scaled_dot_product_attention(caller: Caller, case: Case) -> Evidence:
-    """x + eta attended W_Q, attended by torch's scaled_dot_product_attention at its default scale, keys as values."""
-    case = case.to(torch.float64)
+def scaled_dot_product_attention(case: Case) -> Tensor:
+    """eta times torch's scaled_dot_product_attention at its default scale, keys as values, through W_Q: (B, J, D)."""
     W_Q, W_K = case.weights["W_Q"], case.weights["W_K"]
     q, k = torch.einsum("bjd,krd->bkjr", case.x, W_Q), torch.einsum("bjd,krd->bkjr", case.h, W_K)
     attended = F.scaled_dot_product_attention(q, k, k, is_causal=True)
-    update = case.layer_config.step_size * torch.einsum("bkjr,krd->bjd", attended, W_Q)
-    return _equals(caller, case, "update = eta scaled_dot_product_attention", update)
+    return case.layer_config.step_size * torch.einsum("bkjr,krd->bjd", attended, W_Q)
 
 
-def equals_gated_mlp(caller: Caller, case: Case) -> Evidence:
-    """x + eta down(sigma(gate x) * up h) with gate = V, up = W, down = V^T."""
-    case = case.to(torch.float64)
-    update = case.layer_config.step_size * gated_mlp(case, case.x, case.h)
-    return _equals(caller, case, "update = eta down(sigma(gate x) * up h)", update)
-
-
-def equals_pre_norm_block(caller: Caller, case: Case) -> Evidence:
-    """h + MHA(N(h)), then h + MLP(N(h)), of torch's own layers."""
-    case = case.to(torch.float64)
+def pre_norm_block(case: Case) -> Tensor:
+    """What h + MHA(N(h)), then h + MLP(N(h)), of torch's own layers add to h: (B, J, D)."""
     attention, mlp = case.part("attention"), case.part("mlp")
     n = _rms_norm(attention, case.h)
     middle = case.h + multi_head_attention(Case(attention.config, n, n, attention.weights))
     n = _rms_norm(mlp, middle)
-    update = middle + gated_mlp(mlp, n, n) - case.h
-    return _equals(caller, case, "block = standard pre-norm block", update)
+    return middle + gated_mlp(mlp, n, n) - case.h
+
+
+def equals(claim: str, update: Callable[[Case], Tensor]) -> Check:
+    """A check of x^(T) - x against the update of standard layers whose weights are tied."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(torch.float64)
+        expected, budget = update(case), output_budget(case, torch.float64)
+        comparison = Comparison(claim, caller.output(case) - case.x, expected, budget)
+        return judge(comparison, telling=moved(expected, budget))
+
+    return check
 
 
 def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
@@ -85,10 +78,13 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
 def properties() -> Iterator[Property]:
     """Tied weights against torch's own layers, and what untying must break."""
     space = Space("attention", free_temperature=False, square=True)
-    for name, check in (
-        ("multi-head-attention", equals_multi_head_attention),
-        ("scaled-dot-product-attention", equals_scaled_dot_product_attention),
-    ):
+    attention = {
+        "multi-head-attention": equals("update = eta torch.nn.MultiheadAttention", _multi_head_update),
+        "scaled-dot-product-attention": equals(
+            "update = eta scaled_dot_product_attention", scaled_dot_product_attention
+        ),
+    }
+    for name, check in attention.items():
         yield case_property(
             f"tying/attention/{name}",
             f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
@@ -108,7 +104,7 @@ def properties() -> Iterator[Property]:
             "Eq. 11; docs/mathematics.md §2",
             "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
             "Which two of the three projections are tied is easily got wrong when weights are ported.",
-            equals_gated_mlp,
+            equals("update = eta down(sigma(gate x) * up h)", _gated_update),
             mlp,
             **_STANDARD,
         )
@@ -120,7 +116,7 @@ def properties() -> Iterator[Property]:
         "h + MHA(N(h)), then h + MLP(N(h)), at T = 1 and P = I",
         "A block that normalises the residual stream itself, as Algorithm 1 is printed, is no pre-norm block "
         "and does not train like one.",
-        equals_pre_norm_block,
+        equals("block = standard pre-norm block", pre_norm_block),
         block,
         **_STANDARD,
     )
@@ -156,6 +152,14 @@ def multi_head_attention(case: Case) -> Tensor:
     return output.detach()
 
 
+def _multi_head_update(case: Case) -> Tensor:
+    return case.layer_config.step_size * multi_head_attention(case)
+
+
+def _gated_update(case: Case) -> Tensor:
+    return case.layer_config.step_size * gated_mlp(case, case.x, case.h)
+
+
 def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
     """down(sigma(gate x) * up h) of plain linear layers: (B, J, D)."""
     V, W = case.weights["V"], case.weights["W"]
@@ -165,8 +169,3 @@ def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
 def _rms_norm(case: Case, x: Tensor) -> Tensor:
     config = case.layer_config
     return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)
-
-
-def _equals(caller: Caller, case: Case, claim: str, update: Tensor) -> Evidence:
-    budget = output_budget(case, torch.float64)
-    return judge(Comparison(claim, caller.output(case) - case.x, update, budget), telling=moved(update, budget))

@@ -20,14 +20,13 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 from cemverify.conformance.questions.aims import Aim
-from cemverify.conformance.questions.shrinking import digits, with_number, written_length
+from cemverify.conformance.questions.shrinking import simpler_arrays
 
 Shape = tuple[int | str, ...]
 Named = Mapping[str, Tensor]
 Source = Literal["small", "dense"]
 
 _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
-_NUMBERS = 24  # numbers of an array that shrinking looks at one by one
 _MOST_NUMBERS = 2**14  # of an array of a question around a number in the code
 _A_FEW = {"B": 4, "J": 4}  # of other axes 3
 # Sizes of a long axis, of which every other one is longer than what tiles, tables and windows usually have.
@@ -279,6 +278,15 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # --- textures: degenerate forms ----------------------------------------------------------------------
 
+# by how much arrays are larger; beyond 709 an exponential overflows
+_FACTORS = {
+    "large-states": 16.0,
+    "large-memory": 16.0,
+    "huge-states": 256.0,
+    "huge-memory": 256.0,
+    "exploding-states": 1024.0,
+    "small-states": 2.0**-12,
+}
 _HUGE = 64.0  # of what is 256 or 1024 times as large
 _TEXTURES = (
     "plain",
@@ -294,24 +302,14 @@ _TEXTURES = (
 
 def dressed(question: Question, texture: str) -> Question:
     """The question in a degenerate form."""
-    q = question
+    q, factor = question, _FACTORS.get(texture)
+    if factor is not None and texture.endswith("states"):
+        return replace(q, x={k: factor * a for k, a in q.x.items()})
+    if factor is not None:
+        return replace(q, memory={k: factor * a for k, a in q.memory.items()})
     match texture:
-        case "large-states":
-            return replace(q, x={k: 16 * a for k, a in q.x.items()})
-        case "large-memory":
-            return replace(q, memory={k: 16 * a for k, a in q.memory.items()})
-        case "large":
-            return dressed(dressed(q, "large-states"), "large-memory")
-        case "huge":
-            return dressed(dressed(q, "huge-states"), "huge-memory")
-        case "huge-states":
-            return replace(q, x={k: 256 * a for k, a in q.x.items()})
-        case "exploding-states":  # beyond 709 an exponential overflows
-            return replace(q, x={k: 1024 * a for k, a in q.x.items()})
-        case "huge-memory":
-            return replace(q, memory={k: 256 * a for k, a in q.memory.items()})
-        case "small-states":
-            return replace(q, x={k: 2.0**-12 * a for k, a in q.x.items()})
+        case "large" | "huge":
+            return dressed(dressed(q, f"{texture}-states"), f"{texture}-memory")
         case "zero-states":
             return replace(q, x={k: _with_zeros(a) for k, a in q.x.items()})
         case "zero-memory":
@@ -427,22 +425,10 @@ def halved(question: Question, form: Form) -> Question | None:
 
 
 def _simpler(question: Question) -> Iterator[Question]:
-    """Arrays of zeros, integers, few digits, then number after number; each is shorter to write than before."""
-    for part in ("noise", "memory", "x"):
-        named: Named = getattr(question, part)
-        for name, array in named.items():
-            for simpler in (torch.zeros_like(array), array.round(), *(digits(array, n) for n in (1, 2, 3))):
-                if not torch.equal(simpler, array):
-                    yield _with(question, part, name, simpler)
-    for part in ("noise", "memory", "x"):
-        named = getattr(question, part)
-        for name, array in named.items():
-            for i in array.flatten().nonzero().flatten().tolist()[:_NUMBERS]:
-                value = array.flatten()[i]
-                shorter = (torch.zeros(()), value.sign(), value.round(), *(digits(value, n) for n in (1, 2, 3)))
-                for candidate in dict.fromkeys(map(float, shorter)):
-                    if written_length(candidate) < written_length(float(value)):
-                        yield _with(question, part, name, with_number(array, i, candidate))
+    """The question with simpler numbers in one array."""
+    named = {(part, name): a for part in ("noise", "memory", "x") for name, a in getattr(question, part).items()}
+    for (part, name), simpler in simpler_arrays(named):
+        yield _with(question, part, name, simpler)
 
 
 def _with(question: Question, part: str, name: str, array: Tensor) -> Question:

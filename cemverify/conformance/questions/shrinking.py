@@ -7,8 +7,9 @@ heads and hidden units are removed from a failing case, and all other numbers st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from cemverify.conformance.questions.spaces import Space
 
 _LONG = 16  # indices of an axis that is taken apart by halves first
 _FEW = (1, 2, 3)  # significant digits that numbers are cut to
+_NUMBERS = 24  # numbers of an array that are looked at one by one
+Key = TypeVar("Key")
 
 # one letter per axis: batch, tokens, model, heads, head, hidden, rank
 _AXES = {"x": "BJD", "h": "BJD", "W_Q": "KRD", "W_K": "KRD", "to_self": "K", "to_others": "K", "V": "MD", "W": "MD"}
@@ -124,26 +127,28 @@ def _fewer_steps(case: Case, space: Space) -> Iterator[Case]:
 
 
 def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
-    """Simpler values: whole arrays of zeros, integers, few digits, then number by number. If x and h are one, so they
-    stay.
+    """The case with simpler values in one array. If x and h are one, so they stay."""
+    states = {"h": case.h} if tied else {"x": case.x, "h": case.h}
+    for name, simpler in simpler_arrays({**states, **case.weights}):
+        yield _with(case, name, simpler, tied)
+
+
+def simpler_arrays(named: Mapping[Key, Tensor]) -> Iterator[tuple[Key, Tensor]]:
+    """Arrays of zeros, integers, few digits, then number after number, each with its name.
 
     Every form is shorter to write than the one before, so the process terminates.
     """
-    names = ["h", *case.weights] if tied else ["x", "h", *case.weights]
-    arrays = {"x": case.x, "h": case.h, **case.weights}
-    for name in names:
-        array = arrays[name]
+    for name, array in named.items():
         for simpler in (torch.zeros_like(array), array.round(), *(digits(array, n) for n in _FEW)):
             if not torch.equal(simpler, array):
-                yield _with(case, name, simpler, tied)
-    for name in names:
-        array = arrays[name]
-        for i in array.flatten().nonzero().flatten().tolist()[:24]:
+                yield name, simpler
+    for name, array in named.items():
+        for i in array.flatten().nonzero().flatten().tolist()[:_NUMBERS]:
             value = array.flatten()[i]
             shorter = (torch.zeros(()), value.sign(), value.round(), *(digits(value, n) for n in _FEW))
             for candidate in dict.fromkeys(map(float, shorter)):
                 if written_length(candidate) < written_length(float(value)):
-                    yield _with(case, name, with_number(array, i, candidate), tied)
+                    yield name, with_number(array, i, candidate)
 
 
 def with_number(array: Tensor, i: int, value: float) -> Tensor:

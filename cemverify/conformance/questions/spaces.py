@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.cases import Case, Config, Layer, scaled, tensor, weight_shapes
@@ -151,6 +152,29 @@ class Space:
 def _preconditioner_features(config: PreconditionerConfig) -> set[str]:
     kind = set() if config.kind == "identity" else {f"preconditioner:{config.kind}"}
     return kind | ({"preconditioner:per-head"} if config.per_head else set())
+
+
+_KINDS_SHARED = (
+    PreconditionerConfig(),
+    PreconditionerConfig("diagonal"),
+    PreconditionerConfig("low-rank"),
+    PreconditionerConfig("low-rank-printed"),
+)
+_KINDS_PER_HEAD = tuple(PreconditionerConfig(p.kind, per_head=True) for p in _KINDS_SHARED[1:])
+_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "diagonal": ("none", "shared", "per-head"),
+    "position": ("none", "alibi", "self-cross", "rotary"),
+    "norm": ("none", "scalar", "channel", "folded"),
+}
+
+
+def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **other: Any) -> Space:
+    """A space over all options of a layer in all combinations, because faults often need two options to show."""
+    if layer == "mlp":
+        choices = {"norm": _OPTIONS["norm"], "activation": activations}
+        return Space(layer, choices=choices, preconditioners=_KINDS_SHARED, **other)
+    choices = _OPTIONS if layer == "attention" else {**_OPTIONS, "activation": activations}
+    return Space(layer, choices=choices, preconditioners=(*_KINDS_SHARED, *_KINDS_PER_HEAD), **other)
 
 
 def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:

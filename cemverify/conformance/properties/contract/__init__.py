@@ -27,8 +27,8 @@ from cemverify.conformance.properties.contract.calls import (
 )
 from cemverify.conformance.properties.contract.functions import contract_property, of_call
 from cemverify.conformance.properties.function_calls import settings_are_left_alone, surroundings_change_no_answer
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.training import SMOOTH
+from cemverify.conformance.questions.spaces import mixed
 
 _MOVES = "the right answer is not that of a layer that does nothing"
 ARGUMENTS_KEPT = Explanation(

@@ -14,11 +14,10 @@ from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Offer, Over
 from cemverify.conformance.properties.contract.functions import LONG_ROW, FunctionCall, changes, elsewhere, lengthened
 from cemverify.conformance.properties.function_calls import settings_are_left_alone, twice_gives_the_same
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.training import products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import nearly, otherwise
-from cemverify.conformance.questions.spaces import scattered_case
+from cemverify.conformance.questions.spaces import mixed, scattered_case
 
 
 def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:

@@ -22,10 +22,9 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.properties.base import Offer, Over, Property
 from cemverify.conformance.properties.function_calls import Answer, Call
-from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.contexts import Context, factors
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, mixed
 
 Check = Callable[[Function, Caller, Case], Evidence]
 
