@@ -16,9 +16,10 @@ from cemverify.conformance.properties.layers import (
     structure,
     training,
 )
+from cemverify.conformance.properties.layers.base import stated_in
 
 
 def properties() -> Iterator[Property]:
     """The properties of energy layers, the most fundamental kind first."""
     for part in (gradient, descent, structure, contract, training, differences, parameters, modes, contexts):
-        yield from part.properties()
+        yield from stated_in(part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -163,3 +164,23 @@ def energy_layer_property(
         controls=frozenset(controls),
         **{"dtype": torch.float64, **more},
     )
+
+
+_STATED: dict[str, list[Property]] = {}  # by the name of the module, in its order
+
+
+def states(id_: str, claim: str, formula: str, why: str, premise: str, **more: Any) -> Callable[[Check], Check]:
+    """Above a check: the property that it judges, by the arguments of `energy_layer_property`."""
+
+    def stated(check: Check) -> Check:
+        property_ = energy_layer_property(id_, claim, formula, why, check, premise, **more)
+        _STATED.setdefault(check.__module__, []).append(property_)
+        return check
+
+    return stated
+
+
+def stated_in(part: ModuleType) -> Iterator[Property]:
+    """The properties that stand above the checks of a module, and then those that its `properties()` makes."""
+    yield from _STATED.get(part.__name__, ())
+    yield from getattr(part, "properties", tuple)()

@@ -10,7 +10,7 @@ inference mode, come first at sizes that nothing else asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -30,8 +30,8 @@ from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
-from cemverify.conformance.properties.base import Offer, Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.base import Offer
+from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved
 from cemverify.conformance.properties.layers.training import (
     both_products,
@@ -112,8 +112,22 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     return tuple(Context(modes[i], before[j], arrays[k]) for i, j, k in rows)
 
 
+@states(
+    "contexts/layer/update",
+    "The update and its gradients are the same in every context: ways to call it, calls before it, layouts of "
+    "arrays, crossed in pairs.",
+    "x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record gradients",
+    "Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
+    "inference mode and reused in training, gradients that are lost where the state is frozen.",
+    "the update, or some gradient, is not zero",
+    needs={"editable"},
+    source="contract",
+    cases=_AtUnusedSizes(),
+    sources=(),
+    scattered=2.8,
+    once=True,  # what earlier calls left behind need not come back
+)
 def update_holds_in_context(box: Box, q: Question) -> Evidence:
-    """The update, or its products where arguments record gradients, in the context that the question's turn is."""
     context = context_of(box, q)
     if context.mode == _OF_PARAMETERS or context.mode in _RECORDED:
         return _products_hold(box, q, context)
@@ -273,24 +287,3 @@ _BEFORE: Mapping[str, Callable[[Box, Question], None]] = {
     "after another thread": _in_another_thread,
     "after training": _in_training,
 }
-
-
-def properties() -> Iterator[Property]:
-    """The update in every context."""
-    yield energy_layer_property(
-        "contexts/layer/update",
-        "The update and its gradients are the same in every context: ways to call it, calls before it, layouts of "
-        "arrays, crossed in pairs.",
-        "x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record "
-        "gradients",
-        "Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
-        "inference mode and reused in training, gradients that are lost where the state is frozen.",
-        update_holds_in_context,
-        "the update, or some gradient, is not zero",
-        needs={"editable"},
-        source="contract",
-        cases=_AtUnusedSizes(),
-        sources=(),
-        scattered=2.8,
-        once=True,  # what earlier calls left behind need not come back
-    )

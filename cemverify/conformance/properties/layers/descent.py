@@ -22,7 +22,7 @@ from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
@@ -52,8 +52,17 @@ _TRIED = 12  # coordinates
 _FAR = 1e6  # a step without a bound may run away
 
 
+@states(
+    "descent/layer/slope",
+    "To first order, the stated energy falls along the update.",
+    "dE/dx . (x' - x) < 0",
+    "An update that does not even point downhill descends nothing.",
+    "the slope differs from zero by more than roundoff",
+    needs={"energy", "slope"},
+    cases=Cases(crowd=_CROWD),
+    controls={"random"},
+)
 def slope_is_downward(box: Box, q: Question) -> Evidence:
-    """The energy's rate of change along the update is at most zero."""
     q = replace(q, noise={})
     u = box.displacement(q)
     slope, tolerance = slope_along(box, q, u)
@@ -80,8 +89,19 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     return [Comparison(claim, slope[rows][steepest], expected[rows][steepest], tolerance[rows][steepest], "at most")]
 
 
+@states(
+    "descent/layer/along-steps",
+    "To first order, the stated energy falls at every step.",
+    "dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
+    "Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
+    "at the first step only.",
+    "the slope at some step differs from zero by more than roundoff",
+    needs={"energy", "slope"},
+    cases=Cases(crowd=8),
+    share=0.5,
+    controls={"random"},
+)
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
-    """The energy's rate of change along each of several updates, one after the other, is at most zero."""
     q = replace(q, noise={})
     comparisons, telling = [], False
     for t in range(_ITERATED):
@@ -96,8 +116,19 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     return judge(*comparisons, telling=telling)
 
 
+@states(
+    "descent/layer/whole-step",
+    "The whole step, however long, does not raise the stated energy.",
+    "E(x') <= E(x)",
+    "A step can point downhill and go too far. A layer that declares monotone descent promises that it does not.",
+    "the energy changes by more than roundoff",
+    needs={"energy", "monotone"},
+    source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
+    cases=Cases(crowd=_CROWD, long=10),
+    controls={"random"},
+    looks_around=True,
+)
 def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
-    """The energy after the whole step, however long, is at most that before: E(x') <= E(x)."""
     comparisons, telling = [], False
     for at in _places(box, replace(q, noise={})):
         u = box.displacement(at)
@@ -156,8 +187,19 @@ def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
     return {name: torch.tensor(order).argsort()}, [f"coordinate {i}" for i in order]
 
 
+@states(
+    "descent/layer/smoothness",
+    "The step respects the declared bound on the energy's curvature and lowers the energy.",
+    "E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
+    "The declared bound L is what the choice of a step size rests on; if it is too small, the energy may rise.",
+    "the energy changes by more than roundoff",
+    needs={"energy", "smoothness"},
+    source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
+    cases=Cases(crowd=_CROWD, long=10),
+    controls={"random"},
+    climbs=True,
+)
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
-    """E(x') <= E(x) + slope + L/2 |x' - x|^2, with L the declared bound on the Hessian; and E(x') <= E(x)."""
     L = box.layer.step.smoothness
     assert L is not None
     comparisons, telling, whole = [], False, Box.whole_energies
@@ -191,8 +233,18 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     return Comparison("the energy's curvature <= L", bent, torch.full_like(bent, L), tolerance, "at most")
 
 
+@states(
+    "descent/layer/lagrangian-convex",
+    "The Lagrangian is convex, so the energy falls along -dE/dg.",
+    "(g(x) - g(y)) . (x - y) >= 0",
+    "With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
+    "the states differ by more than roundoff",
+    needs={"lagrangian"},
+    source="Krotov & Hopfield, arXiv 2008.06996",
+    cases=Cases(crowd=_CROWD),
+    climbs=True,
+)
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
-    """(G(x) - G(y)) . (x - y) >= 0, and L at the middle is at most the mean of L."""
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     drawn = {k: torch.randn(a.shape, generator=generator, dtype=a.dtype) for k, a in q.x.items()}
     y = box.rounded(replace(q, x=drawn)).x
@@ -353,69 +405,6 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
 
 def properties() -> Iterator[Property]:
     """The slope along the update, whole steps, declared bounds, Lagrangians and equilibria."""
-    crowd = Cases(crowd=_CROWD)
-    yield energy_layer_property(
-        "descent/layer/slope",
-        "To first order, the stated energy falls along the update.",
-        "dE/dx . (x' - x) < 0",
-        "An update that does not even point downhill descends nothing.",
-        slope_is_downward,
-        "the slope differs from zero by more than roundoff",
-        needs={"energy", "slope"},
-        cases=crowd,
-        controls={"random"},
-    )
-    yield energy_layer_property(
-        "descent/layer/along-steps",
-        "To first order, the stated energy falls at every step.",
-        "dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
-        "Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
-        "at the first step only.",
-        energies_fall_along_steps,
-        "the slope at some step differs from zero by more than roundoff",
-        needs={"energy", "slope"},
-        cases=Cases(crowd=8),
-        share=0.5,
-        controls={"random"},
-    )
-    yield energy_layer_property(
-        "descent/layer/whole-step",
-        "The whole step, however long, does not raise the stated energy.",
-        "E(x') <= E(x)",
-        "A step can point downhill and go too far. A layer that declares monotone descent promises that it does not.",
-        whole_step_does_not_raise,
-        "the energy changes by more than roundoff",
-        needs={"energy", "monotone"},
-        source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
-        cases=replace(crowd, long=10),
-        controls={"random"},
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "descent/layer/smoothness",
-        "The step respects the declared bound on the energy's curvature and lowers the energy.",
-        "E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
-        "The declared bound L is what the choice of a step size rests on; if it is too small, the energy may rise.",
-        step_obeys_the_bound,
-        "the energy changes by more than roundoff",
-        needs={"energy", "smoothness"},
-        source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
-        cases=replace(crowd, long=10),
-        controls={"random"},
-        climbs=True,
-    )
-    yield energy_layer_property(
-        "descent/layer/lagrangian-convex",
-        "The Lagrangian is convex, so the energy falls along -dE/dg.",
-        "(g(x) - g(y)) . (x - y) >= 0",
-        "With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
-        lagrangian_is_convex,
-        "the states differ by more than roundoff",
-        needs={"lagrangian"},
-        source="Krotov & Hopfield, arXiv 2008.06996",
-        cases=crowd,
-        climbs=True,
-    )
     for id_, at, cases in (
         ("descent/layer/stationary", "The returned state", Cases(long=2)),
         (

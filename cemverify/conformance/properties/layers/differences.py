@@ -13,7 +13,7 @@ and questions are moved off round numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +26,7 @@ from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
 from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
 from cemverify.conformance.properties.layers.training import ROUNDINGS, gradients_of_update
@@ -40,8 +39,20 @@ _TOGETHER = "all parameters together"
 Displaced = Callable[[Named], Arrays]
 
 
+@states(
+    "training/layer/derivatives-agree",
+    "Automatic derivatives of the update agree with finite differences of its values.",
+    "v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
+    "What backpropagation says of the update must be what the update does, with an energy or without. A "
+    "solver that records its last iteration alone, a detached branch or a straight-through trick trains on "
+    "another function. If that is meant, declare not_offered=('gradients',).",
+    "some derivative is not zero",
+    needs={"gradients", "differences"},
+    source="(v . d/dw) (c . u) for the state, the memory and each parameter w",
+    share=0.25,
+    cases=Cases(plain=True),
+)
 def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
-    """For a random c and directions v: (v . d/dw) (c . update), by backpropagation and by differences."""
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     q = box.rounded(aside(box, q, generator))
     u = box.displacement(q)
@@ -149,21 +160,3 @@ def _spacing(array: Tensor) -> float:
     """The spacing of numbers above 1 in the dtype that these numbers come from, as far as they show it."""
     narrow = bool((array.to(torch.float32).to(torch.float64) == array).all())
     return torch.finfo(torch.float32 if narrow else torch.float64).eps
-
-
-def properties() -> Iterator[Property]:
-    """Derivatives of an energy layer's update against differences of its values."""
-    yield energy_layer_property(
-        "training/layer/derivatives-agree",
-        "Automatic derivatives of the update agree with finite differences of its values.",
-        "v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
-        "What backpropagation says of the update must be what the update does, with an energy or without. A "
-        "solver that records its last iteration alone, a detached branch or a straight-through trick trains on "
-        "another function. If that is meant, declare not_offered=('gradients',).",
-        derivatives_of_update_agree,
-        "some derivative is not zero",
-        needs={"gradients", "differences"},
-        source="(v . d/dw) (c . u) for the state, the memory and each parameter w",
-        share=0.25,
-        cases=Cases(plain=True),
-    )

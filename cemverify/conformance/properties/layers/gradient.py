@@ -14,7 +14,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import extremes, gradient
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property, states
 from cemverify.conformance.properties.layers.oracle import (
     MASKED,
     PROXIMAL,
@@ -36,13 +36,23 @@ from cemverify.conformance.properties.layers.oracle import (
 )
 from cemverify.conformance.questions.black_boxes import Question
 
+_GRADIENT_STEP = {"energy", "gradient-step"}
 _TENFOLD = 10
 _AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far a state lies beside another, as a share of a step
 _COORDINATES = 24
 
 
+@states(
+    "gradient/layer/energy",
+    "At every step, the update is -eta P times the gradient of the stated energy.",
+    "x' = x - eta P dE/dg, at every step",
+    "This is what the declaration says. Everything that is derived from the energy rests on it.",
+    "the gradient is not zero",
+    needs=_GRADIENT_STEP,
+    controls={"constant"},
+    looks_around=True,
+)
 def update_is_gradient(box: Box, q: Question) -> Evidence:
-    """update = -eta P dE/dg, T times."""
     got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
     tolerance = expected.tolerance_for(box, q, got)
     # where a tenth of the update were missing, that would show
@@ -51,8 +61,17 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
     return judge(*compared(claim, got, expected.arrays, tolerance), telling=telling)
 
 
+@states(
+    "gradient/layer/masked",
+    "Where tokens are masked, the others' update is -eta P times the gradient of the energy with that mask.",
+    "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
+    "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
+    "a token is masked, and the gradient is not zero",
+    needs={*_GRADIENT_STEP, "masked", "masked-gradient"},
+    cases=Cases({"J": 2}, plain=True),
+    share=0.2,
+)
 def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
-    """update = -eta P dE/dg with the same mask, of the tokens that count, wherever others are masked."""
     mask, state = drawn_mask(box, q), box.layer.state
     got, descent = box.along(q.x, box.displacement(q, mask)), golden(box, q, mask)
 
@@ -62,8 +81,17 @@ def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     return replace(judge(*compared(MASKED, counting, expected, tolerance), telling=telling), drawn={"mask": mask})
 
 
+@states(
+    "gradient/layer/derivatives-agree",
+    "The automatic derivative of the energy agrees with finite differences of its values.",
+    "autograd of E = central differences of E",
+    "A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
+    "other property would be judged by it.",
+    "the gradient is not zero",
+    needs={"energy", "autograd"},
+    share=0.5,
+)
 def derivatives_agree(box: Box, q: Question) -> Evidence:
-    """The energy's own automatic derivative is what its values say."""
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     q = box.rounded(replace(q, x=aside(box, q, generator).x))
     g = box.mapped(q.x)
@@ -75,15 +103,31 @@ def derivatives_agree(box: Box, q: Question) -> Evidence:
     return judge(*compared(claim, automatic, differences, tolerance), telling=telling or how == "differences")
 
 
+@states(
+    "gradient/layer/conservative-field",
+    "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
+    *gradient.CONSERVATIVE,
+    "the Jacobian is not zero",
+    needs={"conservative"},
+)
 def field_is_conservative(box: Box, q: Question) -> Evidence:
-    """The Jacobian of the update is symmetric, in the variables in which it is a gradient."""
     J, error = _field(box, q)
     comparison = Comparison("the Jacobian equals its transpose", J, J.mT, error + error.mT)
     return judge(comparison, telling=moved(J, error))
 
 
+@states(
+    "gradient/layer/symmetric-coupling",
+    "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
+    "d x'_i / d x_j = (d x'_j / d x_i)^T",
+    "If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
+    "like that unless it is built so.",
+    "some token's state changes another's update",
+    needs={"conservative", "coupled"},
+    cases=Cases({"J": 2}),
+    share=0.5,
+)
 def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
-    """What token i's state does to the update of token j is what j's does to i's, transposed."""
     J, error = _field(box, q)
     n, count = J.shape[-1], token_count(box, q)
     owner = torch.cat(
@@ -127,8 +171,17 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
     return J, error
 
 
+@states(
+    "gradient/layer/preconditioner",
+    "A single symmetric positive definite matrix P makes every update -P times the gradient.",
+    "x' - x = -P dE/dg for one P = P^T > 0, at all states",
+    "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
+    "the preconditioner can be determined to better than roundoff",
+    needs={*_GRADIENT_STEP, "unknown-preconditioner"},
+    share=0.3,
+    looks_around=True,
+)
 def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
-    """The matrix that explains the updates best is symmetric and positive definite, where there are gradients."""
     P, relative, basis = calibrated(box, q)
     P = basis.mT @ P @ basis
     error = torch.full_like(P, relative * float(P.abs().max()) * len(P))
@@ -140,8 +193,18 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
     )
 
 
+@states(
+    "gradient/layer/proximal",
+    "The proximal map ends where the penalty and the squared distance are least together.",
+    "prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
+    "A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
+    "the proximal map moves the state",
+    needs={"proximal"},
+    source="x' = prox(x - eta dE/dx) (Beck & Teboulle 2009, ISTA)",
+    share=0.5,
+    looks_around=True,
+)
 def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
-    """R(z) + |z - v|^2 / (2 eta) is nowhere near less than at z = prox(v, eta)."""
     eta, generator = box.layer.step.sizes[0], torch.Generator().manual_seed(q.seed % 2**31)
     minimiser, v = box.proximal(q.x, eta), flat(q.x)
     z, (B, n) = flat(minimiser), v.shape
@@ -170,8 +233,17 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     return judge(comparison, telling=moved(z - v, tolerance.expand_as(z)))
 
 
+@states(
+    "gradient/layer/lagrangian",
+    "The state map is the gradient of the Lagrangian.",
+    "g(x) = dL/dx",
+    "The state map and its Lagrangian are two statements of one thing.",
+    "the gradient is not zero",
+    needs={"lagrangian", "both-maps"},
+    source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+    looks_around=True,
+)
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
-    """The state map is the gradient of the Lagrangian: g = G(x) = dL/dx."""
     g = box.mapped(q.x)
     lagrangian = box.layer.lagrangian
     assert lagrangian is not None
@@ -186,14 +258,22 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
 
 
 def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
-    """L(x) is a number, and so is its gradient, which the state map is where both are declared."""
     values = box.lagrangians(q.x)
     evidence = map_is_the_lagrangians_gradient(box, q)
     return replace(evidence, telling=evidence.telling and bool(values.any()))
 
 
+@states(
+    "gradient/layer/lagrangian-rate",
+    "Along the update, the Lagrangian changes by g . dx.",
+    "dL = g . dx along the update",
+    "A Lagrangian that is right at one point only fits no trajectory.",
+    "the Lagrangian changes",
+    needs={"lagrangian"},
+    source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+    share=0.5,
+)
 def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
-    """dL/dt = g . dx/dt along the update: what G says of L is what L's values say."""
     u, g = box.displacement(q), box.mapped(q.x)
     steps = flat(u)
     length = 1 + steps.abs().amax(1)
@@ -212,105 +292,6 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
 
 def properties() -> Iterator[Property]:
     """The update against the stated energy, its field, its preconditioner and its Lagrangian; extreme states."""
-    gradient_step = {"energy", "gradient-step"}
-    yield energy_layer_property(
-        "gradient/layer/energy",
-        "At every step, the update is -eta P times the gradient of the stated energy.",
-        "x' = x - eta P dE/dg, at every step",
-        "This is what the declaration says. Everything that is derived from the energy rests on it.",
-        update_is_gradient,
-        "the gradient is not zero",
-        needs=gradient_step,
-        controls={"constant"},
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "gradient/layer/masked",
-        "Where tokens are masked, the others' update is -eta P times the gradient of the energy with that mask.",
-        "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
-        "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
-        masked_update_is_gradient,
-        "a token is masked, and the gradient is not zero",
-        needs={*gradient_step, "masked", "masked-gradient"},
-        cases=Cases({"J": 2}, plain=True),
-        share=0.2,
-    )
-    yield energy_layer_property(
-        "gradient/layer/derivatives-agree",
-        "The automatic derivative of the energy agrees with finite differences of its values.",
-        "autograd of E = central differences of E",
-        "A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
-        "other property would be judged by it.",
-        derivatives_agree,
-        "the gradient is not zero",
-        needs={"energy", "autograd"},
-        share=0.5,
-    )
-    yield energy_layer_property(
-        "gradient/layer/conservative-field",
-        "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
-        *gradient.CONSERVATIVE,
-        field_is_conservative,
-        "the Jacobian is not zero",
-        needs={"conservative"},
-    )
-    yield energy_layer_property(
-        "gradient/layer/symmetric-coupling",
-        "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
-        "d x'_i / d x_j = (d x'_j / d x_i)^T",
-        "If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
-        "like that unless it is built so.",
-        coupling_is_symmetric,
-        "some token's state changes another's update",
-        needs={"conservative", "coupled"},
-        cases=Cases({"J": 2}),
-        share=0.5,
-    )
-    yield energy_layer_property(
-        "gradient/layer/preconditioner",
-        "A single symmetric positive definite matrix P makes every update -P times the gradient.",
-        "x' - x = -P dE/dg for one P = P^T > 0, at all states",
-        "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
-        preconditioner_is_positive,
-        "the preconditioner can be determined to better than roundoff",
-        needs={*gradient_step, "unknown-preconditioner"},
-        share=0.3,
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "gradient/layer/proximal",
-        "The proximal map ends where the penalty and the squared distance are least together.",
-        "prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
-        "A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
-        proximal_map_is_a_minimiser,
-        "the proximal map moves the state",
-        needs={"proximal"},
-        source="x' = prox(x - eta dE/dx) (Beck & Teboulle 2009, ISTA)",
-        share=0.5,
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "gradient/layer/lagrangian",
-        "The state map is the gradient of the Lagrangian.",
-        "g(x) = dL/dx",
-        "The state map and its Lagrangian are two statements of one thing.",
-        map_is_the_lagrangians_gradient,
-        "the gradient is not zero",
-        needs={"lagrangian", "both-maps"},
-        source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "gradient/layer/lagrangian-rate",
-        "Along the update, the Lagrangian changes by g . dx.",
-        "dL = g . dx along the update",
-        "A Lagrangian that is right at one point only fits no trajectory.",
-        lagrangian_moves_with_the_state,
-        "the Lagrangian changes",
-        needs={"lagrangian"},
-        source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
-        share=0.5,
-    )
     huge = Explanation(
         "x' - x = -eta P dE/dg at 256 x", "Overflow inside the layer comes long before the state overflows."
     )
@@ -333,7 +314,7 @@ def properties() -> Iterator[Property]:
             *explanation,
             update_is_gradient,
             "the gradient is not zero",
-            needs=gradient_step | further.get(texture, set()),
+            needs=_GRADIENT_STEP | further.get(texture, set()),
             cases=Cases(texture=texture),
             share=share,
             floor=0.05,
@@ -357,7 +338,7 @@ def properties() -> Iterator[Property]:
         "Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
         update_is_gradient,
         "the gradient is not zero",
-        needs=gradient_step,
+        needs=_GRADIENT_STEP,
         cases=Cases(few=True, long=1, plain=True),
         share=0.2,
         sources=(),

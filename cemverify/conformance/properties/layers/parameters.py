@@ -16,8 +16,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.experiments import experiment, long_experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.layers.base import energy_layer_property
+from cemverify.conformance.properties.layers.base import states
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
 _AT_ONCE = 64  # parameters of one question; the seed says which
@@ -26,8 +25,18 @@ _FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a p
 _CHANGED = "changing {} changes the update or the energy"
 
 
+@states(
+    "training/layer/parameters-matter",
+    "Every declared parameter, where it is changed, changes the update or the energy.",
+    "u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
+    "Where update and energy use a copy of a parameter, or another tensor of that name, it is never "
+    "learned, and no gradient is wrong: there is none.",
+    "a changed parameter gives an answer",
+    needs={"parameters"},
+    source="u = u(x, m; w), E = E(g, m; w)",
+    share=0.05,
+)
 def parameters_matter(box: Box, q: Question) -> Evidence:
-    """For each parameter there is a question at which another value of it gives another answer."""
     values = parameters_of(box)
     one, tolerance = torch.ones(1), torch.full((1,), 0.5)
     return judge(
@@ -131,19 +140,3 @@ def _copy(box: Box, values: Named, *, counted: bool) -> None:
         for name, value in values.items():
             parameter = box.layer.parameters[name]
             (parameter if counted else parameter.data).copy_(value)
-
-
-def properties() -> Iterator[Property]:
-    """Every parameter that an energy layer declares must matter."""
-    yield energy_layer_property(
-        "training/layer/parameters-matter",
-        "Every declared parameter, where it is changed, changes the update or the energy.",
-        "u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
-        "Where update and energy use a copy of a parameter, or another tensor of that name, it is never "
-        "learned, and no gradient is wrong: there is none.",
-        parameters_matter,
-        "a changed parameter gives an answer",
-        needs={"parameters"},
-        source="u = u(x, m; w), E = E(g, m; w)",
-        share=0.05,
-    )

@@ -18,13 +18,19 @@ from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.base import Explanation
+from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import terms
 from cemverify.conformance.properties.layers.parameters import parameters_of, set_to
 from cemverify.conformance.questions.black_boxes import Named, Question, wears
 
 ROUNDINGS = 64
+_NEEDS = {"energy", "gradient-step", "autograd", "gradients", "known-preconditioner"}
+_TRAINS = Explanation(
+    "v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",
+    "A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer then "
+    "trains on gradients of something else.",
+)
 _LOUD = (1.0, 1.0, 2.0**10, 1.0, 2.0**-10)  # how large what comes back from behind the layer is, in turn
 _BY = (4.0, None, 0.25)  # times the parameters, in turn; None for a number each
 _MOST_COMPILED = 16  # compiled functions of JAX layers
@@ -35,18 +41,46 @@ class _NoGradient(Fault):
     """No gradient flows through the energy."""
 
 
+@states(
+    "training/layer/parameters",
+    "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
+    *_TRAINS,
+    "some gradient is not zero",
+    needs={*_NEEDS, "parameters"},
+    share=0.5,
+    cases=Cases(long=5, many=9),
+    looks_around=True,
+)
 def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
-    """Products of a vector with the update's Jacobian in each parameter are those of -eta P dE/dg."""
     return _pulled_back(box, q, of_parameters=True)
 
 
+@states(
+    "training/layer/states",
+    "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
+    *_TRAINS,
+    "some gradient is not zero",
+    needs=_NEEDS,
+    share=0.5,
+    cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
+    looks_around=True,
+)
 def states_get_their_gradient(box: Box, q: Question) -> Evidence:
-    """v^T d (update) / d a for the state and the memory a, of the layer and of its stated energy's step."""
     return _pulled_back(box, q, of_parameters=False)
 
 
+@states(
+    "training/layer/other-parameters",
+    "Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
+    "u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
+    "Training moves parameters to where the layer was never tried: a limit on their size, or something that "
+    "is kept of their earlier values, shows only there.",
+    "the update is not zero",
+    needs={*_NEEDS, "parameters"},
+    share=0.3,
+    once=True,  # what was kept of earlier values need not come back
+)
 def other_parameters_are_read(box: Box, q: Question) -> Evidence:
-    """update = -eta P dE/dg, T times, where the parameters have other values than those of the call before."""
     q, values = replace(q, noise={}), _varied(parameters_of(box), q.seed)
     got, descents = _update_and_descent(box, q, values)
     if not all(bool(array.isfinite().all()) for array in descents.values()):
@@ -319,47 +353,3 @@ def _preconditioned(box: Box, gradient: Leaves, x: Leaves) -> Leaves:
         return dict(zip(gradient, unpacked(step, gradient), strict=True))
     matrix = P if box.caller.kind is JAX else torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
     return {k: a * matrix if matrix.ndim < 2 else a @ matrix.T for k, a in gradient.items()}
-
-
-def properties() -> Iterator[Property]:
-    """Gradients through an energy layer's update, in its parameters, state and memory."""
-    explanation = Explanation(
-        "v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",
-        "A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer "
-        "then trains on gradients of something else.",
-    )
-    needs = {"energy", "gradient-step", "autograd", "gradients", "known-preconditioner"}
-    yield energy_layer_property(
-        "training/layer/parameters",
-        "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
-        *explanation,
-        parameters_get_their_gradient,
-        "some gradient is not zero",
-        needs={*needs, "parameters"},
-        share=0.5,
-        cases=Cases(long=5, many=9),
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "training/layer/states",
-        "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
-        *explanation,
-        states_get_their_gradient,
-        "some gradient is not zero",
-        needs=needs,
-        share=0.5,
-        cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
-        looks_around=True,
-    )
-    yield energy_layer_property(
-        "training/layer/other-parameters",
-        "Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
-        "u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
-        "Training moves parameters to where the layer was never tried: a limit on their size, or something that "
-        "is kept of their earlier values, shows only there.",
-        other_parameters_are_read,
-        "the update is not zero",
-        needs={*needs, "parameters"},
-        share=0.3,
-        once=True,  # what was kept of earlier values need not come back
-    )
