@@ -15,15 +15,12 @@ from cemverify.cem.layers import CEMLayer
 
 @dataclass(frozen=True)
 class Met:
-    """How one path compares with a float64 evaluation of the formula.
+    """How one path compares with a float64 evaluation of the formula."""
 
-    Attributes:
-        margin: the worst error over its budget, which is twice the formula's own error in the same dtype and
-            2 eps of the largest value; at most 1 if the budget is met. what: where it is worst.
-    """
-
+    # the worst error over its budget, which is twice the formula's own error in the same dtype and 2 eps of the
+    # largest value; at most 1 if the budget is met
     margin: float
-    name: str
+    name: str  # where it is worst
 
     @property
     def holds(self) -> bool:

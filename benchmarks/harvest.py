@@ -282,16 +282,13 @@ def second(setting: Setting) -> Iterator[Findings]:
         ["-m", "synthetic", "language", "second-step", "--size", *shape, *rows, *where], setting.seconds
     )
     done = sum(1 for _ in store.rglob("*.json"))
-    tables = [Table("A second step, as far as the time went", ("trainings", "the study is"), [[done, _ended(text)]])]
+    ended = next((line for line in reversed(text.splitlines()) if line.startswith("not finished")), "finished")
+    tables = [Table("A second step, as far as the time went", ("trainings", "the study is"), [[done, ended]])]
     # of a study at the paper's sizes there is no result before its last training
     tables += envelope.tables_of(envelope.read(result))[:2] if result.exists() else []
     yield Findings(tables, {"exit_code": code, "trainings": done, "output": text[-4000:]})
     if code != 0:
         raise UsageError(_why(code, text))
-
-
-def _ended(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.startswith("not finished")), "finished")
 
 
 # By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.

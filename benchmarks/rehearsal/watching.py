@@ -30,19 +30,14 @@ _PRODUCTS = frozenset(
 
 
 class Watch(TorchDispatchMode):
-    """What happens on the device, as operations pass.
-
-    Attributes:
-        waits: where the CPU waits for the device, or the device for a copy from the CPU: what and place, how often.
-        products: matrix products by the dtype of their first operand.
-        now: bytes that are alive on the device.
-    """
+    """What happens on the device, as operations pass."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
+        # where the CPU waits for the device, or the device for a copy from the CPU: what and place, how often
         self.waits: Counter[str] = Counter()
-        self.products: Counter[torch.dtype] = Counter()
-        self.now = 0
+        self.products: Counter[torch.dtype] = Counter()  # matrix products by the dtype of their first operand
+        self.now = 0  # bytes that are alive on the device
         self._alive: dict[int, int] = {}
 
     def __torch_dispatch__(

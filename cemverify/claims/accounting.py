@@ -854,8 +854,7 @@ def _batch_is(case: tuple[int, int, int, int]) -> Working:
 
 
 def _hours_of_llamas() -> Working:
-    '""Chinchilla\'s FLOPs are 6 N (20 N); the hours are 8 * 2 and 8 * 18, on GPUs of 312 TFLOPs a second in'
-    'bfloat16.""'
+    """Chinchilla's FLOPs are 6 N (20 N); the hours are 8 * 2 and 8 * 18, on GPUs of 312 bfloat16 TFLOPs a second."""
     lines, utilisations = [], []
     for name, hours in (("86M", 8 * 2), ("162M", 8 * 18)):
         parameters = _model(llama(name))

@@ -33,20 +33,15 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Attribution:
-    """Where a statement is made.
+    """Where a statement is made."""
 
-    Attributes:
-        version: of the paper, or "" for a statement of ours. section: equation, section, appendix or table there.
-        quote: what stands there, verbatim; "" if it is known by a report only.
-        wording: how: the whole sentence, some words of it, a formula transcribed, or a report of what it says.
-        kind: "paper", what the paper states; "slip", where it contradicts itself or its source and means well;
-            "ours", a lemma or a caution that it does not state; "training", what its experiments report.
-    """
-
-    version: str
-    section: str
-    quote: str = ""
+    version: str  # of the paper, or "" for a statement of ours
+    section: str  # equation, section, appendix or table there
+    quote: str = ""  # what stands there, verbatim; "" if it is known by a report only
+    # the whole sentence, some words of it, a formula transcribed, or a report of what it says
     wording: Wording = "report"
+    # "paper", what the paper states; "slip", where it contradicts itself or its source and means well; "ours", a
+    # lemma or a caution that it does not state; "training", what its experiments report
     kind: Kind = "paper"
 
     @property

@@ -46,9 +46,8 @@ class Measured:
         side = side_of(e.expected, ratio, self.readings.margin)
         if side == "against" and not self.of_the_papers_case:
             side = "neither"
-        return _finding(
-            self.readings, side, f"{e.model} / {e.baseline}{_on(e.on)}: {_in_words(ratio)}, {e.expected}?"
-        )
+        on = f" on {e.on}" if e.on else ""
+        return _finding(self.readings, side, f"{e.model} / {e.baseline}{on}: {_in_words(ratio)}, {e.expected}?")
 
 
 @dataclass(frozen=True)
@@ -496,7 +495,3 @@ def _in_words(ratio: MeasuredRatio | None) -> str:
 
 def _rate(best: BestRate | None) -> str:
     return "unknown" if best is None else f"{best.rate:.2g}{' (edge)' if best.at_edge else ''}"
-
-
-def _on(prior: str) -> str:
-    return f" on {prior}" if prior else ""

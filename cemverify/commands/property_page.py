@@ -29,13 +29,14 @@ def explanation(property_: Property, width: int | None) -> str:
         width: columns of the terminal; None if there is none.
     """
     killed = killers(property_)
+    needs = [f"{name}: {FEATURES[name]}" if name in FEATURES else name for name in sorted(property_.needs)]
     rows = [
         ("claim", [property_.claim]),
         ("formula", [property_.formula]),
         ("source", [property_.source]),
         ("why", [property_.why]),
         ("of", [f"{property_.kind}s"]),
-        ("needs", [_need(name) for name in sorted(property_.needs)] or ["nothing that could be absent"]),
+        ("needs", needs or ["nothing that could be absent"]),
         ("tested", list(_tested(property_))),
         ("telling", [_telling(property_)]),
         ("controls", [_controls(property_)]),
@@ -95,10 +96,6 @@ def _row(label: str, text: str, width: int | None) -> str:
     if len(indent) < _LABEL:  # a narrow terminal: the label above the text
         return "\n".join(filter(None, [label, fill(text, columns, initial_indent=indent, subsequent_indent=indent)]))
     return fill(f"{label:<{_LABEL}}{text}", columns, subsequent_indent=indent, drop_whitespace=True)
-
-
-def _need(name: str) -> str:
-    return f"{name}: {FEATURES[name]}" if name in FEATURES else name
 
 
 def _tested(property_: Property) -> Iterator[str]:

@@ -202,15 +202,11 @@ def _demote_warnings() -> None:
 
 
 class Patient:
-    """A text stream to which writing never fails; it remembers that it could not write, and goes on.
-
-    Attributes:
-        failure: why it cannot write any more. A reader that leaves, `head` say, is no failure.
-        in_line: whether a line was begun, and perhaps not ended, as where an interrupt came.
-    """
+    """A text stream to which writing never fails; it remembers that it could not write, and goes on."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.failure, self.in_line = "", False
+        self.failure = ""  # why it cannot write any more. A reader that leaves, `head` say, is no failure
+        self.in_line = False  # whether a line was begun, and perhaps not ended, as where an interrupt came
         self._closed = stream is None
         self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):

@@ -46,13 +46,10 @@ class Ended:
 
     Args:
         function: whatever is raised in a call of this function is told at the end; nothing is raised elsewhere.
-
-    Attributes:
-        by: the first of them.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.by: signal.Signals | None = None
+        self.by: signal.Signals | None = None  # the first of them
         self._told, self._process = function.__code__, os.getpid()
         self._since = 0.0  # when the first one came
         self._raised: float | None = None  # when the exception was raised last

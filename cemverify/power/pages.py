@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
+from cemverify.power.findings import Alarms, Measured, Power, Smallest
 from cemverify.power.plan import BANK_EXAMPLES, SWEPT_SEEDS
 from cemverify.power.statistics import clopper_pearson
 from cemverify.results.envelope import Table, result
@@ -155,7 +155,7 @@ def _mutant_row(measured: Measured) -> tuple[str, ...]:
     last = measured.detections[-1]
     interval = f"{last.low:.2f} … {last.high:.2f}"
     median = "–" if last.median is None else f"{last.median:g}"
-    shares = tuple(_share(d) for d in measured.detections)
+    shares = (f"{detection.probability:.0%}" for detection in measured.detections)
     return (measured.mutant.id, measured.mutant.property, *shares, interval, median)
 
 
@@ -168,10 +168,6 @@ def _also_seen_by(power: Power, measured: Measured) -> str:
         for property_, count in detected.items()
         if count == power.plan.matrix and property_ != measured.mutant.property
     )
-
-
-def _share(detection: Detection) -> str:
-    return f"{detection.probability:.0%}"
 
 
 def _alarms_row(alarms: Alarms) -> tuple[str, ...]:

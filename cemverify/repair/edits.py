@@ -812,7 +812,7 @@ def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None)
             yield from _augmented(module, statement)
         if isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr) and not _is_text(statement):
             if len(body) > 1:
-                yield _without(module, statement)
+                yield module.edit("line", (*_block(module, statement), ""))
             if i + 1 < len(body) and isinstance(body[i + 1], ast.Assign | ast.AugAssign):
                 yield _moved(module, statement, _block(module, body[i + 1])[1], body[i + 1])
         if isinstance(statement, ast.For | ast.While):
@@ -845,10 +845,6 @@ def _block(module: _Module, statement: ast.stmt) -> tuple[int, int]:
     """The bytes of the whole lines of a statement."""
     assert statement.end_lineno is not None
     return module.starts[statement.lineno - 1], module.starts[statement.end_lineno]
-
-
-def _without(module: _Module, statement: ast.stmt) -> Edit:
-    return module.edit("line", (*_block(module, statement), ""))
 
 
 def _moved(module: _Module, statement: ast.stmt, at: int, like: ast.stmt) -> Edit:

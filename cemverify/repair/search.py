@@ -353,14 +353,11 @@ class _Trier:
 
     Args:
         seconds: that it may take for itself.
-
-    Attributes:
-        spent: what it has taken, as far as that was looked at.
     """
 
     def __init__(self, task: RepairTask, seconds: float) -> None:
         self.task, self.seconds = task, seconds
-        self.spent = 0.0
+        self.spent = 0.0  # what it has taken, as far as that was looked at
         self.ready: Ready | None = None
         self.losses = 0
         self._start()

@@ -160,29 +160,30 @@ def _messages(task: RepairTask) -> Iterator[Ready | Refused | Trying | Tried | F
         texts = {path: task.texts.get(path) or Path(path).read_bytes().decode() for path in paths}
         modules = modules_of(texts)
         reached = bench.reached(texts, modules)
-        edits = [(path, edit) for path, text in texts.items() for edit in _edits(text, reached.get(path, set()))]
+        offered = [
+            (path, edit)
+            for path, text in texts.items()
+            if (lines := reached.get(path))
+            for edit in edits(text, VOCABULARY, lines)
+        ]
     except LoadError as error:
         yield Refused(str(error))
         return
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
         yield Refused(f"the source of {task.name!r} cannot be read: {words(error)}")
         return
-    if not edits:
+    if not offered:
         yield Refused("none of the lines that ran are in files of its own")
         return
     if not bench.questions:
         yield Refused("none of the violations can be asked again in a process that tries edits")
         return
-    yield Ready(len(bench.questions), len(edits), texts, bench.wrong, own.problems)
-    for number in range(task.first, len(edits), task.every):
+    yield Ready(len(bench.questions), len(offered), texts, bench.wrong, own.problems)
+    for number in range(task.first, len(offered), task.every):
         yield Trying(number)
-        path, edit = edits[number]
+        path, edit = offered[number]
         yield bench.tried(number, path, edit, texts, modules)
     yield Finished()
-
-
-def _edits(text: str, lines: set[int]) -> list[Edit]:
-    return edits(text, VOCABULARY, lines) if lines else []
 
 
 @dataclass

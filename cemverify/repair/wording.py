@@ -108,19 +108,16 @@ def as_json(outcome: RepairOutcome, name: str) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 3),
         "cut_short": outcome.cut_short,
         "near": list(outcome.near),
-        "repairs": [_described(repair) for repair in outcome.repairs],
-    }
-
-
-def _described(repair: Repair) -> Mapping[str, Any]:
-    return {
-        "mends": repair.mends,
-        "holding": repair.holding,
-        "run": repair.run,
-        "violated": [record.id for record in repair.violated],
-        "diff": repair.diff,
-        "edits": _listed(repair.edits),
-        "alike": [_listed(edits) for edits in repair.alike],
+        "repairs": [
+            {
+                **{name: getattr(repair, name) for name in ("mends", "holding", "run")},
+                "violated": [record.id for record in repair.violated],
+                "diff": repair.diff,
+                "edits": _listed(repair.edits),
+                "alike": [_listed(edits) for edits in repair.alike],
+            }
+            for repair in outcome.repairs
+        ],
     }
 
 

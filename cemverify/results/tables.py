@@ -269,13 +269,9 @@ def _visible(cell: Cell) -> str:
     return visible(cell_text(cell))
 
 
-def _flat(cell: Cell) -> str:
-    return one_line(cell_text(cell))
-
-
 _CELL: Mapping[Style, Callable[[Cell], str]] = {
     "terminal": _visible,
     "boxed": _visible,
     "markdown": markdown_cell,
-    "latex": _flat,
+    "latex": lambda cell: one_line(cell_text(cell)),
 }

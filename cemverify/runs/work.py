@@ -24,14 +24,10 @@ LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "gpytorch", "linear_operator"
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """What came of a cell.
+    """What came of a cell."""
 
-    Attributes:
-        found: the payload, or why there is none. made_by: what the side file says.
-    """
-
-    content: Mapping[str, Any] | Failure
-    made_by: Mapping[str, Any]
+    content: Mapping[str, Any] | Failure  # the payload, or why there is none
+    made_by: Mapping[str, Any]  # what the side file says
 
 
 def compute(cell: Cell) -> CellOutcome:

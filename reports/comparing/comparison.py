@@ -34,15 +34,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs, and what has no partner.
-
-    Attributes:
-        missing: regressions: old results without a new one. added: notes: new results without an old one.
-    """
+    """All pairs, and what has no partner."""
 
     pairs: Sequence[Pair]
-    missing: Sequence[Finding]
-    added: Sequence[Finding]
+    missing: Sequence[Finding]  # regressions: old results without a new one
+    added: Sequence[Finding]  # notes: new results without an old one
 
     @property
     def findings(self) -> list[Finding]:

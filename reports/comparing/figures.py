@@ -30,14 +30,16 @@ def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
     """Changes of RMSE by the paired test; models that diverge or are missing."""
     _same(old, new, _RECURSION)
     before, after = (
-        {f"RMSE of {row['name']} on {row['prior']}": _errors(row) for row in content["rows"] if row["contender"]}
+        {
+            f"RMSE of {row['name']} on {row['prior']}": {
+                seed: run["score"] and run["score"]["expected"] for seed, run in enumerate(row["runs"])
+            }
+            for row in content["rows"]
+            if row["contender"]
+        }
         for content in (old, new)
     )
     yield from _paired(before, after)
-
-
-def _errors(row: Content) -> Errors:
-    return {seed: run["score"] and run["score"]["expected"] for seed, run in enumerate(row["runs"])}
 
 
 def of_languages(old: Content, new: Content) -> Iterator[Finding]:
@@ -75,7 +77,7 @@ def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
             )
     before, after = _timings(old), _timings(new)
     _overlapping(before, after)
-    for figure, was, latest in (yield from in_both(before, after, _untimed)):
+    for figure, was, latest in (yield from in_both(before, after, lambda name, _: note(name, "timed", "missing"))):
         ratios = paired_ratio(*was), paired_ratio(*latest)
         yield from _moved(figure, *ratios, "time over that of MHA in the same run; ", _SPEED_MARGIN)
 
@@ -179,10 +181,6 @@ def _same(old: Content, new: Content, keys: Sequence[str]) -> None:
 
 def _lost(figure: str, _: Any) -> Finding:
     return regression(figure, "measured", "missing")
-
-
-def _untimed(figure: str, _: Any) -> Finding:
-    return note(figure, "timed", "missing")
 
 
 def _overlapping(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:

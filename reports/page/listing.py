@@ -61,7 +61,8 @@ def _listing(name: str, file: Mapping[str, Any], ids: Sequence[str]) -> Listing:
         mark = "n" if number not in statements else "v" if number in never else "i" if number in branches else "h"
         note = _reached_by(by, len(ids)) if mark in "hi" else "never reached" if mark == "v" else ""
         if mark == "i":
-            note += f"; never to {_whither(branches[number])}"
+            to = ("the end of the function" if line < 0 else f"line {line}" for line in branches[number])
+            note += f"; never to {', '.join(to)}"
         lines.append(Line(number, one_line(text)[:_WIDEST] if text.strip() else "", mark, one_line(note)))
     reached = len(statements) - len(never)
     path, of = one_line(str(file["path"]))[:120], one_line(str(name))[:80]
@@ -77,7 +78,3 @@ def _reached_by(by: Sequence[str], all_: int) -> str:
         return f"by {', '.join(by)}"
     families = Counter(id_.partition("/")[0] for id_ in by)
     return f"by {len(by)} properties: {', '.join(f'{family} {count}' for family, count in families.items())}"
-
-
-def _whither(to: Sequence[int]) -> str:
-    return ", ".join("the end of the function" if line < 0 else f"line {line}" for line in to)

@@ -49,14 +49,11 @@ class Gibbs(Kernel):  # type: ignore[misc]
 
     The integral over u of two Gaussian bumps around x and x', of widths l and l', hence a Gram matrix; the exponent
     d/2 comes from their norms. With the 1/2 of one dimension it is no kernel in ten (eigenvalues down to -49).
-
-    Attributes:
-        lengths: l, positive.
     """
 
     def __init__(self, lengths: Field) -> None:
         super().__init__()
-        self.lengths = lengths
+        self.lengths = lengths  # l, positive
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """The covariances of x1 and x2."""
@@ -72,16 +69,11 @@ class Gibbs(Kernel):  # type: ignore[misc]
 
 
 class Mapped(Kernel):  # type: ignore[misc]
-    """k(m(x), m(x')): a kernel of any function of the inputs is a kernel of the inputs.
-
-    Attributes:
-        base: k. mapping: m.
-    """
+    """k(m(x), m(x')): a kernel of any function of the inputs is a kernel of the inputs."""
 
     def __init__(self, base: Kernel, mapping: Mapping) -> None:
         super().__init__()
-        self.base = base
-        self.mapping = mapping
+        self.base, self.mapping = base, mapping  # k and m
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """The covariances of x1 and x2."""
@@ -89,16 +81,11 @@ class Mapped(Kernel):  # type: ignore[misc]
 
 
 class Modulated(Kernel):  # type: ignore[misc]
-    """a(x) k(x, x') a(x'): the covariance of a(x) f(x).
-
-    Attributes:
-        base: k. amplitude: a.
-    """
+    """a(x) k(x, x') a(x'): the covariance of a(x) f(x)."""
 
     def __init__(self, base: Kernel, amplitude: Field) -> None:
         super().__init__()
-        self.base = base
-        self.amplitude = amplitude
+        self.base, self.amplitude = base, amplitude  # k and a
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """The covariances of x1 and x2."""
@@ -107,17 +94,11 @@ class Modulated(Kernel):  # type: ignore[misc]
 
 
 class ChangePoint(Kernel):  # type: ignore[misc]
-    """(1 - g(x)) k1(x, x') (1 - g(x')) + g(x) k2(x, x') g(x'): the covariance of (1 - g) f1 + g f2.
-
-    Attributes:
-        before, after: k1 and k2. gate: g, from 0 to 1.
-    """
+    """(1 - g(x)) k1(x, x') (1 - g(x')) + g(x) k2(x, x') g(x'): the covariance of (1 - g) f1 + g f2."""
 
     def __init__(self, before: Kernel, after: Kernel, gate: Field) -> None:
         super().__init__()
-        self.before = before
-        self.after = after
-        self.gate = gate
+        self.before, self.after, self.gate = before, after, gate  # k1, k2, and g, from 0 to 1
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """The covariances of x1 and x2."""
@@ -127,15 +108,11 @@ class ChangePoint(Kernel):  # type: ignore[misc]
 
 
 class Additive(Kernel):  # type: ignore[misc]
-    """(1/d) sum_i k(x_i, x_i'): the covariance of a sum of d independent functions of one input each.
-
-    Attributes:
-        base: k, of one input.
-    """
+    """(1/d) sum_i k(x_i, x_i'): the covariance of a sum of d independent functions of one input each."""
 
     def __init__(self, base: Kernel) -> None:
         super().__init__()
-        self.base = base
+        self.base = base  # k, of one input
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """The covariances of x1 and x2."""

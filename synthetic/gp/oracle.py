@@ -77,14 +77,10 @@ def second_opinion(task: Task, streams: Streams) -> OracleAgreement:
 
 
 class Adapter(sk.Kernel):  # type: ignore[misc]  # scikit-learn has no types
-    """A scikit-learn kernel without hyperparameters, from a function that gives covariances.
-
-    Attributes:
-        function: of two sets of points, (n, d) and (m, d).
-    """
+    """A scikit-learn kernel without hyperparameters, from a function that gives covariances."""
 
     def __init__(self, function: Covariance) -> None:
-        self.function = function
+        self.function = function  # of two sets of points, (n, d) and (m, d)
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
         """The covariances of X and Y, or of X with itself; there is no hyperparameter to take a gradient for."""

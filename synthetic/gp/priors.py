@@ -204,22 +204,6 @@ def _periodic(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
     return Mapped(base, lambda x: circle(x, period))
 
 
-def _gibbs(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
-    return Gibbs(lambda x: p["lengthscale"] * torch.exp(p["contrast"] * along(x)))
-
-
-def _warped(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
-    return Mapped(inner[0], lambda x: x + p["amplitude"] * torch.sin(p["frequency"] * x))
-
-
-def _modulated(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
-    return Modulated(inner[0], lambda x: torch.exp(p["depth"] * along(x)))
-
-
-def _changepoint(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
-    return ChangePoint(inner[0], inner[1], lambda x: torch.sigmoid(p["steepness"] * (along(x) - p["location"])))
-
-
 def circle(x: Tensor, period: float) -> Tensor:
     """Maps every input onto a circle of that circumference: (..., d) -> (..., 2d), sines first."""
     angle = 2 * math.pi / period * x
@@ -252,14 +236,26 @@ FAMILIES: Mapping[str, PriorFamily] = {
         ("rbf(lengthscale=0.5)",),
     ),
     "gibbs": PriorFamily(
-        _gibbs, "non-stationary: the lengthscale is multiplied by exp(contrast * s)", {**_ONE, "contrast": 0.5}
+        lambda _, p: Gibbs(lambda x: p["lengthscale"] * torch.exp(p["contrast"] * along(x))),
+        "non-stationary: the lengthscale is multiplied by exp(contrast * s)",
+        {**_ONE, "contrast": 0.5},
     ),
     "warped": PriorFamily(
-        _warped, "a function of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
+        lambda inner, p: Mapped(inner[0], lambda x: x + p["amplitude"] * torch.sin(p["frequency"] * x)),
+        "a function of x + amplitude sin(frequency x)",
+        {"amplitude": 0.3, "frequency": 3.0},
+        ("rbf",),
     ),
-    "modulated": PriorFamily(_modulated, "a function times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
+    "modulated": PriorFamily(
+        lambda inner, p: Modulated(inner[0], lambda x: torch.exp(p["depth"] * along(x))),
+        "a function times exp(depth * s)",
+        {"depth": 0.5},
+        ("rbf",),
+    ),
     "changepoint": PriorFamily(
-        _changepoint,
+        lambda inner, p: ChangePoint(
+            inner[0], inner[1], lambda x: torch.sigmoid(p["steepness"] * (along(x) - p["location"]))
+        ),
         "changes from one function to another where s crosses the location",
         {"location": 0.0, "steepness": 4.0},
         ("rbf(lengthscale=4)", "rbf(lengthscale=1)"),

@@ -44,17 +44,14 @@ _OF_DATASETS = ("configuration", "split", "column", "revision", "megabytes")
 
 
 class Command(Parser):
-    """A parser that refuses with its usage line and one sentence.
-
-    Attributes:
-        checks: look at what was parsed, and raise UsageError.
-    """
+    """A parser that refuses with its usage line and one sentence."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # "description" is taken as it is written; no option is shortened
         own = {"formatter_class": Help, "add_help": False, "allow_abbrev": False}
         super().__init__(*args, **{**kwargs, **own})
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        # they look at what was parsed, and raise UsageError
         self.checks: list[Callable[[argparse.Namespace], None]] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

@@ -159,7 +159,7 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
             " > ".join(f"{energy:.1f}" for energy in layer.energies) or NOTHING,
             ", ".join(f"{share:.1%}" for share in layer.falls) or NOTHING,
             shown_share(layer.promised, 1),
-            *(_decimals(value) for value in (layer.smallest_eigenvalue, layer.entropy)),
+            *(NOTHING if v is None else f"{v:.3f}" for v in (layer.smallest_eigenvalue, layer.entropy)),
         ]
         for result in results
         for layer in result.probes
@@ -175,10 +175,6 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
         "attention entropy (bits)",
     )
     return Table("Layers after training, on validation tokens", columns, rows)
-
-
-def _decimals(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3f}"
 
 
 def _steps_table(results: Sequence[ModelResult]) -> Table:

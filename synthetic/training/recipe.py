@@ -11,32 +11,23 @@ from cemverify.console.errors import UsageError
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW, a linear warm-up and a cosine; the defaults are the paper's (Table 2).
+    """AdamW, a linear warm-up and a cosine; the defaults are the paper's (Table 2)."""
 
-    Attributes:
-        steps: optimiser steps, one batch each. batch, context: B, over all processes, and J.
-        accumulate: in how many passes a process's share of a batch goes through the model.
-        learning_rate: at the end of the warm-up; final: the share of it at the end of the cosine.
-        warm_up: the share of the steps that rise linearly.
-        weight_decay: of matrices (`training.adamw`). embedding_decay: of the embedding, which is one, too.
-        clip: the largest norm of the gradient.
-        precision: "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks.
-        base: the size from which rates are scaled (`Base`); None: one rate for all parameters.
-    """
-
-    steps: int
-    batch: int
-    context: int
-    accumulate: int = 1
-    learning_rate: float = 2e-3
-    final: float = 0.1
-    warm_up: float = 0.05
+    steps: int  # optimiser steps, one batch each
+    batch: int  # B, over all processes
+    context: int  # J
+    accumulate: int = 1  # in how many passes a process's share of a batch goes through the model
+    learning_rate: float = 2e-3  # at the end of the warm-up
+    final: float = 0.1  # the share of it at the end of the cosine
+    warm_up: float = 0.05  # the share of the steps that rise linearly
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-9
-    weight_decay: float = 0.1
-    embedding_decay: float = 0.1
-    clip: float = 1.0
+    weight_decay: float = 0.1  # of matrices (`training.adamw`)
+    embedding_decay: float = 0.1  # of the embedding, which is one, too
+    clip: float = 1.0  # the largest norm of the gradient
+    # "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    # the size from which rates are scaled (`Base`); None: one rate for all parameters
     base: Base | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:

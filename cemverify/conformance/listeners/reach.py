@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
@@ -99,18 +99,13 @@ def table(reach: Reach) -> Table:
     for file in reach.files:
         reached, statements = file.counts
         never = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called))
-        rows.append(
-            (file.file.label, statements, reached, _percent(reached, statements), never, _listed(list(file.branches)))
-        )
+        branches = ", ".join(map(str, file.branches))
+        rows.append((file.file.label, statements, reached, _percent(reached, statements), never, branches))
     return Table(
         "Reached of its own code",
         ("file", "lines that a call reaches", "reached", "share", "never", "branches not taken at"),
         rows,
     )
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def shortfall(reach: Reach | None, least: float) -> str | None:

@@ -38,10 +38,6 @@ def energies_edit_their_input(call: Call, x: Any, *arguments: Any) -> Any:
     return value
 
 
-def _mean(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    return reference.attention_energy(x, h, w, c) / x.shape[1]
-
-
 def _without_constant(x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
     """x softplus(x) + Li2(-e^x) without pi^2/12: shifts the energy by the sum of the gates."""
     return reference.mlp_energy(x, h, w, c) + (h @ w["W"].mT).sum(-1) * torch.pi**2 / 12
@@ -49,10 +45,6 @@ def _without_constant(x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
 
 def _stating(**functions: Callable[..., Tensor]) -> Implementation:
     return replace(sound(), functions={**sound().functions, **functions})
-
-
-def _without_tau(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    return reference.attention_energy(x, h, w, c) / c.tau
 
 
 def _without_diagonal(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
@@ -70,12 +62,14 @@ ZOO += [
     Mutant(id_, fault, property_, _STATED, partial(_stating, **{function: energy}), ZOO.family, also)
     for id_, fault, property_, function, energy, also in (
         ("mean-energy", "The stated energy is averaged over tokens while the update is not.",
-         "gradient/attention/stated-energy-plain", "attention_energy", _mean,
+         "gradient/attention/stated-energy-plain", "attention_energy",
+         lambda x, h, w, c: reference.attention_energy(x, h, w, c) / x.shape[1],
          ("gradient/attention/stated-energy-*",)),
         ("energy-without-constant", "The SiLU primitive lacks its constant.",
          "gradient/mlp/stated-energy-silu", "mlp_energy", _without_constant, ("gradient/mlp/stated-energy-*",)),
         ("energy-without-temperature", "The energy lacks its factor tau.",
-         "gradient/attention/stated-energy-plain", "attention_energy", _without_tau, ()),
+         "gradient/attention/stated-energy-plain", "attention_energy",
+         lambda x, h, w, c: reference.attention_energy(x, h, w, c) / c.tau, ()),
         ("energy-without-diagonal", "The energy lacks the diagonal.",
          "gradient/attention/stated-energy-diagonal-shared", "attention_energy", _without_diagonal, ()),
         ("energy-of-the-activation", "The MLP's energy sums sigma instead of its primitive.",

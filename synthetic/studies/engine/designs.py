@@ -118,24 +118,16 @@ class Design:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the study.
+    """A row of the study."""
 
-    Attributes:
-        name: in the tables. design: the model. weights: is added to a seed for the first weights alone, 0 for all but
-            the A/A row. why: what the row is there for. beyond: whether it is beyond the paper.
-        base: the size from which rates are scaled; None: one rate for all parameters.
-        rate: its learning rate, where the study does not find one.
-        length: how many times as long as the others it is trained.
-    """
-
-    name: str
-    design: Design
-    weights: int = 0
-    why: str = ""
-    beyond: bool = False
-    base: Base | None = None
-    rate: float | None = None
-    length: float = 1.0
+    name: str  # in the tables
+    design: Design  # the model
+    weights: int = 0  # is added to a seed for the first weights alone, 0 for all but the A/A row
+    why: str = ""  # what the row is there for
+    beyond: bool = False  # whether it is beyond the paper
+    base: Base | None = None  # the size from which rates are scaled; None: one rate for all parameters
+    rate: float | None = None  # its learning rate, where the study does not find one
+    length: float = 1.0  # how many times as long as the others it is trained
 
 
 def more_parameters(wider: Row, narrow: Row) -> str:

@@ -40,19 +40,14 @@ SIZES = (TINY, SMALL, *paper.SIZES)
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rows of a study are made for.
+    """What the rows of a study are made for."""
 
-    Attributes:
-        replaced: which layers are CEM's. frame: what all models share. context: J. depth: the study's T.
-        embedding_std: of the first embedding.
-        P: of CEM's layers, positions: of all models; None: those that the layers have in the paper.
-    """
-
-    replaced: Replaced
-    frame: Frame
-    context: int
-    depth: int
-    embedding_std: float = EMBEDDING_STD
+    replaced: Replaced  # which layers are CEM's
+    frame: Frame  # what all models share
+    context: int  # J
+    depth: int  # the study's T
+    embedding_std: float = EMBEDDING_STD  # of the first embedding
+    # P: of CEM's layers, positions: of all models; None: those that the layers have in the paper
     P: PreconditionerName | None = None
     positions: Positions | None = None
 

@@ -34,31 +34,24 @@ PROBED_TOKENS = 1024
 
 @dataclass(frozen=True)
 class TrialCell:
-    """A model trained with one seed and one recipe.
+    """A model trained with one seed and one recipe."""
 
-    Attributes:
-        corpus: on which. design: the model. recipe: how.
-        seed: of the batches. weights: of the first weights.
-        part: which half of the validation part is scored, or the whole of it; windows: on how many windows.
-        device: "cpu" or "cuda". compiled: whether it is trained through torch.compile.
-        depths: numbers of steps with which the trained model is scored, beside those of its design.
-        stops: least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps.
-        every: steps between two scores along the way; 0: none but that at the end.
-        plan: the name of the plan that judges it, where that was written down before; "" of all others.
-    """
-
-    corpus: PinnedCorpus
-    design: Design
-    recipe: Recipe
-    seed: int
-    weights: int
-    part: Part
-    windows: int
-    device: str = "cpu"
-    compiled: bool = field(default=False, metadata={"added": True})
+    corpus: PinnedCorpus  # on which it is trained
+    design: Design  # the model
+    recipe: Recipe  # how it is trained
+    seed: int  # of the batches
+    weights: int  # of the first weights
+    part: Part  # which half of the validation part is scored, or the whole of it
+    windows: int  # on how many windows
+    device: str = "cpu"  # "cpu" or "cuda"
+    compiled: bool = field(default=False, metadata={"added": True})  # whether it is trained through torch.compile
+    # numbers of steps with which the trained model is scored, beside those of its design
     depths: tuple[int, ...] = field(default=(), metadata={"added": True})
+    # least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps
     stops: tuple[float, ...] = field(default=(), metadata={"added": True})
+    # steps between two scores along the way; 0: none but that at the end
     every: int = field(default=0, metadata={"added": True})
+    # the name of the plan that judges it, where that was written down before; "" of all others
     plan: str = field(default="", metadata={"added": True})
 
 

@@ -119,7 +119,7 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course
                     math.inf if r.bits is None else r.bits for r in islice(records, len(seeds)) if r is not None
                 ]
                 if len(finals) == len(seeds):
-                    bits[k] = _mean(finals)
+                    bits[k] = math.fsum(finals) / len(finals) if all(map(math.isfinite, finals)) else math.inf
             if any(k not in bits for k in numbers):
                 if bits:
                     tuned.curves.append(TuningCurve(share, dict(sorted(bits.items()))))
@@ -128,10 +128,6 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course
         tuned.curves.append(before)
     assert before is not None
     tuned.rate = optimum(before, rounded=plan.rounded)
-
-
-def _mean(bits: Sequence[float]) -> float:
-    return math.fsum(bits) / len(bits) if all(map(math.isfinite, bits)) else math.inf
 
 
 def check_fits(plan: Plan, corpus: Corpus) -> None:

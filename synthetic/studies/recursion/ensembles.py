@@ -23,25 +23,18 @@ from synthetic.studies.recursion.regressors import DrawnSpec, RegressorStack
 
 @dataclass(frozen=True)
 class Recipe:
-    """How regressors are trained: optimiser steps, batches, rate, and what chooses the weights.
+    """How regressors are trained: optimiser steps, batches, rate, and what chooses the weights."""
 
-    Attributes:
-        steps: optimiser steps. batch: points in each. learning_rate: at the start; it falls to 0 as half a cosine.
-        weight_decay: decoupled, as in AdamW.
-        held_out: share of the training points that choose the weights. check_every: steps between looks at them.
-        compiled: whether torch compiles the loss. That takes some ten seconds for each kind of model and saves a
-            quarter to a half of each step, so it pays from several thousand steps on; its last digits differ.
-        device: where: "cpu", "cuda", "cuda:1".
-    """
-
-    steps: int = 1200
-    batch: int = 128
-    learning_rate: float = 1e-2
-    weight_decay: float = 0.1
-    held_out: float = 0.125
-    check_every: int = 20
+    steps: int = 1200  # optimiser steps
+    batch: int = 128  # points in each
+    learning_rate: float = 1e-2  # at the start; it falls to 0 as half a cosine
+    weight_decay: float = 0.1  # decoupled, as in AdamW
+    held_out: float = 0.125  # share of the training points that choose the weights
+    check_every: int = 20  # steps between looks at them
+    # whether torch compiles the loss. That takes some ten seconds for each kind of model and saves a quarter to a
+    # half of each step, so it pays from several thousand steps on; its last digits differ
     compiled: bool = False
-    device: str = "cpu"
+    device: str = "cpu"  # "cpu", "cuda", "cuda:1"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "check_every"):

@@ -21,19 +21,16 @@ from cemverify.conformance.source.reading.own import text_of
 
 
 class LineRecorder:
-    """Records the files of one implementation, one property after another.
-
-    Attributes:
-        problem: why nothing is recorded any more, if so.
-    """
+    """Records the files of one implementation, one property after another."""
 
     def __init__(self, code: OwnCode) -> None:
         self.code = code
-        self.problem = ""
+        self.problem = ""  # why nothing is recorded any more, if so
         self._context = 0
         self._watches = False
         self._known = set(sys.modules)
-        patterns = [_pattern(file.path) for file in code.files]
+        # of coverage.py, whose `?` stands for any character
+        patterns = ["".join("?" if c in "[]{}*" else c for c in file.path) for file in code.files]
         self._coverage = Coverage(
             data_file=None, config_file=False, branch=True, include=patterns, messages=False, check_preimported=False
         )
@@ -110,8 +107,3 @@ def _plain(file: CodeFile, arcs: Any) -> list[Any]:
     pairs = [(int(a), int(b)) for a, b in arcs]
     lines = {abs(n) for pair in pairs for n in pair if n > 0}
     return [sorted(file.lines.statements(lines)), [list(pair) for pair in sorted(file.lines.exits(pairs))]]
-
-
-def _pattern(path: str) -> str:
-    """The path as a pattern of coverage.py, whose `?` stands for any character."""
-    return "".join("?" if c in "[]{}*" else c for c in path)
