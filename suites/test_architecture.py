@@ -18,137 +18,80 @@ from suites.kit.source import PACKAGES, ROOT, files_of, is_module, module_of, na
 OURS = {*PACKAGES, "suites", "examples"}
 
 
-def verifier(*rooms: str) -> set[str]:
-    """Rooms of `cemverify.conformance`."""
-    return {f"cemverify.conformance.{room}" for room in rooms}
+# Every room with the rooms that it may import, by their last words, ground floor first. A room is a file, or a folder
+# with all that is in it; a folder that has rooms of its own stands for its `__init__.py` alone; libraries are none.
+TABLE = """
+cemverify._version:
+cemverify.console:
+cemverify.processes: console
+cemverify.results: _version console processes
+cemverify.catalogue: console
+cemverify.cem:
+cemverify.runs: console processes results
+cemverify.conformance:
+cemverify.conformance.implementations: console processes cem
+cemverify.conformance.source:
+cemverify.conformance.source.reading: implementations
+cemverify.conformance.source.reach: implementations reading
+cemverify.conformance.questions: cem reading
+cemverify.conformance.asking: cem implementations questions
+cemverify.conformance.oracle: cem implementations questions
+cemverify.conformance.properties: processes catalogue cem implementations reading questions asking oracle
+cemverify.conformance.judging: console processes catalogue cem implementations reading reach questions asking oracle
+    properties
+cemverify.conformance.workers: console processes implementations reading reach questions asking properties judging
+cemverify.conformance.trained: console cem implementations questions asking oracle properties judging
+cemverify.conformance.gate: _version processes results catalogue properties judging
+cemverify.conformance.counterexamples: results implementations questions judging
+cemverify.conformance.listeners: console results catalogue reach judging trained gate
+cemverify.claims: results cem implementations questions properties judging
+cemverify.power: console results cem runs implementations asking properties judging
+cemverify.repair: processes cem implementations reading questions asking oracle properties judging workers
+cemverify.api: processes catalogue implementations properties judging workers gate listeners
+cemverify: implementations properties judging trained api
+cemverify.start: console processes catalogue cem implementations
+cemverify.commands: console processes results catalogue runs implementations reach asking properties judging workers
+    trained gate counterexamples listeners claims power repair start
+cemverify.cli: _version console catalogue commands
+cemverify.__main__: cli
+synthetic:
+reports: console processes results judging gate
+synthetic.flops: cem
+synthetic.memory: console
+synthetic.gp: console cem memory
+synthetic.corpora: console processes
+synthetic.atlas: console results gp
+synthetic.examine: console results gp
+synthetic.training: console processes results cem flops corpora
+synthetic.side_by_side: console processes results cem runs reports corpora training
+synthetic.studies:
+synthetic.studies.engine: console results cem runs reports corpora training
+synthetic.studies.recursion: console results cem runs reports flops gp engine
+synthetic.recursion: console processes results runs reports gp engine studies.recursion
+synthetic.studies.paper: results cem reports training engine
+synthetic.studies.second_step: console results cem runs reports training engine
+synthetic.studies.fixed_memory: results engine
+synthetic.studies.depth_dial: results reports engine
+synthetic.language: console processes results cem runs implementations memory corpora training side_by_side engine
+    paper second_step fixed_memory depth_dial
+synthetic.__main__: console runs
+benchmarks: console processes results cem implementations questions reports flops gp training studies.recursion
+"""
 
 
-def shared(*rooms: str) -> set[str]:
-    """Rooms on the ground floor of `cemverify`."""
-    return {f"cemverify.{room}" for room in rooms}
+def rooms() -> dict[str, set[str]]:
+    """The table; a word that could be two rooms has no meaning."""
+    rows = [row.partition(":") for row in TABLE.replace("\n    ", " ").split("\n") if row]
+    names = [name for name, _, _ in rows]
+
+    def whole(word: str) -> str:
+        (room,) = (name for name in names if name == word or name.endswith(f".{word}"))
+        return room
+
+    return {name: set(map(whole, words.split())) for name, _, words in rows}
 
 
-# Every room with the rooms that it may import, ground floor first. A room is a file, or a folder with all that is in
-# it; a folder that has rooms of its own stands here for its `__init__.py` alone. Libraries are not rooms.
-ROOMS: dict[str, set[str]] = {
-    "cemverify._version": set(),
-    "cemverify.console": set(),
-    "cemverify.processes": shared("console"),
-    "cemverify.results": shared("_version", "console", "processes"),
-    "cemverify.catalogue": shared("console"),
-    "cemverify.cem": set(),
-    "cemverify.runs": shared("console", "processes", "results"),
-    "cemverify.conformance": set(),
-    "cemverify.conformance.implementations": {"cemverify.cem"} | shared("processes", "console"),
-    "cemverify.conformance.source": set(),
-    "cemverify.conformance.source.reading": verifier("implementations"),
-    "cemverify.conformance.source.reach": verifier("source.reading", "implementations"),
-    "cemverify.conformance.questions": {"cemverify.cem"} | verifier("source.reading"),
-    "cemverify.conformance.asking": {"cemverify.cem"} | verifier("implementations", "questions"),
-    "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
-    "cemverify.conformance.properties": {"cemverify.cem"}
-    | shared("catalogue", "processes")
-    | verifier("source.reading", "implementations", "questions", "asking", "oracle"),
-    "cemverify.conformance.judging": {"cemverify.cem"}
-    | shared("catalogue", "processes", "console")
-    | verifier("source.reading", "source.reach", "implementations", "questions", "asking", "oracle", "properties"),
-    "cemverify.conformance.workers": shared("processes", "console")
-    | verifier("source.reading", "source.reach", "implementations", "questions", "asking", "properties", "judging"),
-    "cemverify.conformance.trained": {"cemverify.cem"}
-    | shared("console")
-    | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
-    "cemverify.conformance.gate": shared("_version", "catalogue", "processes", "results")
-    | verifier("properties", "judging"),
-    "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": shared("catalogue", "results", "console")
-    | verifier("source.reach", "judging", "trained", "gate"),
-    "cemverify.claims": {"cemverify.cem"}
-    | shared("results")
-    | verifier("implementations", "questions", "properties", "judging"),
-    "cemverify.power": {"cemverify.cem", "cemverify.runs"}
-    | shared("console", "results")
-    | verifier("implementations", "asking", "properties", "judging"),
-    "cemverify.repair": {"cemverify.cem"}
-    | shared("processes")
-    | verifier(
-        "source.reading", "implementations", "questions", "asking", "oracle", "properties", "judging", "workers"
-    ),
-    "cemverify.api": shared("catalogue", "processes")
-    | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
-    "cemverify": {"cemverify.api"} | verifier("implementations", "properties", "judging", "trained"),
-    "cemverify.start": {"cemverify.cem"} | shared("catalogue", "console", "processes") | verifier("implementations"),
-    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.repair", "cemverify.runs"}
-    | shared("start", "catalogue", "processes", "console", "results")
-    | verifier("source.reach", "implementations", "asking", "properties", "judging", "trained", "workers", "gate")
-    | verifier("counterexamples", "listeners"),
-    "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
-    "cemverify.__main__": {"cemverify.cli"},
-    "synthetic": set(),
-    "reports": shared("console", "processes", "results") | verifier("gate", "judging"),
-    "synthetic.flops": {"cemverify.cem"},
-    "synthetic.memory": shared("console"),
-    "synthetic.gp": {"cemverify.cem", "synthetic.memory"} | shared("console"),
-    "synthetic.corpora": shared("console", "processes"),
-    "synthetic.atlas": {"synthetic.gp"} | shared("console", "results"),
-    "synthetic.examine": {"synthetic.gp"} | shared("console", "results"),
-    "synthetic.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
-    | shared("processes", "console", "results"),
-    "synthetic.side_by_side": {
-        "cemverify.cem",
-        "cemverify.runs",
-        "reports",
-        "synthetic.corpora",
-        "synthetic.training",
-    }
-    | shared("processes", "console", "results"),
-    "synthetic.studies": set(),
-    "synthetic.studies.engine": {
-        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
-    }
-    | shared("console", "results"),
-    "synthetic.studies.recursion": {
-        *(
-            "cemverify.cem",
-            "cemverify.runs",
-            "reports",
-            "synthetic.flops",
-            "synthetic.gp",
-            "synthetic.studies.engine",
-        ),
-    }
-    | shared("console", "results"),
-    "synthetic.recursion": {"cemverify.runs", "reports", "synthetic.gp", "synthetic.studies.engine"}
-    | {"synthetic.studies.recursion"}
-    | shared("processes", "console", "results"),
-    "synthetic.studies.paper": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
-    | shared("results"),
-    "synthetic.studies.second_step": {
-        "cemverify.cem",
-        "cemverify.runs",
-        "reports",
-        "synthetic.training",
-        "synthetic.studies.engine",
-    }
-    | shared("console", "results"),
-    "synthetic.studies.fixed_memory": {"synthetic.studies.engine"} | shared("results"),
-    "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
-    "synthetic.language": {
-        *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),
-        *("synthetic.side_by_side", "synthetic.studies.engine", "synthetic.studies.paper"),
-        *("synthetic.studies.second_step", "synthetic.studies.fixed_memory", "synthetic.studies.depth_dial"),
-    }
-    | shared("processes", "console", "results")
-    | verifier("implementations"),
-    "synthetic.__main__": {"cemverify.runs"} | shared("console"),
-    "benchmarks": {
-        "cemverify.cem",
-        *(f"cemverify.conformance.{room}" for room in ("implementations", "questions")),
-        "reports",
-        *(f"synthetic.{room}" for room in ("flops", "gp", "training", "studies.recursion")),
-        "cemverify.results",
-    }
-    | shared("processes", "console", "results"),
-}
+ROOMS = rooms()
 
 
 @cache
