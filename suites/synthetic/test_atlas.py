@@ -87,24 +87,3 @@ def test_the_page_of_the_documentation_is_what_the_command_writes() -> None:
     for template, values in atlas.ENTRIES.items():
         for value in values:
             assert f"| {priors.canonical(template.format(value), 10)} " in page
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["examine", "rfb"], "error: unknown prior 'rfb'; choose from rbf"),
-        (["examine", "rbf", "--noise", "-1"], "argument --noise: must be a positive number, not -1"),
-        (["examine", "rbf", "--train-points", "1"], "error: train points must be at least 2, not 1"),
-        (["examine", "rbf", "--seed", "-1"], "argument --seed: must be at least 0, not -1"),
-        (["atlas", "--prior", "linear", "rbf(lengthscale=0)"], "error: the lengthscale of rbf must be a positive"),
-        (["atlas", "--markdown", "docs"], "error: cannot write docs: it is a folder"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_one_sentence_before_the_work(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert sentence in printed.err
-    assert [line[:6] for line in printed.err.splitlines() if not line.startswith("usage: ")] == ["error:"]
-    assert printed.out == ""

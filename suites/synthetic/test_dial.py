@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +13,7 @@ import torch
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block
-from cemverify.results import envelope
 from cemverify.runs.plain import plain, restore
-from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.studies import second_step
@@ -36,9 +32,6 @@ from synthetic.training.recipe import RecipeChanges
 from synthetic.training.steps import steps_taken
 
 CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=400)
-SHORT = ["--corpus", "hidden", "--symbols", "4", "--states", "2", "--length", "8000", "--dim", "8", "--layers", "1"]
-SHORT += ["--heads", "1", "--context", "8", "--batch", "2", "--steps", "4", "--workers", "0", "--seeds", "1"]
-SHORT += ["--rows", "T = 1", "T drawn, steps sum to 1"]
 TOKENS = torch.arange(6).remainder(4)[None]
 
 
@@ -164,32 +157,33 @@ def test_a_record_says_what_each_stop_gives(records: dict[str, TrialRecord]) -> 
         )
 
 
-def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
+def outcome(name: str, *seeds: Any) -> StudyOutcome:
+    """The study of one row, with what each seed came to: its bits, those at each depth, and those of each stop."""
     study = small()
-    row = study.row(ALIKE)
+    row = study.row(name)
     assert row is not None
-    stops = tuple(AtStop(q, 10 * q, 3.0 + q) for q in STOPS)
-    judged = {
-        seed: SimpleNamespace(at_depths=(5.0, 4.0, *(6.0,) * 6), at_stops=stops, bits=bits)
-        for seed, bits in enumerate((9.0, 8.0))
+    judged: Any = {
+        seed: SimpleNamespace(bits=bits, at_depths=at_depths, at_stops=at_stops)
+        for seed, (bits, at_depths, at_stops) in enumerate(seeds)
     }
-    state = StudyState((Tuned(row, judged=cast(Any, judged)),))
-    summary = summarise(StudyOutcome(study, state, "the text", "byte"))
+    return StudyOutcome(study, StudyState((Tuned(row, judged=judged),)), "the text", "byte")
+
+
+def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
+    stops = tuple(AtStop(q, 10 * q, 3.0 + q) for q in STOPS)
+    summary = summarise(outcome(ALIKE, *((bits, (5.0, 4.0, *(6.0,) * 6), stops) for bits in (9.0, 8.0))))
     assert summary.stopped == {ALIKE: stops}
     (cells,) = stopped(summary).rows
     assert list(cells[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
     assert f"at the best of 4 shares, the bits are *{ALIKE}* 3.0625 (0.6 steps)" in " ".join(sentences(summary))
 
 
-def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
-    study = small()
-    row = study.row(SUM)
-    assert row is not None
-    sound = SimpleNamespace(at_depths=(1.0,) * 8, at_stops=tuple(AtStop(q, 2.0, 1.0) for q in STOPS), bits=1.0)
-    judged = {0: sound, 1: SimpleNamespace(at_depths=(), at_stops=(), bits=None)}
-    summary = summarise(StudyOutcome(study, StudyState((Tuned(row, judged=cast(Any, judged)),)), "the text", "byte"))
-    assert summary.stopped == {}
-    assert summary.bits[SUM] == (1.0,) * 8
+def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
+    stops = tuple(AtStop(q, 2.0, 1.0) for q in STOPS)
+    summary = summarise(outcome(SUM, (1.0, (1.0,) * 8, stops), (None, (), ())))
+    assert (summary.stopped, summary.bits[SUM]) == ({}, (1.0,) * 8)
+    late = outcome(SUM, *((1.0, (1.0,) * 7 + (last,), ()) for last in (2.0, None)))
+    assert summarise(late).bits[SUM] == (1.0,) * 7 + (None,)
 
 
 def test_studies_without_a_dial_keep_the_names_of_their_cells() -> None:
@@ -224,58 +218,9 @@ def test_bits_fall_up_to_the_step_before_they_rise(bits: tuple[float | None, ...
     assert falls_up_to(bits) == reached
 
 
-def test_a_depth_that_is_not_finite_in_one_seed_has_no_mean() -> None:
-    study = small()
-    row = study.row(SUM)
-    assert row is not None
-    judged = {
-        seed: SimpleNamespace(at_depths=(1.0,) * 7 + (last,), at_stops=(), bits=1.0)
-        for seed, last in enumerate((2.0, None))
-    }
-    state = StudyState((Tuned(row, judged=cast(Any, judged)),))
-    assert summarise(StudyOutcome(study, state, "the text", "byte")).bits[SUM] == (1.0,) * 7 + (None,)
-
-
-def test_the_command_writes_a_page_that_another_machine_makes_from_the_cells_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(store: str, *more: str) -> str:
-        places = ["--store", str(tmp_path / store), "--corpora", str(tmp_path / "corpora")]
-        places += ["--cells", str(tmp_path / "cells.jsonl"), "--page", str(tmp_path / "page.md")]
-        assert main(["language", "dial", *SHORT, *places, "--output", str(tmp_path / "d.json"), *more]) == 0
-        return (tmp_path / "page.md").read_text() + (tmp_path / "page-test-time.svg").read_text()
-
-    first = run("a")
-    assert run("b", "--until", "0") == first
-    content = json.loads((tmp_path / "page.json").read_text())
-    assert 0 < content["source_bits"] < min(bits for entry in content["at_depths"] for bits in entry["bits"])
-    assert {entry["model"] for entry in content["at_depths"]} == {own(1), SUM}
-    assert envelope.read(tmp_path / "page.json")["study"] == "dial-mlp"
-    assert "above the source's" in first
-    assert "T' = 16" in capsys.readouterr().out
-
-
 def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
-    study = small()
-    row = study.row(SUM)
-    assert row is not None
-    judged = {
-        seed: SimpleNamespace(at_depths=(bits,) * 8, at_stops=(), bits=bits) for seed, bits in enumerate((9.0, 8.0))
-    }
-    state = StudyState((Tuned(row, judged=cast(Any, judged)),))
-    summary = summarise(StudyOutcome(study, state, "the text", "byte"))
+    alone = outcome(SUM, *((bits, (bits,) * 8, ()) for bits in (9.0, 8.0)))
+    summary = summarise(alone)
     assert (summary.against, summary.saved) == ({}, None)
-    assert SUM in picture(state, summary).drawn
+    assert SUM in picture(alone.state, summary).drawn
     assert "FLOPs" not in " ".join(sentences(summary))
-
-
-def test_slips_get_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, sentence in (
-        (["--rows", "T = 3"], "there is no row 'T = 3'; choose from T = 1; T = 2; T = 4; T = 8; T drawn, steps"),
-        (["--replaced", "norm"], "unknown layers 'norm'; choose from attention, mlp, full"),
-        (["--shard", "1/2"], "cannot be cut into shards"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            raise SystemExit(main(["language", "dial", *arguments]))
-        assert ended.value.code == 2
-        assert sentence in capsys.readouterr().err

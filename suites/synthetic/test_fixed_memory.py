@@ -15,7 +15,6 @@ from cemverify.cem.models import Block
 from cemverify.runs import Cell
 from cemverify.runs.exchange import cells_of
 from synthetic.__main__ import _parser as parser_of
-from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.language.studies import planned
@@ -235,32 +234,3 @@ def test_the_answer_follows_from_both_step_sizes(gains: tuple[float | None, ...]
 def test_a_study_without_the_deciding_rows_is_undecided() -> None:
     two_rows = plan(seeds=6, names=(ONE, LONGER))
     assert summarise(two_rows, judged(two_rows).state).answer == "undecided"
-
-
-# --- the command ------------------------------------------------------------------------------------
-
-TINY = (
-    "fixed-memory --corpus hidden --symbols 8 --states 4 --length 20000 --dim 8 --heads 2 --layers 1 --steps 8"
-    " --batch 4 --context 8 --seeds 2 --tuning-seeds 1 --workers 0 --preconditioner diagonal --replaced mlp"
-)
-
-
-def test_the_command_goes_from_the_plan_to_the_page_and_makes_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["language", *TINY.split(), "--page", "fixed.md", "--cells", "fixed.cells.jsonl"]
-    assert main([*words, "--until", "0"]) == 0
-    early = (tmp_path / "fixed.md").read_text()
-    assert "0 of the 18 trainings that judge are there" in " ".join(early.split())
-    assert main(words) == 0
-    page = (tmp_path / "fixed.md").read_text()
-    assert "Comparisons at equal tokens" in page
-    assert main([*words, "--store", "other"]) == 0
-    assert (tmp_path / "fixed.md").read_text().replace(" --store other", "") == page
-    assert "a fixed memory: " in capsys.readouterr().out
-
-
-def test_slips_get_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["language", "fixed-memory", "--preconditioner", "round"]) == 2
-    assert "unknown preconditioner 'round'; choose from identity, diagonal, low-rank" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,14 @@ import torch
 from scipy.interpolate import CubicSpline
 
 from cemverify.cem import presets as paper
-from cemverify.results import envelope
 from cemverify.results.statistics import Expected, compare, correct
-from synthetic.__main__ import main
+from suites.cem.test_models import COUNTS
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.studies.engine import trials
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.designs import cost, parameters
 from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, speed_at
-from synthetic.studies.engine.pages import write_page
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.statements import Reading
 from synthetic.studies.engine.tables import costs
@@ -51,11 +48,6 @@ from synthetic.training.recipe import RecipeChanges
 from synthetic.training.training import score
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
-SHORT = (
-    *("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "20000"),
-    *("--dim", "16", "--heads", "2", "--layers", "1", "--steps", "20", "--batch", "8", "--context", "8"),
-    *("--device", "cpu", "--workers", "0", "--seeds", "2"),
-)
 
 
 def plan(name: str, size: str = TINY, vocabulary: int = 256, **options: Any) -> Plan:
@@ -96,27 +88,15 @@ def test_every_statement_is_about_models_of_its_study(name: str) -> None:
     assert {name for e in expectations for name in (e.name, e.base)} <= names
 
 
-@pytest.mark.parametrize(
-    ("size", "llama", "cem"),
-    [
-        ("86M", 86_371_488, 70_082_208),
-        ("108M", 108_052_896, 83_909_280),
-        ("134M", 134_105_856, 102_384_384),
-        ("162M", 162_813_024, 122_481_504),
-    ],
-)
-def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str, llama: int, cem: int) -> None:
+@pytest.mark.parametrize("size", COUNTS)
+def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str) -> None:
+    llama, cem, *_ = COUNTS[size]
     study_plan = plan("learning-rate", size, paper.VOCABULARY)
     assert parameters(named(study_plan, at_rate(ROTARY, RATES[0])).design) == llama
     assert parameters(named(study_plan, at_rate(FULL, RATES[0])).design) == cem
     recipe = paper_recipe(size)
     assert 20 * llama <= recipe.tokens < 20 * llama + recipe.batch * recipe.context
     assert (recipe.learning_rate, recipe.precision, recipe.context, recipe.batch) == (2e-3, "bfloat16", 2048, 128)
-
-
-def test_five_rates_double() -> None:
-    assert [b / a for a, b in pairwise(RATES)] == [2.0] * 4
-    assert (RATES[0], RATES[-1]) == (0.0005, 0.008)
 
 
 def test_models_share_the_first_value_of_every_parameter_they_share() -> None:
@@ -191,94 +171,7 @@ def test_an_estimate_is_flops_over_speed() -> None:
     assert [*first[3:6], first[-1]] == ["1", f"{hours:,.1f}", "1.38 GB", "1.04 GB"]
 
 
-def test_estimate_alone_prints_the_table_and_does_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["language", "study", "replace-mlp", "--size", "86M", "--estimate", "--tflops", "200"]) == 0
-    printed = capsys.readouterr().out
-    assert "86,371,488" in printed
-    assert "200 useful TFLOP/s" in printed
-    assert not list(tmp_path.iterdir())
-
-
 # --- how it is run --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("studies") / "corpora"
-
-
-def run(corpora: Path, output: Path, *arguments: str) -> int:
-    places = ("--corpora", str(corpora), "--store", str(corpora.parent / "store"), "--output", str(output))
-    return main(["language", "study", "replace-mlp", *SHORT, *places, *arguments])
-
-
-def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "language-replace-mlp.md"
-    assert run(corpora, tmp_path / "first.json", "--page", str(page)) == 0
-    first, pages = capsys.readouterr(), {path: path.read_bytes() for path in tmp_path.glob("language-*[dg]")}
-    ratios = envelope.read(page.with_suffix(".json"))["ratios"]
-    assert "computing 6" in first.err
-    assert run(corpora, tmp_path / "second.json", "--page", str(page)) == 0
-    second = capsys.readouterr()
-    assert "computing" not in second.err
-    assert second.out == first.out
-    assert {path: path.read_bytes() for path in tmp_path.glob("language-*[dg]")} == pages
-    measured = envelope.read(page.with_suffix(".json"))
-    assert (measured["kind"], measured["study"], measured["ratios"]) == ("readings", "language-replace-mlp", ratios)
-    assert {"model": mlp_name(1), "baseline": "Llama, RoPE"}.items() <= ratios[0].items()
-    assert [path.suffix for path in sorted(pages)].count(".svg") == 1
-    content = envelope.read(tmp_path / "first.json")
-    assert content["kind"] == "readings"
-    assert content["paths"]["Llama, RoPE"] == {}
-    assert content["paths"][mlp_name(1)] == {"mlp": "formula"}
-    assert "computed: PyTorch's own layers (Llama, RoPE)" in first.out
-    assert len({row["judged"]["0"]["batches"] for row in content["rows"]}) == 1
-    assert (content["study"], content["size"], content["replicates"]) == ("language-replace-mlp", "tiny", "2 seeds")
-    text = page.read_text()
-    assert "CEM MLPs are somewhat worse" in text
-    assert mlp_name(1) + WIDENED in text
-
-
-def test_a_training_of_few_steps_has_its_page_too(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    places = ["--corpora", str(corpora), "--store", str(tmp_path / "s"), "--output", str(tmp_path / "l.json")]
-    few = ["--steps", "3", "--seeds", "1", "--page", str(tmp_path / "p.md")]
-    assert main(["language", "study", "diagonal", *SHORT, *places, *few]) == 0, capsys.readouterr().err
-    assert (tmp_path / "p-ratios.svg").exists()
-
-
-def test_a_study_stops_by_the_clock_and_another_machine_makes_its_page_from_the_cells_alone(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def ask(store: str, *more: str) -> str:
-        places = ["--corpora", str(corpora), "--store", store, "--output", f"{store}.json"]
-        shared = ["--steps", "3", "--seeds", "1", "--cells", "cells.jsonl", "--page", "page.md"]
-        assert main(["language", "study", "replace-mlp", *SHORT, *places, *shared, *more]) == 0
-        return capsys.readouterr().out
-
-    assert "not finished: 3 trainings are next; the same command goes on" in ask("a", "--until", "0")
-    assert not Path("page.md").exists()
-    first = ask("a")
-    page = Path("page.md").read_text()
-    assert ask("b", "--until", "0") == first
-    assert Path("page.md").read_text() == page
-    assert write_page(Path("again/page.md"), envelope.read(Path("a.json")))
-    assert Path("again/page.md").read_text() == page
-
-
-def test_a_shard_leaves_the_rest_to_others(corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(corpora, tmp_path / "shard.json", "--seed", "7", "--shard", "1/2") == 0
-    printed = capsys.readouterr()
-    assert "shard 1 of 2 is finished" in printed.err
-    assert printed.out == ""
 
 
 def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
@@ -462,48 +355,6 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
 
 
 # --- what is refused ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["everything"], "unknown study 'everything'; choose from replace-attention, replace-mlp, recursion"),
-        (["reuse", "--size", "7B"], "unknown size '7B'; choose from tiny, 86M, 108M, 134M, 162M"),
-        (["reuse", "--heads", "3"], "3 heads do not split a model dimension of 16"),
-        (["reuse", "--heads", "16"], "16 heads do not split a model dimension of 16 into equal, even"),
-        (["reuse", "--seeds", "0"], "--seeds: must be at least 1, not 0"),
-        (["reuse", "--context", "90000"], "a context of 90,000 tokens is longer than the data"),
-        (["reuse", "--batch", "3", "--accumulate", "2"], "cannot be shared equally by 2 passes"),
-        (["reuse", "--text", "nowhere"], "no file or folder nowhere"),
-        (["reuse", "--size", "86M"], "size 86M has its own dimensions"),
-        (["reuse", "--beyond"], "--beyond is not for the paper's experiments: leave it out"),
-        (["learning-rate", "--learning-rate", "0.1"], "has learning rates of its own"),
-        (["reuse", "--shard", "3/2"], "--shard 3/2 names no part"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], sentence: str, corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "language.json"
-    short = list(SHORT)
-    if "--text" in arguments:
-        del short[:8]  # what comes first belongs to a chain
-    places = ["--corpora", str(corpora), "--store", str(tmp_path / "store"), "--output", str(output)]
-    assert main(["language", "study", arguments[0], *short, *places, *arguments[1:]]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert sentence in printed.err
-    assert printed.err.count("error: ") == 1
-    assert not output.exists()
-    assert not (tmp_path / "store").exists()
-
-
-def test_the_papers_sizes_want_the_papers_vocabulary(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["language", "study", "reuse", "--size", "86M", *SHORT[:8], "--corpora", str(corpora)])
-    assert code == 2
-    assert "size 86M has 32,000 tokens, and this corpus 8" in capsys.readouterr().err
 
 
 def test_a_layer_is_applied_at_least_once() -> None:

@@ -319,15 +319,10 @@ def test_stops_are_told_as_means_over_functions() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"priors": ("rfb",)}, "unknown prior 'rfb'"),
-        ({"priors": ("rbf", "rbf(lengthscale=2)")}, "is given twice"),
         ({"depths": (1, 0)}, "a descent needs T >= 1 steps, not 0"),
         ({"depths": ()}, "at least one T is needed"),
         ({"seeds": 0}, "at least one seed"),
         ({"seed": -1}, "must be at least 0, not -1"),
-        ({"families": ("cme",)}, "unknown model family 'cme'"),
-        ({"rates": (0.0,)}, "must be a positive number"),
-        ({"noise": -0.1}, "must be a positive number"),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused_in_a_sentence(options: dict[str, object], sentence: str) -> None:

@@ -20,7 +20,6 @@ from torch._dynamo.utils import counters
 
 from cemverify.cem.models import Block, LanguageModel
 from cemverify.console.errors import UsageError
-from cemverify.results import envelope
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain, restore
 from synthetic.__main__ import main
@@ -110,6 +109,9 @@ def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -
     assert ("temperature per step" in by_name) == (replaced != "mlp")
     assert ("joint" in by_name) == (replaced == "full")
     assert all(row.beyond for row in by_name.values())
+    whole = paired(by_name["all of these"].design.looped, 0)
+    named = {word for name, _ in whole.named_parameters() for word in name.split(".")}
+    assert {"momentum", "log_step", "later_preconditioners"} <= named
     tokens = torch.arange(8)[None]
     same = {
         label: bool(torch.allclose(paired(row.design.looped, 0)(tokens), deep(tokens), rtol=0, atol=1e-5))
@@ -120,24 +122,6 @@ def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -
     assert {label for label, is_same in same.items() if not is_same} == cold | ({"joint"} & set(by_name)) | {
         name for name in by_name if name.startswith("T = 1")
     }
-
-
-@pytest.mark.parametrize("replaced", REPLACED)
-def test_what_a_row_beyond_the_paper_learns_is_trained(replaced: Replaced) -> None:
-    frame = tiny_frame(16, tiny_dims(dim=8, layers=1, heads=2))
-    (row,) = (row for row in beyond(replaced, frame) if row.name == "T = 2, all of these")
-    model = paired(row.design.looped, 0)
-    model(torch.arange(8)[None]).square().sum().backward()
-    learned = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if name.rpartition(".")[2] in ("momentum", "log_step") or "later_preconditioners" in name
-    }
-    kinds = {name.split(".", 3)[3] for name in learned}
-    assert {"momentum", "log_step", "later_preconditioners.0.p"} <= kinds
-    for name, parameter in learned.items():
-        assert parameter.grad is not None
-        assert bool(parameter.grad.any()) == (not name.endswith(".U")), name  # beside a V of zero
 
 
 def test_every_row_beyond_the_paper_learns() -> None:
@@ -443,84 +427,33 @@ def test_windows_that_agree_contribute_nothing() -> None:
 
 # --- how it is run ----------------------------------------------------------------------------------
 
-SHORT = (
-    *("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "20000"),
-    *("--dim", "8", "--heads", "2", "--layers", "1", "--steps", "16", "--batch", "4", "--context", "8"),
-    *("--device", "cpu", "--workers", "0", "--seeds", "2", "--tuning", "1", "--rows", *FEW),
-)
-
-
-@pytest.fixture(scope="module")
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("second-step") / "corpora"
-
-
-def run(corpora: Path, folder: Path, *arguments: str, store: str = "store") -> int:
-    places = ("--corpora", str(corpora), "--store", str(corpora.parent / store), "--output", str(folder / "o.json"))
-    return main(["language", "second-step", *SHORT, *places, *arguments])
-
-
-def test_the_table_beyond_the_paper_prints_before_anything_is_trained(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows_ = ("--replaced", "full", "--rows", "T = 1", "T = 1, eta 2", "--beyond")
-    assert run(corpora, tmp_path, *rows_, "--until", "0", "--page", "page.md", store="empty") == 0
-    printed = capsys.readouterr().out
-    assert "Beyond the paper: the same rule for each row in the place of T = 2" in printed
-    assert {a["verdict"] for a in envelope.read(tmp_path / "o.json")["beyond"]} == {"undecided"}
-    assert "--beyond" in (tmp_path / "page.md").read_text()
-
-
-def test_another_machine_makes_the_same_page_from_the_cells_alone(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written = ("--cells", "cells.jsonl", "--page", "page.md")
-    assert run(corpora, tmp_path, *written) == 0, capsys.readouterr().err
-    pages = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in (".md", ".svg", ".jsonl")}
-    assert {"page.md", "page-ratios.svg", "page-rates.svg", "page-steps.svg", "cells.jsonl"} == set(pages)
-    content, readings = envelope.read(tmp_path / "o.json"), envelope.read(tmp_path / "page.json")
-    assert content["missing"] == 0
-    assert {"study": "second-step-attention", "replicates": "2 seeds"}.items() <= readings.items()
-    assert readings["verdict"]["word"] in ("pays", "does not pay", "undecided")
-    capsys.readouterr()
-    assert run(corpora, tmp_path, *written, "--until", "0", store="elsewhere") == 0
-    assert "computing" not in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in pages} == pages
-
 
 def test_a_training_that_failed_is_tried_again_if_asked_and_a_damaged_file_always(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = "--corpus hidden --symbols 8 --states 4 --length 20000 --dim 8 --heads 2 --layers 1 --steps 16 --batch 4"
+    small += " --context 8 --device cpu --workers 0 --tuning 1 --corpora corpora --store store --seeds 1 --rows"
+
+    def run(*arguments: str) -> int:
+        return main(["language", "second-step", *small.split(), "T = 1", *arguments])
+
     def fails(*_: object) -> None:
         raise RuntimeError("a full disk")
 
     with monkeypatch.context() as patch:
         patch.setattr(cells, "score", fails)
-        assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 2
-    assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 2
+        assert run() == 2
+    assert run() == 2
     assert "a full disk" in capsys.readouterr().err
-    assert run(corpora, tmp_path, "--retry-failed", "--seeds", "1", "--rows", "T = 1", store="failing") == 0
-    damaged = min((corpora.parent / "failing").glob("*/*.json"))
+    assert run("--retry-failed") == 0
+    damaged = min((tmp_path / "store").glob("*/*.json"))
     damaged.write_text("{")
-    assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 0
+    assert run() == 0
     assert json.loads(damaged.read_text())["payload"]
     capsys.readouterr()
-    assert run(corpora, tmp_path, "--no-resume", "--seeds", "1", "--rows", "T = 1", store="failing") == 0
+    assert run("--no-resume") == 0
     assert capsys.readouterr().err.count("seed 0") >= 1  # what is there is computed again
-
-
-def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
-    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "p.md"
-    assert run(corpora, tmp_path, "--until", "0", "--page", str(page), store="empty") == 0
-    printed = capsys.readouterr()
-    assert "not finished: 12 trainings are next" in printed.out
-    assert "computed: attention by the formula" in printed.out
-    assert "undecided" in page.read_text()
-    assert "rests on 0 seeds" in " ".join(page.read_text().split())
 
 
 def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path) -> None:
@@ -570,43 +503,6 @@ def test_the_clock_stops_a_run_in_the_background_too() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_an_estimate_names_power_and_hours_and_computes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["language", "second-step", "--estimate"]) == 0
-    printed = capsys.readouterr().out
-    assert "Seeds for 80% power" in printed
-    assert "T = 1, twice" in printed
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--replaced", "norm"), "choose from attention, mlp, full"),
-        (("--rows", "T = 3"), "there is no row 'T = 3'"),
-        (("--size", "large"), "unknown size 'large'; choose from tiny, small, 86M"),
-        (("--size", "small", "--dim", "32"), "has its own dimensions"),
-        (
-            ("--page", "out/a.md", "--output", "out/a.json"),
-            "two outputs have the same path; give each its own (out/a.json is for the readings of out/a.md)",
-        ),
-        (("--learning-rate", "0.1"), "has learning rates of its own"),
-        (("--shard", "1/2"), "cannot be cut into shards"),
-    ],
-)
-def test_bad_input_gets_a_sentence(
-    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main(["language", "second-step", *arguments])
-    except SystemExit as left:
-        code = int(str(left.code))
-    assert code == 2
-    assert sentence in capsys.readouterr().err
 
 
 def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() -> None:

@@ -1,0 +1,195 @@
+"""Every study, as a command conducts it: unfinished it decides nothing; elsewhere its cells alone make its page."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cemverify.results import envelope
+from suites.kit.commands import refused
+from synthetic.__main__ import main
+from synthetic.studies.engine.pages import write_page
+
+CHAIN = "--corpus hidden --symbols 8 --states 4 --length 20000 --device cpu"
+SMALL = f"{CHAIN} --dim 8 --heads 2 --layers 1 --batch 4 --context 8 --workers 0"
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What a study says.
+
+    Attributes:
+        words: its options. first: how many trainings are next at the beginning. title: in its readings.
+        before: what its page says with none of them; "" if it has none then. page, printed: what it says at the end.
+        figures: beside its page.
+    """
+
+    words: str
+    first: int
+    title: str
+    before: str
+    page: str
+    printed: str
+    figures: tuple[str, ...]
+
+
+STUDIES = {
+    "second-step": Conducted(
+        "--steps 16 --seeds 2 --tuning 1 --rows 'T = 1' 'T = 2, eta 1/2'",
+        8,
+        "second-step-attention",
+        "rests on 0 seeds",
+        "rests on 2 seeds",
+        "computed: attention by the formula",
+        ("rates", "ratios", "steps"),
+    ),
+    "study replace-mlp": Conducted(
+        "--steps 3 --seeds 2",
+        6,
+        "language-replace-mlp",
+        "",
+        "CEM MLPs are somewhat worse",
+        "computed: PyTorch's own layers (Llama, RoPE); ",
+        ("ratios",),
+    ),
+    "dial": Conducted(
+        "--steps 4 --seeds 1 --rows 'T = 1' 'T drawn, steps sum to 1'",
+        8,
+        "dial-mlp",
+        "",
+        "above the source's",
+        "T' = 16",
+        ("test-time",),
+    ),
+    "fixed-memory": Conducted(
+        "--steps 8 --seeds 2 --tuning-seeds 1 --preconditioner diagonal --replaced mlp"
+        " --rows 'T = 2, fixed, eta 1/2' 'T = 2, refreshed, eta 1/2'",
+        8,
+        "fixed-memory-mlp",
+        "0 of the 4 trainings that judge are there",
+        "Comparisons at equal tokens",
+        "a fixed memory: ",
+        (),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("studies") / "corpora")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def words_of(path: Path) -> str:
+    """The text of a page on one line."""
+    return " ".join(path.read_text().split()) if path.exists() else ""
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machine(
+    name: str, corpora: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = STUDIES[name]
+    words = [*shlex.split(f"language {name} {SMALL} {study.words}"), "--corpora", corpora]
+    words += ["--cells", "cells.jsonl", "--page", "page.md", "--output", "o.json"]
+
+    def conduct(*more: str) -> tuple[str, str, dict[str, bytes]]:
+        assert main([*words, *more]) == 0, capsys.readouterr().err
+        written = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".md", ".svg", ".jsonl")}
+        return *capsys.readouterr(), written
+
+    printed, _, _ = conduct("--store", "a", "--until", "0")
+    assert f"not finished: {study.first} trainings are next; the same command goes on" in printed
+    assert study.before in words_of(folder / "page.md")
+    first = conduct("--store", "a")
+    assert study.printed in first[0]
+    assert study.page in words_of(folder / "page.md")
+    assert {"page.md", "cells.jsonl", *(f"page-{figure}.svg" for figure in study.figures)} <= set(first[2])
+    read = envelope.read(folder / "page.json")
+    assert (read["study"], read["replicates"]) == (study.title, "1 seed" if "--seeds 1" in study.words else "2 seeds")
+    content = envelope.read(folder / "o.json")
+    assert content["kind"] == "readings"
+    if "missing" in content:
+        assert content["missing"] == 0
+
+    again, err, elsewhere = conduct("--store", "b", "--until", "0")
+    assert "computing" not in err
+    assert again == first[0]
+    for file, made in elsewhere.items():
+        assert made.replace(b" --store b", b" --store a") == first[2][file], file
+    assert write_page(folder / "again" / "page.md", content)
+    assert (folder / "again" / "page.md").read_bytes() == first[2]["page.md"]
+
+
+def test_a_shard_leaves_the_rest_to_others(corpora: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(f"language study replace-mlp {SMALL} --steps 3 --seed 7 --seeds 2 --shard 1/2")
+    assert main([*words, "--corpora", corpora]) == 0
+    printed = capsys.readouterr()
+    assert "shard 1 of 2 is finished" in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "sentences"),
+    [
+        ("second-step --replaced full --beyond", ("Seeds for 80% power", "T = 1, twice", "T = 2, joint")),
+        ("study replace-mlp --size 86M --tflops 200", ("86,371,488", "200 useful TFLOP/s")),
+    ],
+)
+def test_an_estimate_says_what_a_study_takes_and_computes_nothing(
+    line: str, sentences: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["language", *line.split(), "--estimate"]) == 0
+    printed = capsys.readouterr().out
+    assert [sentence for sentence in sentences if sentence not in printed] == []
+    assert not list(folder.iterdir())
+
+
+# What suites/entry asks of every command's numbers and names is not asked here.
+REFUSED: dict[str, Any] = {
+    "train --heads 3 --dim 32": "3 heads do not split a model dimension of 32",
+    f"train {CHAIN} --preset tiny --context 10000000": "a context of 10,000,000 tokens is longer than the data",
+    f"train {CHAIN} --preset tiny --batch 7 --accumulate 2": "a batch of 7 windows cannot be shared equally",
+    f"train {CHAIN} --sharded": "start them with torchrun",
+    "train --corpus hidden --order 3": "--order belongs to --corpus markov: leave it out",
+    "train --megabytes 1": "--megabytes belongs to --dataset: leave it out",
+    "train --models cem-t9 --preset tiny": "unknown model 'cem-t9' in this run; choose from llama-rope, llama-alibi",
+    "train --folder /proc/nowhere": "cannot write /proc/nowhere",
+    "train --text nowhere": "no file or folder nowhere",
+    "study reuse --sharded": "there is no option --sharded",
+    "study reuse --dim 16 --heads 16": "16 heads do not split a model dimension of 16 into equal, even",
+    f"study reuse {CHAIN} --context 90000": "a context of 90,000 tokens is longer than the data",
+    "study reuse --size 86M --dim 16": "size 86M has its own dimensions",
+    f"study reuse {CHAIN} --size 86M": "size 86M has 32,000 tokens, and this corpus 8",
+    "study reuse --beyond": "--beyond is not for the paper's experiments: leave it out",
+    "study learning-rate --learning-rate 0.1": "has learning rates of its own",
+    "second-step --replaced norm": "unknown layers 'norm'; choose from attention, mlp, full",
+    "second-step --rows Q": "there is no row 'Q'; choose from T = 1; ",
+    "second-step --size large": "unknown size 'large'; choose from tiny, small, 86M",
+    "second-step --learning-rate 0.1": "has learning rates of its own",
+    "second-step --shard 1/2": "cannot be cut into shards",
+    "second-step --page a.md --output a.json": "two outputs have the same path; give each its own (a.json is for the",
+    "fixed-memory --preconditioner round": "unknown preconditioner 'round'; choose from identity, diagonal, low-rank",
+}
+
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, so it can be used")
+
+
+@pytest.mark.parametrize("line", [*REFUSED, pytest.param("train --device cuda", marks=NO_GPU)])
+def test_what_makes_no_sense_is_refused_before_anything_is_kept(
+    line: str, corpora: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = REFUSED.get(line, "device 'cuda' is not available")
+    assert sentence in refused(["synthetic", "language", *line.split(), "--corpora", corpora], capsys)
+    assert list(folder.iterdir()) == []
