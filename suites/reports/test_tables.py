@@ -15,6 +15,7 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
 from reports.pictures.charts import Curve, Panel, side_by_side
+from suites.kit.commands import refused
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 
@@ -111,69 +112,22 @@ def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: py
     assert (folder / "report.md").read_text() == report
 
 
-DAMAGED: dict[str, tuple[str | dict[str, Any] | None, str]] = {
-    "missing": (None, "cannot read"),
-    "truncated": ('{"schema": "cemverify.result", "schema_ver', "is not JSON"),
-    "not a result": ('{"schema": "something else"}', "is not a result file"),
-    "not an object": ("[1, 2]", "is not a result file"),
-    "of the future": ({"schema_version": 99}, "has schema version 99"),
-    "without origin": ({"made_by": {}}, "is damaged"),
-    "with a wrong origin": ({"made_by": "me"}, "is damaged"),
-    "with a wrong duration": (
-        {"made_by": {"command": "c", "created": "d", "seed": 0, "duration_seconds": None}},
-        "damaged",
-    ),
-    "with a wrong table": ({"tables": [{"title": "t"}]}, "is damaged"),
-    "with a ragged table": ({"tables": [{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]}, "is damaged"),
-    "with rows that are none": ({"tables": [{"title": "t", "columns": ["a"], "rows": [1]}]}, "is damaged"),
-}
-
-
-@pytest.mark.parametrize("case", DAMAGED)
-def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content, sentence = DAMAGED[case]
-    path = tmp_path / "bad.json"
-    if isinstance(content, dict):
-        write(path, a_result(**content))
-    elif content is not None:
-        path.write_text(content)
-    assert main(["tables", str(path), "--output", str(tmp_path / "report")]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    assert sentence in printed.err
-    assert not (tmp_path / "report").exists()
-
-
-def test_a_truncated_result_in_a_folder_is_not_passed_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "c.json").write_text('{"schema": "cemver')
-    assert main(["tables", str(folder)]) == 2
-    assert "c.json is not JSON" in capsys.readouterr().err
-
-
-def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tables", str(tmp_path)]) == 2
-    assert "no result file in" in capsys.readouterr().err
-
-
-def test_an_output_that_cannot_be_written_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tables", str(folder), "--output", str(folder / "b.json" / "report")]) == 2
-    assert "cannot write" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("words", "sentence"),
-    [([], "COMMAND"), (["tables"], "PATH"), (["tables", "x", "--format", "html"], "choose from 'terminal'")],
+    "damage",
+    [
+        {"made_by": {"command": "c", "created": "d", "seed": 0, "duration_seconds": None}},
+        {"tables": [{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]},
+        {"tables": [{"title": "t", "columns": ["a"], "rows": [1]}]},
+    ],
+    ids=["duration", "ragged table", "no rows"],
 )
-def test_arguments_that_make_no_sense_are_refused_with_one_sentence(
-    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
+    damage: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2
-    message = capsys.readouterr().err
-    assert [line.partition(":")[0] for line in message.splitlines()] == ["usage", "error"]
-    assert sentence in message
+    write(folder / "bad.json", a_result(**damage))
+    sentence = refused(["reports", "tables", str(folder), "--output", str(folder / "report")], capsys)
+    assert "bad.json is damaged" in sentence
+    assert not (folder / "report").exists()
 
 
 def test_the_same_figure_has_the_same_bytes_and_leaves_the_callers_backend_alone() -> None:
