@@ -97,12 +97,6 @@ def test_the_command_writes_a_result_a_page_and_a_picture(
     assert envelope.read(output)["kind"] == "benchmarks"
     assert "b-roofline.svg" in text.read_text()
     assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
-    # the same page again, from the file
-    again = tmp_path / "again" / "b.md"
-    assert main(["--report", str(output), "--page", str(again)]) == 0
-    assert "time / FLOPs" in capsys.readouterr().out
-    assert again.read_text() == text.read_text()
-    assert (again.parent / "b-roofline.svg").read_text() == (tmp_path / "b-roofline.svg").read_text()
     assert main(["mlp", "--report", str(output)]) == 2
     assert "--report shows a result file as it is" in capsys.readouterr().err
 
@@ -116,11 +110,6 @@ def test_the_page_begins_with_what_was_found_and_says_nothing_of_what_was_not_me
     assert "time over FLOPs is 2.0" in sentences
     assert "block" not in sentences
     assert list(page.conclusions({"benchmarks": {}})) == []
-
-
-def test_an_unknown_benchmark_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nonsense"]) == 2
-    assert "unknown benchmark 'nonsense'; choose from attention" in capsys.readouterr().err
 
 
 def test_the_peak_of_memory_is_that_of_this_program() -> None:

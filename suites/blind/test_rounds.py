@@ -12,7 +12,6 @@ import pytest
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.properties import select
-from cemverify.results.provenance import commit_of
 from suites.blind import __main__ as command
 from suites.blind import faults
 from suites.blind.asking import apart, context
@@ -136,17 +135,17 @@ def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died
 
 @cache
 def drawn() -> list[tuple[int, str]]:
-    """Twenty torch and NumPy faults that were killed, others at each commit."""
+    """Twelve torch and NumPy faults that were killed."""
     killed = [
         (round_.number, fault.name)
         for round_ in rounds()
         for fault in round_.faults
         if fault.framework != "jax" and answers(round_.number).get(fault.name, {}).get("by")
     ]
-    return random.Random(str(commit_of(Path(__file__).parent))).sample(killed, 20)  # noqa: S311 -- a sample of tests
+    return random.Random(0).sample(killed, 12)  # noqa: S311 -- a sample of tests
 
 
-@pytest.mark.parametrize("place", range(20))
+@pytest.mark.parametrize("place", range(12))
 def test_a_fault_that_was_killed_still_is(place: int) -> None:
     number, name = drawn()[place]
     answer = apart(context(), load(number).folder, name, answers(number)[name]["by"])

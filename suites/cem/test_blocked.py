@@ -76,11 +76,15 @@ def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -
     )
 
 
-def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) -> None:
+def assert_formula(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -> None:
+    """That another way gives what the formula gives."""
     expected = answers(module, x, h, lambda descent, *rest: descent(*rest))
-    actual = answers(module, x, h, lambda *all_: descend(*all_, rows=rows, tile=tile))
-    for a, b in zip(expected, actual, strict=True):
+    for a, b in zip(expected, answers(module, x, h, go), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+
+
+def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) -> None:
+    assert_formula(module, x, h, lambda *all_: descend(*all_, rows=rows, tile=tile))
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
@@ -108,12 +112,9 @@ def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
 ) -> None:
     monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
     module = layer(position=position, causal=causal, steps=3)
-    expected = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
     cut: list[object] = []
     monkeypatch.setattr(TiledInteraction, "of", lambda *all_, **_: cut.append(all_))
-    actual = answers(module, states(7, 4), states(7, 5), descend)
-    for a, b in zip(expected, actual, strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+    assert_formula(module, states(7, 4), states(7, 5), descend)
     assert not cut, "nothing was cut into tiles"
 
 
@@ -143,10 +144,8 @@ def test_an_mlp_is_the_formula_by_blocks_and_without_its_hidden_numbers() -> Non
     config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"), init_std=0.4)
     module = stirred(CEMGatedMLP(config, torch.Generator().manual_seed(1)))
     assert_same(module, states(7, 4), states(7, 5), 3, 2)
-    expected = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
     with blocked.using("tiles"):
-        for a, b in zip(expected, answers(module, states(7, 4), states(7, 5), blocked.run), strict=True):
-            torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+        assert_formula(module, states(7, 4), states(7, 5), blocked.run)
 
 
 def second_derivatives(module: CEMLayer, path: blocked.Path, own: bool) -> Iterator[Tensor]:
@@ -241,12 +240,8 @@ def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPat
 
 def test_tiles_alone_are_the_formula() -> None:
     for diagonal, position in product(("shared", "per-head"), ("alibi", "self-cross")):
-        module = layer(diagonal, position)  # type: ignore[arg-type]
-        expected = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
         with blocked.using("tiles", tile=3):
-            actual = answers(module, states(7, 4), states(7, 5), blocked.run)
-            for a, b in zip(expected, actual, strict=True):
-                torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+            assert_formula(layer(diagonal, position), states(7, 4), states(7, 5), blocked.run)  # type: ignore[arg-type]
 
 
 def test_no_tokens_are_no_blocks() -> None:
