@@ -180,56 +180,38 @@ def test_gamma_draws_come_from_the_generator() -> None:
     assert abs(float(first.mean()) - 3) < 0.2, TORCH
 
 
-def test_deterministic_algorithms_are_switched() -> None:
+def test_settings_are_those_that_are_set() -> None:
+    import torch._dynamo
+
+    options, limit = dict(torch_internals.print_options()), torch._dynamo.config.recompile_limit
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         torch_internals.set_deterministic(True, warn_only=True)
         assert torch.are_deterministic_algorithms_enabled(), TORCH
         assert torch.is_deterministic_algorithms_warn_only_enabled(), TORCH
-    finally:
-        torch_internals.set_deterministic(before[0], warn_only=before[1])
-
-
-def test_print_options_are_those_that_are_set() -> None:
-    before = dict(torch_internals.print_options())
-    try:
         torch.set_printoptions(precision=9)  # type: ignore[no-untyped-call]
         assert torch_internals.print_options()["precision"] == 9, TORCH
-    finally:
-        torch_internals.print_options().update(before)
-    assert torch_internals.print_options() == before, TORCH
-
-
-def test_recompilations_are_limited() -> None:
-    import torch._dynamo
-
-    before = torch._dynamo.config.recompile_limit
-    try:
         torch_internals.limit_recompilations(3)
         assert torch._dynamo.config.recompile_limit == 3, TORCH
     finally:
-        torch_internals.limit_recompilations(before)
+        torch_internals.set_deterministic(before[0], warn_only=before[1])
+        torch_internals.print_options().update(options)
+        torch_internals.limit_recompilations(limit)
+    assert torch_internals.print_options() == options, TORCH
 
 
-def test_gelu_is_taken_apart() -> None:
-    gelu = torch.ops.aten.gelu.default
+class _Counting(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_operations_are_taken_apart_and_pass_through_a_dispatch_mode() -> None:
     x = torch.linspace(-3, 3, 7, dtype=torch.float64)
-    part = torch_internals.get_decompositions([torch.ops.aten.gelu])[gelu]
-    torch.testing.assert_close(part(x), torch.nn.functional.gelu(x), msg=TORCH)
-
-
-def test_operations_pass_through_a_dispatch_mode() -> None:
-    class Counting(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
-        count = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.count += 1
-            return func(*args, **(kwargs or {}))
-
-    with Counting() as counting:  # type: ignore[no-untyped-call]
-        torch.ones(3).exp()
+    part = torch_internals.get_decompositions([torch.ops.aten.gelu])[torch.ops.aten.gelu.default]
+    with _Counting() as counting:  # type: ignore[no-untyped-call]
+        torch.testing.assert_close(part(x), torch.nn.functional.gelu(x), msg=TORCH)
     assert counting.count >= 2, TORCH
-
-
-def test_nested_values_are_listed_in_order() -> None:
     assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH

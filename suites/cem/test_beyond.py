@@ -6,7 +6,7 @@ Each property below must hold of the reference, and must fail where its source h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
@@ -529,43 +529,6 @@ def test_without_biases_cooling_raises_the_energy_by_no_more_than_its_entropy_al
 
 
 # --- how it is asked for --------------------------------------------------------------------------------
-
-
-def test_every_option_is_trained_from_the_start() -> None:
-    config = AttentionConfig(
-        D, K, head_dim=4, steps=3, step="learned", preconditioner=LOW_RANK, beyond=Beyond(**EVERYTHING, cooling=0.5)
-    )
-    layer = CEMAttention(config, generator(0)).double()
-    assert layer.log_step is not None
-    assert layer.log_step.shape == (3,)
-    assert len(layer.later_preconditioners) == 2
-    layer(randn(1, 4, D, seed=5)).square().sum().backward()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None
-        assert bool(parameter.grad.any()) == (not name.endswith(".U")), name  # beside a V of zero
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: Beyond(momentum=1.0), "momentum must be at least 0 and less than 1, not 1.0"),
-        (lambda: Beyond(momentum=math.nan), "momentum must be"),
-        (lambda: Beyond(cooling=0.0), "cooling must be positive and finite, not 0.0"),
-        (lambda: MLPConfig(4, 4, beyond=Beyond(cooling=0.5)), "an MLP has no temperature"),
-        (lambda: Beyond(signs="kept"), "unknown signs 'kept'; choose from ignored, moved"),
-        (lambda: AttentionConfig(4, 2, beyond=Beyond(signs="moved")), "attention has no gates"),
-        (lambda: MLPConfig(4, 4, beyond=Beyond(own_steps=True)), 'give step="learned"'),
-        (
-            lambda: MLPConfig(4, 4, beyond=Beyond(own_preconditioners=True)),
-            "identity preconditioner is the same in every",
-        ),
-        (lambda: Descent(3, own=(Own(), Own())), "3 steps cannot have what 2 steps have for themselves"),
-        (lambda: Descent(3, least_fall=1.5), "the least fall is a share of the first one, from 0 to 1, not 1.5"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_a_sentence(build: Callable[[], object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        build()
 
 
 def test_a_layer_with_moved_signs_learns_its_gates_as_if_signs_were_the_identity() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any
 
 import pytest
 
 from cemverify.cem.beyond import Beyond
+from cemverify.cem.descent import Descent, Own
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, RMSNorm, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cem.presets import full_cem, llama, size
 from suites.cem.helpers import generator
 
 # Weights start at a standard deviation of 0.02 and norms add 1e-5, as Llama's do.
@@ -93,6 +96,28 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
         (lambda: LlamaAttentionConfig(6, 2, UNKNOWN), "unknown position 'no'; choose from none, rotary"),
         # CEM's alone
         (lambda: LlamaAttentionConfig(6, 2, SELF_CROSS), "unknown position 'self-cross'; choose from none, rotary"),
+        # of a block
+        (lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)), "must have the same dim, not 8 and 6"),
+        (lambda: BlockConfig(AttentionConfig(4, 2), MLPConfig(4, 4), 0), "take turns at least once, not 0 times"),
+        (lambda: BlockConfig(LlamaAttentionConfig(4, 2), MLPConfig(4, 4), 2), "Llama's go one round"),
+        (lambda: BlockConfig(AttentionConfig(4, 2), SwiGLUConfig(4, 4), 2), "Llama's go one round"),
+        # beyond the paper
+        (lambda: Beyond(momentum=1.0), "momentum must be at least 0 and less than 1, not 1.0"),
+        (lambda: Beyond(momentum=float("nan")), "momentum must be"),
+        (lambda: Beyond(cooling=0.0), "cooling must be positive and finite, not 0.0"),
+        (lambda: MLPConfig(4, 4, beyond=Beyond(cooling=0.5)), "an MLP has no temperature"),
+        (lambda: Beyond(signs=UNKNOWN), "unknown signs 'no'; choose from ignored, moved"),
+        (lambda: AttentionConfig(4, 2, beyond=Beyond(signs="moved")), "attention has no gates"),
+        (lambda: MLPConfig(4, 4, beyond=Beyond(own_steps=True)), 'give step="learned"'),
+        (lambda: MLPConfig(4, 4, beyond=Beyond(own_preconditioners=True)), "identity preconditioner is the same in"),
+        (lambda: Descent(3, own=(Own(), Own())), "3 steps cannot have what 2 steps have for themselves"),
+        (lambda: Descent(3, least_fall=1.5), "the least fall is a share of the first one, from 0 to 1, not 1.5"),
+        # a descent
+        (lambda: Descent(0), "T >= 1 steps, not 0"),
+        (lambda: Descent(-1), "T >= 1 steps, not -1"),
+        *((partial(Descent, 1, eta), "the step size must be positive") for eta in (0.0, -0.5, float("nan"), -1)),
+        # a model of the paper's
+        *((partial(build, "7B"), "unknown model size '7B'; choose from 86M") for build in (size, llama, full_cem)),
     ],
 )
 def test_a_configuration_that_cannot_be_built_says_why(build: Callable[[], object], message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,28 +91,6 @@ def test_a_layer_computes_its_keys_once_however_deep(steps: int, monkeypatch: py
     monkeypatch.setattr(Interaction, "remember", counting)
     CEMAttention(AttentionConfig(4, 2, steps=steps), generator(0)).residual(torch.zeros(1, 3, 4))
     assert len(calls) == 1
-
-
-def test_the_step_size_may_be_learned() -> None:
-    energy, x = interaction(), randn(1, 3, 6, seed=5)
-    eta = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    memory = energy.remember(x)
-    learned = Descent(2, eta)(energy, x, memory)
-    torch.testing.assert_close(learned, Descent(2, 0.3)(energy, x, memory), rtol=1e-14, atol=1e-15)
-    (slope,) = torch.autograd.grad(learned.sum(), eta)
-    assert slope.abs() > 0
-
-
-@pytest.mark.parametrize("steps", [0, -1])
-def test_a_descent_without_steps_is_refused(steps: int) -> None:
-    with pytest.raises(ValueError, match=f"T >= 1 steps, not {steps}"):
-        Descent(steps)
-
-
-@pytest.mark.parametrize("step_size", [0.0, -0.5, math.nan, -1])
-def test_a_step_that_is_not_downhill_is_refused(step_size: float) -> None:
-    with pytest.raises(ValueError, match="the step size must be positive"):
-        Descent(1, step_size)
 
 
 def test_a_preconditioner_per_head_needs_heads() -> None:

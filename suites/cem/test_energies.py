@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -62,29 +61,25 @@ def naive_product(W: list[list[float]], v: list[float]) -> list[float]:
 
 
 def naive_interaction(energy: Interaction, x: Tensor, h: Tensor, position: str) -> Tensor:
-    """-tau sum_k log sum_j exp(((W_Q x_i).(W_K h_j) + x_i.(d_k * h_j)) / tau + b_ijk), one float at a time."""
+    """-tau log sum_j exp(((W_Q x_i).(W_K h_j) + x_i.(d_k * h_j)) / tau + b_ijk) of each head, by single floats."""
     W_Q, W_K, tau = energy.W_Q.tolist(), energy.W_K.tolist(), energy.temperature
     K, D = len(W_Q), x.shape[-1]
-    d = torch.zeros(K, D) if energy.diagonal is None else energy.diagonal.expand(K, D)
-    values: list[list[float]] = []
-    for row, memory in zip(x.tolist(), h.tolist(), strict=True):
-        values.append([])
-        for i, x_i in enumerate(row):
-            value = 0.0
-            for k in range(K):
-                total = 0.0
-                for j, h_j in enumerate(memory):
-                    if energy.causal and j > i:
-                        continue
-                    query, key = naive_product(W_Q[k], x_i), naive_product(W_K[k], h_j)
-                    if position == "rotary":
-                        query, key = naive_rotation(query, i), naive_rotation(key, j)
-                    score = sum(q * c for q, c in zip(query, key, strict=True))
-                    score += sum(a * e * c for a, e, c in zip(x_i, d[k].tolist(), h_j, strict=True))
-                    total += math.exp(score / tau + naive_bias(position, k, i, j))
-                value -= tau * math.log(total)
-            values[-1].append(value)
-    return torch.tensor(values, dtype=torch.float64)
+    d = (torch.zeros(K, D) if energy.diagonal is None else energy.diagonal.expand(K, D)).tolist()
+
+    def value(k: int, i: int, x_i: list[float], memory: list[list[float]]) -> float:
+        total = 0.0
+        for j, h_j in enumerate(memory[: i + 1] if energy.causal else memory):
+            query, key = naive_product(W_Q[k], x_i), naive_product(W_K[k], h_j)
+            if position == "rotary":
+                query, key = naive_rotation(query, i), naive_rotation(key, j)
+            score = sum(q * c for q, c in zip(query, key, strict=True))
+            score += sum(a * e * c for a, e, c in zip(x_i, d[k], h_j, strict=True))
+            total += math.exp(score / tau + naive_bias(position, k, i, j))
+        return -tau * math.log(total)
+
+    rows = zip(x.tolist(), h.tolist(), strict=True)
+    values = [[[value(k, i, x_i, memory) for i, x_i in enumerate(row)] for k in range(K)] for row, memory in rows]
+    return torch.tensor(values, dtype=torch.float64)  # (B, K, J)
 
 
 def naive_elementwise(sigma: Activation, V: Tensor, W: Tensor, x: Tensor, h: Tensor, *, convexified: bool) -> Tensor:
@@ -107,8 +102,9 @@ def naive_elementwise(sigma: Activation, V: Tensor, W: Tensor, x: Tensor, h: Ten
 def test_the_interaction_energy_is_the_formula_in_plain_loops(diagonal: str, position: str, causal: bool) -> None:
     energy = interaction(diagonal=diagonal, position=position, causal=causal)
     x, h = randn(2, 4, 6, seed=10), randn(2, 4, 6, seed=11)
-    value = energy(x, energy.remember(h))
-    assert relative_error(value, naive_interaction(energy, x, h, position)) <= ROUNDING
+    heads, memory = naive_interaction(energy, x, h, position), energy.remember(h)
+    assert relative_error(energy.of_heads(x, memory), heads) <= ROUNDING
+    assert relative_error(energy(x, memory), heads.sum(1)) <= ROUNDING
 
 
 @each_activation
@@ -140,69 +136,29 @@ def test_the_hopfield_energy_is_the_formula_in_plain_loops() -> None:
 @each_position
 @each_mask
 @pytest.mark.parametrize("temperature", [0.5, 2.0], ids=lambda t: f"tau-{t}")
-def test_the_closed_form_is_the_gradient_of_the_interaction_energy(
+def test_the_closed_form_is_the_gradient_of_the_interaction_energy_and_of_each_head(
     diagonal: str, position: str, causal: bool, temperature: float
 ) -> None:
     energy = interaction(diagonal=diagonal, position=position, causal=causal, temperature=temperature)
-    x, h = randn(2, 5, 6, seed=12), randn(2, 5, 6, seed=13)
-    assert relative_error(energy.gradient(x, energy.remember(h)), gradient_of(energy, x, h)) <= ROUNDING
-
-
-@each_diagonal
-@each_position
-def test_the_head_gradients_sum_to_the_gradient(diagonal: str, position: str) -> None:
-    energy = interaction(diagonal=diagonal, position=position)
-    x, memory = randn(2, 5, 6, seed=12), energy.remember(randn(2, 5, 6, seed=13))
-    assert relative_error(energy.head_gradients(x, memory).sum(dim=1), energy.gradient(x, memory)) <= ROUNDING
-
-
-@each_diagonal
-@each_position
-def test_the_energies_of_heads_sum_to_the_energy_and_have_the_gradients_of_heads(
-    diagonal: str, position: str
-) -> None:
-    energy = interaction(diagonal=diagonal, position=position)
-    x, memory = randn(2, 5, 6, seed=12).requires_grad_(), energy.remember(randn(2, 5, 6, seed=13))
+    x, h = randn(2, 5, 6, seed=12).requires_grad_(), randn(2, 5, 6, seed=13)
+    memory = energy.remember(h)
+    assert relative_error(energy.gradient(x, memory), gradient_of(energy, x, h)) <= ROUNDING
     heads = energy.of_heads(x, memory)  # (B, K, J)
-    assert relative_error(heads.sum(dim=1), energy(x, memory)) <= ROUNDING
     for k in range(energy.heads):
         (own,) = torch.autograd.grad(heads[:, k].sum(), x, retain_graph=True)
         assert relative_error(energy.head_gradients(x, memory)[:, k], own) <= ROUNDING
 
 
-@each_diagonal
-@each_position
-def test_a_head_gradient_is_the_gradient_of_that_head_alone(diagonal: str, position: str) -> None:
-    energy = interaction(diagonal=diagonal, position=position)
-    x, h = randn(1, 5, 6, seed=12), randn(1, 5, 6, seed=13)
-    heads = energy.head_gradients(x, energy.remember(h))
-    alone = replace(
-        energy,
-        W_Q=energy.W_Q[:1],
-        W_K=energy.W_K[:1],
-        diagonal=energy.diagonal[:1] if diagonal == "per-head" and energy.diagonal is not None else energy.diagonal,
-        bias=None if energy.bias is None else lambda rows, columns: full_bias(energy, rows, columns)[:1],
-    )
-    assert relative_error(heads[:, 0], gradient_of(alone, x, h)) <= ROUNDING
+OTHERS: dict[str, Energy] = {
+    f"{kind.__name__}-{name}": kind(randn(7, 4, seed=0), randn(7, 4, seed=1), sigma)
+    for kind in (Elementwise, Convexified)
+    for name, sigma in ACTIVATIONS.items()
+}
 
 
-def full_bias(energy: Interaction, rows: Tensor, columns: Tensor) -> Tensor:
-    assert energy.bias is not None
-    return energy.bias(rows, columns)
-
-
-@each_activation
-@pytest.mark.parametrize("kind", [Elementwise, Convexified], ids=["elementwise", "convexified"])
-def test_the_closed_form_is_the_gradient_of_the_elementwise_energies(
-    sigma: Activation, kind: type[Elementwise] | type[Convexified]
-) -> None:
-    energy: Energy = kind(randn(7, 4, seed=0), randn(7, 4, seed=1), sigma)
+@pytest.mark.parametrize("energy", [*OTHERS.values(), Hopfield(0.7)], ids=[*OTHERS, "Hopfield"])
+def test_the_closed_form_is_the_gradient_of_the_other_energies(energy: Energy) -> None:
     x, h = randn(2, 5, 4, seed=2), randn(2, 5, 4, seed=3)
-    assert relative_error(energy.gradient(x, energy.remember(h)), gradient_of(energy, x, h)) <= ROUNDING
-
-
-def test_the_hopfield_gradient_is_the_gradient() -> None:
-    energy, x, h = Hopfield(0.7), randn(2, 3, 4, seed=0), randn(2, 5, 4, seed=1)
     assert relative_error(energy.gradient(x, energy.remember(h)), gradient_of(energy, x, h)) <= ROUNDING
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig, PreconditionerConfig
-from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
-from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig, Walk
+from cemverify.cem.models import Block, BlockConfig, Walk
 from suites.cem.helpers import (
     ROUNDING,
     Patch,
@@ -204,26 +203,3 @@ def test_with_different_step_sizes_the_sum_can_rise_at_any_step_size(eta: float)
     start, after = walk.states[0], walk.states[2]
     assert float((after - start).detach()) == pytest.approx(-eta, rel=1e-6)
     assert float(joint_energy(made, after, walk).detach()) > float(joint_energy(made, start, walk).detach())
-
-
-def test_a_model_of_joint_blocks_decodes_from_its_cache() -> None:
-    made = full(2)
-    config = LanguageModelConfig(5, 2, BlockConfig(made.attention.config, made.mlp.config, 2))
-    model = randomised(LanguageModel(config, generator(0)), 0, 0.3)
-    text = torch.tensor([[0, 3, 1, 4, 2]])
-    first, cache = model.decode(text[:, :2])
-    rest, _ = model.decode(text[:, 2:], cache)
-    assert relative_error(torch.cat((first, rest), 1), model(text)) <= 64 * ROUNDING
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: BlockConfig(AttentionConfig(4, 2), MLPConfig(4, 4), 0), "take turns at least once, not 0 times"),
-        (lambda: BlockConfig(LlamaAttentionConfig(4, 2), MLPConfig(4, 4), 2), "Llama's go one round"),
-        (lambda: BlockConfig(AttentionConfig(4, 2), SwiGLUConfig(4, 4), 2), "Llama's go one round"),
-    ],
-)
-def test_rounds_that_cannot_be_are_refused_in_a_sentence(build: Callable[[], object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        build()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, PositionKind, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import (
@@ -16,7 +17,7 @@ from cemverify.cem.models import (
     LanguageModel,
     LanguageModelConfig,
 )
-from cemverify.cem.presets import full_cem, llama, size
+from cemverify.cem.presets import full_cem, llama
 from suites.cem.helpers import ROUNDING, generator, randomised, relative_error
 
 # --- the sizes of Table 1 -----------------------------------------------------------------------------
@@ -80,7 +81,7 @@ def tiny(block: BlockConfig) -> LanguageModelConfig:
     return LanguageModelConfig(VOCABULARY, 2, block)
 
 
-def tiny_cem(position: PositionKind, diagonal: DiagonalKind = "shared") -> LanguageModelConfig:
+def tiny_cem(position: PositionKind, diagonal: DiagonalKind = "shared", **beyond: Any) -> LanguageModelConfig:
     low_rank = PreconditionerConfig("low-rank", rank=2)
     attention = AttentionConfig(
         8,
@@ -90,8 +91,13 @@ def tiny_cem(position: PositionKind, diagonal: DiagonalKind = "shared") -> Langu
         preconditioner=replace(low_rank, per_head=True),
         steps=2,
         norm="channel",
+        **beyond,
     )
-    return tiny(BlockConfig(attention, MLPConfig(8, 12, preconditioner=low_rank, steps=2, norm="channel")))
+    return tiny(BlockConfig(attention, MLPConfig(8, 12, preconditioner=low_rank, steps=2, norm="channel", **beyond)))
+
+
+# each step has an eta and a P of its own
+OWN = Beyond(momentum=0.4, learn_momentum=True, own_steps=True, own_preconditioners=True)
 
 
 MODELS = {
@@ -100,6 +106,8 @@ MODELS = {
     "cem-alibi": tiny_cem("alibi"),
     "cem-rotary": tiny_cem("rotary"),
     "cem-self-cross": tiny_cem("self-cross", diagonal="per-head"),
+    "cem-beyond": tiny_cem("alibi", step="learned", beyond=OWN),
+    "cem-joint": tiny(BlockConfig(AttentionConfig(8, 2, position="alibi"), MLPConfig(8, 12), rounds=2)),
     "cem-attention-llama-mlp": tiny(BlockConfig(AttentionConfig(8, 2, norm="channel"), SwiGLUConfig(8, 12))),
     "llama-attention-cem-mlp": tiny(BlockConfig(LlamaAttentionConfig(8, 2), MLPConfig(8, 12, norm="channel"))),
 }
@@ -115,23 +123,15 @@ def language_model(config: LanguageModelConfig) -> LanguageModel:
 
 
 @each_model
-def test_decoding_token_by_token_is_the_full_pass(config: LanguageModelConfig) -> None:
+@pytest.mark.parametrize("pieces", [(1,) * 6, (1, 5), (3, 3), (5, 1)], ids=str)
+def test_decoding_piece_by_piece_is_the_full_pass(config: LanguageModelConfig, pieces: tuple[int, ...]) -> None:
     model, text = language_model(config), tokens()
     logits, cache = [], None
-    for j in range(text.shape[1]):
-        step, cache = model.decode(text[:, j : j + 1], cache)
+    for piece in text.split(pieces, dim=1):  # type: ignore[no-untyped-call]
+        step, cache = model.decode(piece, cache)
         logits.append(step)
     # two blocks of two sublayers of at most two steps
     assert relative_error(torch.cat(logits, dim=1), model(text)) <= 8 * ROUNDING
-
-
-@each_model
-@pytest.mark.parametrize("split", [1, 3, 5])
-def test_decoding_the_rest_from_a_cache_is_the_full_pass(config: LanguageModelConfig, split: int) -> None:
-    model, text = language_model(config), tokens()
-    _, cache = model.decode(text[:, :split])
-    rest, _ = model.decode(text[:, split:], cache)
-    assert relative_error(rest, model(text)[:, split:]) <= 8 * ROUNDING
 
 
 @each_model
@@ -153,22 +153,17 @@ def test_a_cache_of_another_model_is_refused() -> None:
 
 
 @each_model
-def test_the_initial_weights_depend_on_the_generator_alone(config: LanguageModelConfig) -> None:
+def test_the_initial_weights_depend_on_the_generator_alone_and_leave_the_global_seed(
+    config: LanguageModelConfig,
+) -> None:
+    before = torch.random.get_rng_state()
+    first, other = (LanguageModel(config, generator(seed)).state_dict() for seed in (7, 8))
+    assert torch.equal(torch.random.get_rng_state(), before)
     with torch.random.fork_rng():
-        torch.manual_seed(0)
-        first = LanguageModel(config, generator(7)).state_dict()
         torch.manual_seed(1)
         second = LanguageModel(config, generator(7)).state_dict()
-    other = LanguageModel(config, generator(8)).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["embedding"], other["embedding"])
-
-
-@each_model
-def test_building_a_model_leaves_the_global_seed_alone(config: LanguageModelConfig) -> None:
-    before = torch.random.get_rng_state()
-    LanguageModel(config, generator(7))
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @each_model
@@ -179,23 +174,3 @@ def test_every_parameter_is_trained_from_the_start_but_the_u_beside_a_v_of_zero(
     for name, gradient in zip(names, torch.autograd.grad(loss, parameters), strict=True):
         assert gradient.isfinite().all()
         assert bool(gradient.any()) == (not name.endswith(".U")), name
-
-
-# --- configurations -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: size("7B"), "unknown model size '7B'; choose from 86M, 108M, 134M, 162M"),
-        (lambda: llama("7B"), "unknown model size '7B'"),
-        (lambda: full_cem("7B"), "unknown model size '7B'"),
-        (
-            lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)),
-            "attention and MLP must have the same dim, not 8 and 6",
-        ),
-    ],
-)
-def test_a_model_that_cannot_be_built_says_why(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
