@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
+from torch import Tensor
 
 from cemverify.results.envelope import Table, read
 from synthetic import atlas
 from synthetic.__main__ import main
-from synthetic.gp import priors
+from synthetic.gp import priors, sampling
+from synthetic.gp.sampling import factorise, posterior
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tasks.md"
+Capture = pytest.CaptureFixture[str]
 SMALL = ["--train-points", "150", "--test-points", "50"]
 
 
 @pytest.mark.parametrize("options", [[], ["--features", "300"]])
 def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(
-    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     file = tmp_path / "task.json"
     assert main(["examine", "rbf + 0.1*linear", *SMALL, *options, "--output", str(file)]) == 0
@@ -33,41 +35,32 @@ def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(
     assert 0 < content["difficulty"]["floor"] < content["difficulty"]["linear"]
 
 
-def test_examine_fails_if_the_oracle_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def wrong_posterior(joint: Tensor, targets: list[Tensor], noise: float) -> tuple[list[Tensor], Tensor]:
+    means, variance = posterior(joint, targets, noise)
+    return means, variance * 1.001
+
+
+def wrong_factor(matrix: Tensor) -> tuple[Tensor, float]:
+    factor, jitter = factorise(matrix)
+    return factor.tril(-1) + 1.1 * factor.diagonal().diag(), jitter
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "prior", "sentence"),
+    [  # priors that are asked nowhere else, so not remembered
+        ("posterior", wrong_posterior, "matern32(lengthscale=1.25)", "DISAGREE, by more than 1e-06"),
+        ("factorise", wrong_factor, "matern32(lengthscale=1.75)", "NOT FROM THE PRIOR"),
+    ],
+)
+def test_examine_fails_if_oracle_or_sampler_is_wrong(
+    name: str, wrong: object, prior: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    from synthetic.gp import sampling
-
-    right = sampling.posterior
-
-    def wrong(
-        joint: torch.Tensor, targets: list[torch.Tensor], noise: float
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        means, variance = right(joint, targets, noise)
-        return means, variance * 1.001
-
-    monkeypatch.setattr(sampling, "posterior", wrong)
-    assert main(["examine", "matern32(lengthscale=1.25)", *SMALL]) == 1  # asked nowhere else, so not remembered
-    assert "DISAGREE, by more than 1e-06" in capsys.readouterr().out
+    monkeypatch.setattr(sampling, name, wrong)
+    assert main(["examine", prior, *SMALL]) == 1
+    assert sentence in capsys.readouterr().out
 
 
-def test_examine_fails_if_the_sampler_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from synthetic.gp import sampling
-
-    right = sampling.factorise
-
-    def wrong(matrix: torch.Tensor) -> tuple[torch.Tensor, float]:
-        factor, jitter = right(matrix)
-        return factor.tril(-1) + 1.1 * factor.diagonal().diag(), jitter
-
-    monkeypatch.setattr(sampling, "factorise", wrong)
-    assert main(["examine", "matern32(lengthscale=1.75)", *SMALL]) == 1
-    assert "NOT FROM THE PRIOR" in capsys.readouterr().out
-
-
-def test_the_atlas_is_the_same_twice_and_writes_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_atlas_is_the_same_twice_and_writes_its_page(tmp_path: Path, capsys: Capture) -> None:
     pages = []
     for run in ("first", "second"):
         page, file = tmp_path / f"{run}.md", tmp_path / f"{run}.json"

@@ -16,7 +16,6 @@ from cemverify.cem.models import Block
 from cemverify.runs.plain import plain, restore
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
-from synthetic.studies import second_step
 from synthetic.studies.depth_dial import STUDY
 from synthetic.studies.depth_dial.rows import ALIKE, MOST, SUM, TEST_DEPTHS, own
 from synthetic.studies.depth_dial.sentences import falls_up_to, picture, sentences, stopped, summarise
@@ -42,9 +41,9 @@ def small(**choices: Any) -> Plan:
 
 
 def design(plan: Plan, name: str) -> Design:
-    row = plan.row(name)
-    assert row is not None
-    return row.design
+    row: Any = plan.row(name)
+    design: Design = row.design
+    return design
 
 
 # --- a layer whose steps are set --------------------------------------------------------------------
@@ -160,8 +159,7 @@ def test_a_record_says_what_each_stop_gives(records: dict[str, TrialRecord]) -> 
 def outcome(name: str, *seeds: Any) -> StudyOutcome:
     """The study of one row, with what each seed came to: its bits, those at each depth, and those of each stop."""
     study = small()
-    row = study.row(name)
-    assert row is not None
+    row: Any = study.row(name)
     judged: Any = {
         seed: SimpleNamespace(bits=bits, at_depths=at_depths, at_stops=at_stops)
         for seed, (bits, at_depths, at_stops) in enumerate(seeds)
@@ -186,13 +184,8 @@ def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
     assert summarise(late).bits[SUM] == (1.0,) * 7 + (None,)
 
 
-def test_studies_without_a_dial_keep_the_names_of_their_cells() -> None:
-    pinned = PinnedCorpus(CorpusChoice(CHAIN), "0")
-    usual = second_step.STUDY.plan("mlp", 4, names=("T = 1",))
-    cell = plain(usual.cell(usual.rows[0], 0, "judging", 1.0, 0.01, pinned, "cpu"))
-    assert not {"depths", "stops"} & set(cell)
-    assert "dial" not in cell["design"]
-    study = small()
+def test_depths_and_stops_are_in_the_names_of_cells_that_judge() -> None:
+    pinned, study = PinnedCorpus(CorpusChoice(CHAIN), "0"), small()
     judged, tuning = (
         plain(study.cell(study.rows[-1], 0, part, 1.0, 0.01, pinned, "cpu")) for part in ("judging", "tuning")
     )

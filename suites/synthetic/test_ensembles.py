@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -120,19 +121,14 @@ def test_the_compiled_training_finds_the_same_weights_to_float_tolerance() -> No
 
 
 @pytest.mark.parametrize(
-    "options", [{"steps": 0}, {"batch": 0}, {"learning_rate": 0.0}, {"learning_rate": math.inf}, {"held_out": 1.0}]
+    ("make", "options", "words"),
+    [
+        *((Recipe, {name: 0}, "must") for name in ("steps", "batch", "learning_rate")),
+        *((Recipe, options, "must") for options in ({"learning_rate": math.inf}, {"held_out": 1.0})),
+        *((CEMSpec, {name: 0}, "at least 1") for name in ("steps", "width", "hidden", "rank")),
+        (lambda width: RegressorStack(CEMSpec(width=width), 5, streams(0)), {"width": 4}, "cannot hold 5 inputs"),
+    ],
 )
-def test_a_recipe_that_makes_no_sense_is_refused_in_a_sentence(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="must"):
-        Recipe(**options)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("options", [{"steps": 0}, {"width": 0}, {"hidden": -1}, {"rank": 0}])
-def test_a_regressor_that_makes_no_sense_is_refused_in_a_sentence(options: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="at least 1"):
-        CEMSpec(**options)  # type: ignore[arg-type]
-
-
-def test_a_state_narrower_than_the_inputs_is_refused_in_a_sentence() -> None:
-    with pytest.raises(UsageError, match="cannot hold 5 inputs"):
-        RegressorStack(CEMSpec(width=4), 5, streams(0))
+def test_what_makes_no_sense_is_refused_in_a_sentence(make: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make(**options)

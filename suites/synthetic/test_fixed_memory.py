@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from synthetic.studies.engine.designs import REPLACED, Replaced, cost, parameter
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import TuningCurve, optimum, rate
 from synthetic.studies.engine.study import StudyOutcome
+from synthetic.studies.engine.trials import TrialRecord
 from synthetic.studies.engine.tuning import study, trainings
 from synthetic.studies.fixed_memory import STUDY
 from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, ONE, TIED, WIDER
@@ -172,18 +173,7 @@ def judged(study_plan: Plan, missing: int = 0) -> StudyOutcome:
         octaves = torch.tensor(spec["recipe"]["learning_rate"] / 4.3e-3).log2().item()
         bits = 2.0 + 0.02 * octaves**2 + 0.001 * (spec["seed"] % 7) - (0.02 if spec["design"]["times"] == 2 else 0)
         bits += 0.0005 * ((spec["seed"] * len(str(spec["design"]))) % 5)
-        return {
-            "parameters": 1,
-            "forward": 1.0,
-            "training": 3.0,
-            "groups": [bits, bits],
-            "trained": [bits],
-            "diverged_at": None,
-            "where": None,
-            "start": [],
-            "end": [],
-            "batches": "",
-        }
+        return asdict(TrialRecord(1, 1.0, 3.0, (bits, bits), (bits,), None, None, (), (), ""))
 
     progress = follow(study(study_plan, PINNED, "cpu"), lambda wanted: [look(cell) for cell in wanted.cells])
     return StudyOutcome(study_plan, progress.result, "the corpus", "symbol")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import gpytorch
@@ -66,32 +67,29 @@ def test_pairs_see_a_wrong_covariance_that_leaves_every_variance_right() -> None
 
 
 @pytest.mark.slow
-def test_gpytorchs_own_sampler_is_rejected_at_1500_points() -> None:
-    n, draws = 1500, 4
+@pytest.mark.parametrize(
+    ("text", "draws", "accepts"),
+    [
+        ("rbf", 4, lambda draws, exact: judged(draws, exact).accepted),
+        # without any factor of ours
+        ("rbf(lengthscale=0.3)", 50, lambda draws, exact: pairs(draws, exact) > FALSE_ALARM),
+    ],
+    ids=["whiteness", "pairs"],
+)
+def test_gpytorchs_own_sampler_is_rejected_at_1500_points(
+    text: str, draws: int, accepts: Callable[[Tensor, Tensor], bool]
+) -> None:
+    n = 1500
     x = points(n, 10)
-    exact = dense("rbf", x)
+    exact = dense(text, x)
     ours, jitter = factorise(exact.clone())
     assert jitter == 0.0
-    assert judged((ours @ normals(n, draws)).mT, exact).accepted
+    assert accepts((ours @ normals(n, draws)).mT, exact)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(2)  # the only seed that GPyTorch's sampler takes
-        normal = gpytorch.distributions.MultivariateNormal(x.new_zeros(n), priors.kernel("rbf", 10)(x))
-        theirs = normal.sample(torch.Size([draws]))
-    assert not judged(theirs, exact).accepted
-
-
-@pytest.mark.slow
-def test_its_covariance_is_rejected_without_any_factor_of_ours() -> None:
-    n, draws = 1500, 50
-    x = points(n, 10)
-    text = "rbf(lengthscale=0.3)"
-    exact = dense(text, x)
-    assert pairs((factorise(exact.clone())[0] @ normals(n, draws)).mT, exact) > FALSE_ALARM
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(2)
         normal = gpytorch.distributions.MultivariateNormal(x.new_zeros(n), priors.kernel(text, 10)(x))
         theirs = normal.sample(torch.Size([draws]))
-    assert pairs(theirs, exact) < FALSE_ALARM
+    assert not accepts(theirs, exact)
 
 
 @pytest.mark.slow
@@ -163,22 +161,19 @@ def test_a_covariance_that_is_not_one_is_refused() -> None:
 # --- the oracle ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*SINGLE, *COMPOSED, "rational-quadratic(lengthscale=[1,2,3])"])
-def test_the_oracle_agrees_with_scikit_learn(text: str) -> None:
+ORACLES = [(text, 0) for text in (*SINGLE, *COMPOSED, "rational-quadratic(lengthscale=[1,2,3])")]
+
+
+@pytest.mark.parametrize(
+    ("text", "features"), [*ORACLES, *((text, 64) for text in ("rbf", "additive", "rbf + 0.1*linear"))]
+)
+def test_the_oracle_agrees_with_scikit_learn(text: str, features: int) -> None:
     from synthetic.gp.oracle import second_opinion
 
-    task = drawn(text, dimensions=3)[0]
+    task = drawn(text, dimensions=3, features=features)[0]
     agreement = second_opinion(task, Streams(0, task.config.prior, 0))
     assert agreement.worst <= AGREEMENT
-    assert agreement.independent == (OWN not in text)
-
-
-@pytest.mark.parametrize("text", ["rbf", "additive", "rbf + 0.1*linear"])
-def test_the_oracle_of_a_finite_rank_task_agrees_with_scikit_learn(text: str) -> None:
-    from synthetic.gp.oracle import second_opinion
-
-    task = drawn(text, features=64)[0]
-    assert second_opinion(task, Streams(0, task.config.prior, 0)).worst <= AGREEMENT
+    assert features or agreement.independent == (OWN not in text)
 
 
 def test_the_second_opinion_would_notice_a_wrong_oracle() -> None:

@@ -87,12 +87,6 @@ def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], LanguageCo
 # --- what is trained ------------------------------------------------------------------------------
 
 
-def test_every_model_of_a_study_sees_the_same_batches(short: dict[str, Any]) -> None:
-    names = [model["name"] for model in short["models"]]
-    assert names == ["Llama RoPE", "Llama ALiBi", "CEM T=1", "CEM T=2"]
-    assert len({model["batches_digest"] for model in short["models"]}) == 1
-
-
 def test_the_smoke_on_a_gpu_is_the_papers_smallest_size() -> None:
     """Of the paper's vocabulary it has the parameters of docs/mathematics.md §15."""
     expected = {"Llama RoPE": 86_371_488, "Llama ALiBi": 86_371_488} | dict.fromkeys(
@@ -299,6 +293,7 @@ def test_the_result_file_holds_what_was_printed(
 
 def test_a_model_no_better_than_a_bigram_fails_with_a_reason(short: dict[str, Any]) -> None:
     assert not short["verdict"]["pass"]
+    assert len({model["batches_digest"] for model in short["models"]}) == 1
     assert [reason.split(" needs")[0] for reason in short["verdict"]["reasons"]] == [
         *("Llama RoPE", "Llama ALiBi", "CEM T=1", "CEM T=2")
     ]

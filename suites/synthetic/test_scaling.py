@@ -163,14 +163,12 @@ def test_a_parameter_of_which_nothing_is_said_is_refused() -> None:
 
 def test_the_rows_of_a_larger_size_are_trained_from_the_base() -> None:
     study_plan = plan("full", 256, size="small", with_beyond=True)
-    row = study_plan.row("T = 2, mu-scaled")
-    assert row is not None
+    row: Any = study_plan.row("T = 2, mu-scaled")
     pinned = PinnedCorpus(CorpusChoice(), "0" * 64)
     cell = study_plan.cell(row, 0, "judging", 1.0, 0.004, pinned, "cpu")
     assert cell.recipe.base == BASE
     config = row.design.looped.model
     assert config.head_std == pytest.approx(BASE.dim**0.5 / SMALL_SIZE.dim)
     assert dict(row.design.layer)["step_size"] == pytest.approx((BASE.layers / SMALL_SIZE.layers) ** 0.5 / 2)
-    usual = study_plan.row("T = 1")
-    assert usual is not None
+    usual: Any = study_plan.row("T = 1")
     assert study_plan.cell(usual, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base is None

@@ -165,13 +165,11 @@ def test_options_that_came_later_are_not_in_the_names_of_cells_without_them() ->
     assert "rounds" not in plain(common)
     assert plain(joint)["rounds"] == 2
     assert "beyond" not in json.dumps(plain(common.looped))
-
-
-def test_compiled_trainings_are_cells_of_their_own_and_the_usual_ones_keep_their_names() -> None:
     plans = [plan("mlp", 16, names=("T = 1",), compiled=compiled) for compiled in (False, True)]
-    usual, compiled = (p.cell(p.rows[0], 0, "judging", 1.0, 0.01, PINNED, "cpu") for p in plans)
-    assert "compiled" not in plain(usual)
-    assert plain(compiled) == {**plain(usual), "compiled": True}
+    first, compiled = (plain(p.cell(p.rows[0], 0, "judging", 1.0, 0.01, PINNED, "cpu")) for p in plans)
+    assert compiled == {**first, "compiled": True}
+    assert not {"depths", "stops"} & set(first)
+    assert "dial" not in first["design"]
 
 
 @pytest.mark.thorough
@@ -370,17 +368,22 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     assert alone.pairs == tuple(pair for pair in summary.pairs if pair.model in names)  # whatever else was tried
 
 
-def test_too_few_seeds_are_undecided() -> None:
-    study_plan = plan("attention", 256, names=FEW, seeds=2)
-    assert summarise(study_plan, made(study_plan, {"T = 2, eta 1/2": 1.995}, noise=0.02)).verdict == "undecided"
-    one = plan("attention", 256, names=FEW, seeds=1)
-    assert summarise(one, made(one, {"T = 2, eta 1/2": 1.5})).verdict == "undecided"
-
-
-def test_without_its_controls_nothing_is_decided() -> None:
-    study_plan = plan("attention", 256, names=("T = 1", "T = 2, eta 1/2"))
-    summary = summarise(study_plan, made(study_plan, {"T = 2, eta 1/2": 1.5}))
-    assert (summary.verdict, summary.why) == ("undecided", "the rows that decide it are not in this study")
+@pytest.mark.parametrize(
+    ("names", "seeds", "deep", "why"),
+    [
+        (FEW, 2, 1.995, None),
+        (FEW, 1, 1.5, None),
+        (("T = 1", "T = 2, eta 1/2"), None, 1.5, "the rows that decide it are not in this study"),
+    ],
+    ids=["few seeds", "one seed", "no controls"],
+)
+def test_too_few_seeds_or_rows_are_undecided(
+    names: tuple[str, ...], seeds: int | None, deep: float, why: str | None
+) -> None:
+    study_plan = plan("attention", 256, names=names, seeds=seeds)
+    summary = summarise(study_plan, made(study_plan, {"T = 2, eta 1/2": deep}, noise=0.02))
+    assert summary.verdict == "undecided"
+    assert why in (None, summary.why)
 
 
 def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None:
@@ -485,22 +488,18 @@ def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path
         bring(path, CellStore(tmp_path / "third"))
 
 
-def test_the_clock_stops_a_run_like_ctrl_c() -> None:
-    with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.001) as alarm:
-        time.sleep(10)
-    assert alarm.rang
-    with ctrl_c_after(0.0005) as alarm:
-        pass
-    time.sleep(0.05)
-    assert not alarm.rang
-
-
-def test_the_clock_stops_a_run_in_the_background_too() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
+def test_the_clock_stops_a_run_like_ctrl_c(handler: Any) -> None:
+    before = signal.signal(signal.SIGINT, handler)
     try:
-        with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.001):
+        with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.001) as alarm:
             time.sleep(10)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert alarm.rang
+        with ctrl_c_after(0.0005) as alarm:
+            pass
+        time.sleep(0.05)
+        assert not alarm.rang
+        assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
 
