@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from cemverify import implementation
 from cemverify.conformance.implementations.contract import Subject
 
 HERE = Path(__file__).parent
@@ -107,21 +106,20 @@ class Round:
         """The text of a module that declares the implementation of that name as `mine`."""
         if self.declares:
             return self.source(name)
-        framework = self._framework(name)
+        framework = self.bases.get(name) or self._by_name[name].framework
         return f"""{self.source(name)}
 
 
 from cemverify import implementation
 
+_functions = {{name: globals()[name] for name in {FUNCTIONS} if name in globals()}}
+_missing = set({FUNCTIONS}) - set(_functions)
 mine = implementation(
-    **{{name: globals()[name] for name in {FUNCTIONS} if name in globals()}},
+    **_functions,
     arrays={framework!r},
-    not_offered=(*{tuple(self.not_offered[framework])}, *globals().get("NOT_OFFERED", ())),
+    not_offered=tuple({{*{tuple(self.not_offered[framework])}, *globals().get("NOT_OFFERED", ()), *_missing}}),
 )
 """
-
-    def _framework(self, name: str) -> str:
-        return self.bases.get(name) or self._by_name[name].framework
 
     def area(self, name: str) -> str:
         """Where the mistake lies, in its author's word; nothing for what is right."""
@@ -140,17 +138,7 @@ mine = implementation(
         key = f"suites.blind.{self.folder.name}.{name}"
         if anew:
             sys.modules.pop(key, None)
-        module = _module(key, self.source(name))
-        if self.declares:
-            return cast(Subject, module.mine)
-        framework = cast(Literal["torch", "numpy", "jax"], self._framework(name))
-        functions = {f: getattr(module, f) for f in FUNCTIONS if hasattr(module, f)}
-        missing = [f for f in FUNCTIONS if f not in functions]
-        return implementation(
-            **functions,
-            arrays=framework,
-            not_offered=tuple({*self.not_offered[framework], *missing, *getattr(module, "NOT_OFFERED", ())}),
-        )
+        return cast(Subject, _module(key, self.module(name)).mine)
 
     @property
     def names(self) -> list[str]:
