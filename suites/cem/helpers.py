@@ -95,12 +95,6 @@ def interaction(
     )
 
 
-def scalar_interaction(W_Q: list[list[float]], W_K: list[list[float]]) -> Interaction:
-    """Heads of dimension one at temperature one: the small examples with integer entries."""
-    queries, keys = (torch.tensor(W, dtype=torch.float64)[:, None, :] for W in (W_Q, W_K))  # (K, 1, D)
-    return Interaction(queries, keys, 1.0)
-
-
 def scalar_mlp(v: float, w: float, name: str) -> Elementwise:
     """The element-wise energy of one feature and one hidden unit."""
     return Elementwise(vector(v)[None], vector(w)[None], activation(name))

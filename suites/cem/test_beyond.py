@@ -245,19 +245,6 @@ def test_momentum_keeps_its_promise_where_the_energy_bends() -> None:
         assert float(total.diff(dim=0).max()) <= 1024 * U * scale
 
 
-def test_decoding_is_the_full_pass() -> None:
-    """Token by token from a cache, attention with every option gives what it gives at once."""
-    h = randn(2, 5, D, seed=5)
-    for layer in everything():
-        if not isinstance(layer, CEMAttention):
-            continue
-        memory, outputs = None, []
-        for i in range(h.shape[1]):
-            output, memory = layer.residual(h[:, i : i + 1], memory)
-            outputs.append(output)
-        close(torch.cat(outputs, 1), layer.residual(h)[0])
-
-
 def test_fast_paths_are_the_formula() -> None:
     """By tiles and by blocks of tokens, with their derivatives."""
     x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
@@ -419,6 +406,7 @@ KILLS: Mapping[Property, Mapping[str, Patch]] = {
         "the last step without momentum": carries("(t + 1 < self.steps) * self.momentum * (x - before)"),
         "Nesterov's momentum": carries("0 * x", ("t, energy), x", "t, energy), x + self.momentum * (x - before)")),
         "gradients averaged": carries("self.momentum * (x - before + x - stepped)", ("t == 0 or ", "")),
+        "momentum of all tokens together": carries("self.momentum * (x - before).mean(1, keepdim=True)"),
         "a trajectory without momentum": (Descent, "trajectory", ("self.move(", "replace(self, momentum=0.0).move(")),
         "the first step's own for all": (Descent, "at", ("self.own[t]", "self.own[0]")),
         "steps in reverse": (Descent, "at", ("self.own[t]", "self.own[-1 - t]")),
@@ -432,16 +420,13 @@ KILLS: Mapping[Property, Mapping[str, Patch]] = {
         "step sizes without gradient": learned("map(Own, etas", "map(Own, (eta.detach() for eta in etas)"),
     },
     test_every_step_falls_by_its_own_inequality: {
-        "never cooled": (Descent, "energy_at", ("self.own[t]", "self.own[0]")),
+        "never cooled": (Descent, "energy_at", ("self.own[t]", "self.own[0]"))
     },
     test_momentum_lowers_a_concave_energy_further: {
-        "momentum the wrong way": carries("-self.momentum * (x - before)"),
+        "momentum the wrong way": carries("-self.momentum * (x - before)")
     },
     test_momentum_keeps_its_promise_where_the_energy_bends: {
-        "momentum twice": carries("2 * self.momentum * (x - before)"),
-    },
-    test_decoding_is_the_full_pass: {
-        "momentum of all tokens together": carries("self.momentum * (x - before).mean(1, keepdim=True)"),
+        "momentum twice": carries("2 * self.momentum * (x - before)")
     },
     test_fast_paths_are_the_formula: {
         "blocks for any descent": (
@@ -449,7 +434,7 @@ KILLS: Mapping[Property, Mapping[str, Patch]] = {
             "descend",
             ("not descent.alike or ", ""),
             ("_Problem(descent", "_Problem(replace(descent, momentum=0.0, own=(), least_fall=0.0)"),
-        ),
+        )
     },
     test_a_token_stops_where_its_energy_says: {
         "tokens that stop together": goes_on(f"({GOING}).any().expand_as(going)"),
@@ -469,14 +454,14 @@ KILLS: Mapping[Property, Mapping[str, Patch]] = {
         "a share that shrinks with the steps": goes_on("going & (fall > 0) & (fall >= enough / (t + 1))"),
     },
     test_a_stop_passes_on_the_gradients_of_the_steps_taken: {
-        "a stop without gradient": (Descent, "stopped", ("moved, x)", "moved, x.detach())")),
+        "a stop without gradient": (Descent, "stopped", ("moved, x)", "moved, x.detach())"))
     },
     test_on_a_concave_energy_no_token_stops: {
         "steps that get shorter": (
             Descent,
             "move",
             ("return self.step(energy, x, memory)", "return x + 0.9**t * (self.step(energy, x, memory) - x)"),
-        ),
+        )
     },
     test_a_learned_step_is_positive_and_what_it_says: {
         "a step that is linear in s": learned("self.log_step.exp()", "(1 + self.log_step)"),

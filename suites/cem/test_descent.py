@@ -15,15 +15,7 @@ from cemverify.cem.energies import Curvature, Elementwise, Energy, Hopfield, Int
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig
 from cemverify.cem.norms import RMSNormInside
 from cemverify.cem.preconditioners import Diagonal
-from suites.cem.helpers import (
-    ROUNDING,
-    generator,
-    interaction,
-    randn,
-    randomised,
-    relative_error,
-    token,
-)
+from suites.cem.helpers import ROUNDING, generator, interaction, randn, randomised, relative_error, token
 
 
 def energies() -> dict[str, Energy]:

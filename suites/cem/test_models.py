@@ -12,11 +12,7 @@ from torch import Tensor
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, PositionKind, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
-from cemverify.cem.models import (
-    BlockConfig,
-    LanguageModel,
-    LanguageModelConfig,
-)
+from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.presets import full_cem, llama
 from suites.cem.helpers import ROUNDING, generator, randomised, relative_error
 

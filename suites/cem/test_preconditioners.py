@@ -24,20 +24,11 @@ from suites.cem.helpers import ROUNDING, U, generator, randn, relative_error, ve
 D, R, K = 5, 2, 3
 
 
-def shared(name: str) -> Preconditioner:
-    d, V, W = randn(D, seed=0), randn(D, R, seed=1), randn(D, R, seed=2)
+def made(name: str, *heads: int) -> Preconditioner:
+    """A random preconditioner, shared or one for each of the heads."""
+    d, V, W = randn(*heads, D, seed=0), randn(*heads, D, R, seed=1), randn(*heads, D, R, seed=2)
     kinds: dict[str, Preconditioner] = {
         "identity": Identity(),
-        "diagonal": Diagonal(d),
-        "low-rank": LowRank(d, V, W),
-        "low-rank-printed": LowRankPrinted(d, V, W),
-    }
-    return kinds[name]
-
-
-def per_head(name: str) -> Preconditioner:
-    d, V, W = randn(K, D, seed=0), randn(K, D, R, seed=1), randn(K, D, R, seed=2)
-    kinds: dict[str, Preconditioner] = {
         "diagonal": Diagonal(d),
         "low-rank": LowRank(d, V, W),
         "low-rank-printed": LowRankPrinted(d, V, W),
@@ -55,13 +46,13 @@ each_kind_per_head = pytest.mark.parametrize("kind", KINDS[1:])
 
 @each_kind
 def test_applying_a_shared_preconditioner_is_multiplying_by_its_matrix(kind: PreconditionerKind) -> None:
-    P, g = shared(kind), randn(2, 4, D, seed=3)
+    P, g = made(kind), randn(2, 4, D, seed=3)
     assert relative_error(P.apply(g), g @ P.matrix(D).mT) <= ROUNDING
 
 
 @each_kind_per_head
 def test_applying_one_per_head_multiplies_each_head_by_its_own_matrix(kind: PreconditionerKind) -> None:
-    P, g = per_head(kind), randn(2, K, 4, D, seed=3)
+    P, g = made(kind, K), randn(2, K, 4, D, seed=3)
     assert P.per_head
     assert relative_error(P.apply(g), torch.einsum("kde,bkje->bkjd", P.matrix(D), g)) <= ROUNDING
 
@@ -89,7 +80,7 @@ def test_a_small_low_rank_part_leaves_the_positive_definite_form_unshrunk() -> N
 @each_kind
 @pytest.mark.parametrize("heads", [False, True], ids=["shared", "per-head"])
 def test_the_extreme_eigenvalues_are_those_of_the_matrix(kind: PreconditionerKind, heads: bool) -> None:
-    P = per_head(kind) if heads and kind != "identity" else shared(kind)
+    P = made(kind, K) if heads else made(kind)
     eigenvalues = torch.linalg.eigvals(P.matrix(D)).real  # of a general matrix: another algorithm than the code's
     assert torch.allclose(P.smallest_eigenvalue().double(), eigenvalues.amin(-1), rtol=0, atol=1e-13)
     assert torch.allclose(P.largest_eigenvalue().double(), eigenvalues.amax(-1), rtol=0, atol=1e-13)
@@ -117,13 +108,7 @@ factors = st.tuples(st.integers(0, 10_000), st.sampled_from([0.0, 1e-200, 1e-8, 
     rho=st.sampled_from([0.5, 0.99]),
 )
 def test_the_positive_definite_form_never_falls_below_its_bound(
-    d: tuple[int, float],
-    U_: tuple[int, float],
-    V_: tuple[int, float],
-    opposed: bool,
-    dim: int,
-    rank: int,
-    rho: float,
+    d: tuple[int, float], U_: tuple[int, float], V_: tuple[int, float], opposed: bool, dim: int, rank: int, rho: float
 ) -> None:
     left, right = (randn(dim, rank, seed=seed, scale=scale) for seed, scale in (U_, V_))
     P = LowRank(randn(dim, seed=d[0], scale=d[1]), left, -left if opposed else right, rho)
