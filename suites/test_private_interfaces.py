@@ -30,14 +30,14 @@ USED = {
         *("_softmax_backward_data", "_standard_gamma", "_set_deterministic_algorithms", "_tensor_str"),
     },
     "cemverify/conformance/questions/hypothesis_draws.py": {
-        *("hypothesis.internal.conjecture.providers", "_maybe_draw_constant"),
+        *("hypothesis.internal.conjecture.providers", "_maybe_draw_constant")
     },
     "cemverify/processes/forkserver.py": {
         *("multiprocessing.forkserver", "multiprocessing.resource_tracker", "multiprocessing.util"),
         *("_config", "_forkserver"),
     },
     "benchmarks/rehearsal/watching.py": {
-        *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention"),  # names of operators
+        *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention")  # names of operators
     },
     "suites/blind/bases/base_torch.py": {"_C", "_functorch"},  # a layer by somebody else
     "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},

@@ -16,16 +16,7 @@ import jsonschema
 import pytest
 from hypothesis import strategies as st
 
-from cemverify.claims import (
-    Claim,
-    ClaimVerdict,
-    JudgedClaim,
-    find_claim,
-    judge_claim,
-    ledger,
-    mathematics,
-    pages,
-)
+from cemverify.claims import Claim, ClaimVerdict, JudgedClaim, find_claim, judge_claim, ledger, mathematics, pages
 from cemverify.claims.arguments import (
     Argument,
     Figures,
@@ -183,13 +174,6 @@ def test_too_few_cases_decide_nothing() -> None:
 def test_a_lemma_that_does_not_come_out_leaves_the_claim_undecided() -> None:
     broken = Lemma("1 = 2", lambda: working("1 = 2", comes_out=False))
     assert broken.gather(_below(1)).side == "neither"
-
-
-def test_an_unknown_claim_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["claims", "6-nothing"]) == 2
-    message = capsys.readouterr().err
-    assert "no claim '6-nothing'; there are: 6-softplus-diagonal" in message
-    assert message.count("\n") == 1
 
 
 def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cemverify.results.envelope import Table, result
@@ -213,3 +213,16 @@ def a_benchmark(slower: float = 1.0) -> Any:
         "error_over_budget": 0.4,
     }
     return made("benchmarks", {"benchmarks": {"attention": {"rows": [row]}}, "load": 0.1}, {})
+
+
+# of each kind, a result
+MAKERS: Mapping[str, Callable[[], Any]] = {
+    "check": a_check,
+    "recursion": a_recursion,
+    "language": a_language,
+    "study": a_study,
+    "power": a_power,
+    "claims": a_claims,
+    "readings": a_readings,
+    "benchmarks": a_benchmark,
+}

@@ -15,14 +15,7 @@ import pytest
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
-from suites.reports.examples import (
-    a_check,
-    a_claims,
-    a_language,
-    a_property,
-    a_recursion,
-    violated,
-)
+from suites.reports.examples import a_check, a_claims, a_language, a_property, a_recursion, violated
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 SWITCHES = (

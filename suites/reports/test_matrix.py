@@ -14,7 +14,7 @@ from reports.__main__ import main
 from reports.collect import collect
 from reports.matrix.standings import lines_of
 from reports.pictures.standings import matrix
-from suites.reports.examples import a_check, a_power, a_property, a_recursion, violated
+from suites.reports.examples import a_check, a_power, a_property, violated
 
 
 def dated(content: Any, day: str, examples: int = 60) -> Any:
@@ -81,9 +81,3 @@ def test_a_run_that_ended_before_it_asked_everything_is_nowhere_green(
     text = capsys.readouterr().out
     assert "1/1, 1 not asked, 60 examples" in text
     assert "| not asked" in text
-
-
-def test_without_a_verdict_there_is_no_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "r.json", a_recursion())
-    assert main(["matrix", str(tmp_path / "r.json")]) == 2
-    assert "no result of `cemverify check --json`" in capsys.readouterr().err

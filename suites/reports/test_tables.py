@@ -101,11 +101,7 @@ def test_above_each_table_stands_what_made_it(folder: Path, capsys: pytest.Captu
 def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tables", str(folder), "--output", str(folder)]) == 0
     first = capsys.readouterr().out
-    assert {path.name for path in folder.iterdir()} >= {
-        "report.md",
-        "01-examine.csv",
-        "02-atlas.csv",
-    }
+    assert {path.name for path in folder.iterdir()} >= {"report.md", "01-examine.csv", "02-atlas.csv"}
     report = (folder / "report.md").read_text()
     assert main(["tables", str(folder), "--output", str(folder)]) == 0
     assert capsys.readouterr().out == first

@@ -207,12 +207,6 @@ def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_
     assert [path.exists() for path in (dead, alive, elsewhere, old)] == [False, True, True, False]
 
 
-def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot be written .*--store"):
-        run_cells(walks(1), here(tmp_path / "file" / "store"))
-
-
 def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,32 +276,25 @@ def test_computing_all_cells_again_tells_which_are_not_what_they_were(
 # --- shards --------------------------------------------------------------------------------------
 
 
-def test_shards_share_a_store_and_one_without_a_shard_finds_all_done(
+def test_shards_share_a_store_count_what_is_there_and_one_without_a_shard_finds_all_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells, last = walks(30), ""
+    run_cells(cells[:6], here(tmp_path))
     for number in (1, 2, 3):
+        capsys.readouterr()
+        shard = parse_shard(f"{number}/3")
         with pytest.raises(ShardFinished) as raised:
-            run_cells(cells, here(tmp_path, shard=parse_shard(f"{number}/3")))
+            run_cells(cells, here(tmp_path, shard=shard))
         if number == 1:
+            expected = sum(cell.key in shard for cell in cells[6:])
+            assert f"6 of 30 cells in {tmp_path}; computing {expected} (shard 1 of 3)" in capsys.readouterr().err
             assert "still missing" in str(raised.value)
         last = str(raised.value)
     assert "all 30 cells there" in last
     capsys.readouterr()
     run_cells(cells, here(tmp_path))
     assert capsys.readouterr().err == ""
-
-
-def test_a_shard_counts_what_is_in_the_store_and_what_it_computes_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cells, shard = walks(30), parse_shard("1/3")
-    run_cells(cells[:6], here(tmp_path))
-    capsys.readouterr()
-    with pytest.raises(ShardFinished):
-        run_cells(cells, here(tmp_path, shard=shard))
-    expected = sum(cell.key in shard for cell in cells[6:])
-    assert f"6 of 30 cells in {tmp_path}; computing {expected} (shard 1 of 3)" in capsys.readouterr().err
 
 
 def test_every_cell_belongs_to_just_one_shard_and_shards_are_about_equal() -> None:

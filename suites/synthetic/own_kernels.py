@@ -32,11 +32,6 @@ class GibbsOfOneInput(Kernel):  # type: ignore[misc]
         return K.diagonal() if diag else K
 
 
-class NotANumber(Kernel):  # type: ignore[misc]
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
-        return x1.new_full((len(x1), len(x2)), torch.nan)
-
-
 ready = PeriodicKernel().double()
 not_a_kernel = 3
 

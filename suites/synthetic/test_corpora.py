@@ -541,11 +541,7 @@ def test_a_stream_ends_when_there_is_text_enough(tmp_path: Path) -> None:
         (DatasetSpec("json:{}/texts.jsonl", column="content"), "", "no column 'content'; its columns: text, meta"),
         (DatasetSpec("json:{}/nowhere.jsonl"), "", "nowhere.jsonl is not available .FileNotFoundError"),
         (DatasetSpec("json:{}/texts.jsonl"), "changed", "texts.jsonl changed while it was read"),
-        (
-            DatasetSpec("json:{}/texts.jsonl"),
-            "cut",
-            r"cannot be read on from about row 0 \(.*\); mend the file",
-        ),
+        (DatasetSpec("json:{}/texts.jsonl"), "cut", r"cannot be read on from about row 0 \(.*\); mend the file"),
         (DatasetSpec("parquet:{}/texts.parquet"), "cut", "the dataset parquet:"),
     ],
 )

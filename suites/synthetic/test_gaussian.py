@@ -326,21 +326,6 @@ def test_a_task_that_makes_no_sense_is_refused() -> None:
             TaskConfig(**{"prior": "rbf", **change})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (
-            f"{OWN}:GibbsOfOneInput",
-            "at 300 points: its covariance is not positive definite, .*; choose other parameters",
-        ),
-        (f"{OWN}:NotANumber", "at 300 points: its covariance is not finite; choose other parameters"),
-    ],
-)
-def test_a_prior_that_cannot_be_drawn_from_is_refused(text: str, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        drawn(text)
-
-
 @pytest.mark.parametrize(("text", "kind"), [("0.5*gibbs + rbf", "Gibbs"), (f"{OWN}:Deep", "Deep")])
 def test_a_prior_without_random_features_is_refused_at_finite_rank(text: str, kind: str) -> None:
     # Deep is a subclass of an RBF kernel, which has some

@@ -35,13 +35,7 @@ from synthetic.language import COMMANDS
 from synthetic.language.arguments import Command
 from synthetic.side_by_side import presets
 from synthetic.side_by_side.model_results import ModelResult
-from synthetic.side_by_side.presets import (
-    Contender,
-    LanguageConfig,
-    contenders,
-    smoke_on_cuda,
-    tiny,
-)
+from synthetic.side_by_side.presets import Contender, LanguageConfig, contenders, smoke_on_cuda, tiny
 from synthetic.side_by_side.report import reasons_to_fail
 from synthetic.training import machine
 from synthetic.training.cost import Cost, parameters

@@ -176,13 +176,23 @@ def test_a_lost_number_is_traced_to_its_layer_and_recursion_step(name: str, valu
         assert torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
-def test_a_recursion_that_overflows_late_is_traced_to_the_late_step() -> None:
-    """One dimension, no norm: each step multiplies x by about -3e12, so that the fourth is beyond float32."""
-    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1, activation="identity", steps=6))
+def scalar_model(mlp: MLPConfig, W: float) -> LanguageModel:
+    """One dimension, no norm and no queries; V and all embeddings are 1."""
+    block = BlockConfig(AttentionConfig(1, 1), mlp)
     model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
-    for name, value in (("embedding", 1.0), ("blocks.0.attention.W_Q", 0.0), ("blocks.0.mlp.V", 1.0)):
+    for name, value in (
+        ("embedding", 1),
+        ("blocks.0.attention.W_Q", 0),
+        ("blocks.0.mlp.V", 1),
+        ("blocks.0.mlp.W", W),
+    ):
         lose(model, name, value)
-    training = train(lose(model, "blocks.0.mlp.W", -3e12), RECIPE, BATCHES)
+    return model
+
+
+def test_a_recursion_that_overflows_late_is_traced_to_the_late_step() -> None:
+    """Each step multiplies x by about -3e12, so that the fourth is beyond float32."""
+    training = train(scalar_model(MLPConfig(1, 1, activation="identity", steps=6), -3e12), RECIPE, BATCHES)
     assert training.where == "layer 1, MLP, recursion step 4 of 6"
 
 
@@ -204,25 +214,18 @@ def test_small_steps_lower_every_energy_of_every_layer() -> None:
 
 @pytest.mark.parametrize(("gate", "share"), [(-3.0, 1.0), (-4.0, 0.0)])
 def test_an_energy_that_rises_is_seen_to_rise(gate: float, share: float) -> None:
-    """One dimension, x = h = V = 1 and SiLU: a step of 1 lowers the energy at W = -3 and overshoots at W = -4."""
-    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1))
-    model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
-    for name, value in (("embedding", 1), ("blocks.0.attention.W_Q", 0), ("blocks.0.mlp.V", 1)):
-        lose(model, name, value)
-    attention, mlp = probe(lose(model, "blocks.0.mlp.W", gate), THERE)
+    """By SiLU at x = h = 1 a step of 1 lowers the energy at W = -3 and overshoots at W = -4."""
+    attention, mlp = probe(scalar_model(MLPConfig(1, 1), gate), THERE)
     assert attention.falls == (0.0,)  # without queries its energy stays where it is, which is no fall
     assert mlp.falls == (share,)
     assert mlp.promised == 1.0  # a step as short as the bound asks for lowers both
 
 
 def test_a_fall_is_counted_for_each_step_and_as_a_share_of_the_tokens() -> None:
-    """One dimension and ReLU, W = -3: x = 1 falls to -2 in the first step, from 3/2 to 0, and x = -1 stays at 0."""
-    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1, activation="relu", steps=2))
-    model = LanguageModel(LanguageModelConfig(2, 1, block), torch.Generator().manual_seed(0))
-    for name, value in (("blocks.0.attention.W_Q", 0), ("blocks.0.mlp.V", 1), ("blocks.0.mlp.W", -3)):
-        lose(model, name, value)
+    """ReLU, W = -3: x = 1 falls to -2 in the first step, from 3/2 to 0, and x = -1 stays at 0."""
+    model = scalar_model(MLPConfig(1, 1, activation="relu", steps=2), -3)
     with torch.no_grad():
-        model.embedding.copy_(torch.tensor([[1.0], [-1.0]]))
+        model.embedding[1] = -1
     _, mlp = probe(model, torch.tensor([[0, 0, 0, 1], [0, 0, 0, 1]]))
     assert mlp.falls == (0.75, 0.0)
     assert mlp.energies == (0.75 * 1.5, 0.0, 0.0)

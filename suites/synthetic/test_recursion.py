@@ -14,14 +14,7 @@ from cemverify.console.errors import UsageError
 from cemverify.results.envelope import read, tables_of
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
-from synthetic.studies.recursion.cells import (
-    ModelCell,
-    TaskCell,
-    compute_model,
-    compute_task,
-    read_runs,
-    read_task,
-)
+from synthetic.studies.recursion.cells import ModelCell, TaskCell, compute_model, compute_task, read_runs, read_task
 from synthetic.studies.recursion.contenders import FAMILIES, Contender
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.findings import admit
@@ -42,13 +35,6 @@ def runs(contender: Contender, config: RecursionConfig = TINY) -> list[Any]:
 def test_a_cell_repeats_bit_for_bit() -> None:
     (_, deep) = cem((1, 2))
     assert runs(deep) == runs(deep)
-
-
-def test_a_replicate_does_not_depend_on_those_it_is_trained_with() -> None:
-    (shallow,) = cem((1,))
-    together = runs(shallow)[1].score
-    alone: Any = read_runs(compute_model(ModelCell(TINY.replicates(RBF)[1:2], shallow, TINY.recipe)))[0].score
-    assert together.expected == pytest.approx(alone.expected, rel=1e-4)  # trained in float32
 
 
 def test_another_draw_has_other_weights_on_the_same_functions() -> None:

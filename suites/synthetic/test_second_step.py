@@ -22,12 +22,10 @@ from cemverify.cem.models import Block, LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain, restore
-from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.engine import power
-from synthetic.studies.engine import trials as cells
 from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
 from synthetic.studies.engine.plan import Plan, Setting
@@ -431,56 +429,21 @@ def test_windows_that_agree_contribute_nothing() -> None:
 # --- how it is run ----------------------------------------------------------------------------------
 
 
-def test_a_training_that_failed_is_tried_again_if_asked_and_a_damaged_file_always(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    small = "--corpus hidden --symbols 8 --states 4 --length 20000 --dim 8 --heads 2 --layers 1 --steps 16 --batch 4"
-    small += " --context 8 --device cpu --workers 0 --tuning 1 --corpora corpora --store store --seeds 1 --rows"
-
-    def run(*arguments: str) -> int:
-        return main(["language", "second-step", *small.split(), "T = 1", *arguments])
-
-    def fails(*_: object) -> None:
-        raise RuntimeError("a full disk")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cells, "score", fails)
-        assert run() == 2
-    assert run() == 2
-    assert "a full disk" in capsys.readouterr().err
-    assert run("--retry-failed") == 0
-    damaged = min((tmp_path / "store").glob("*/*.json"))
-    damaged.write_text("{")
-    assert run() == 0
-    assert json.loads(damaged.read_text())["payload"]
-    capsys.readouterr()
-    assert run("--no-resume") == 0
-    assert capsys.readouterr().err.count("seed 0") >= 1  # what is there is computed again
-
-
 def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path) -> None:
-    store = CellStore(tmp_path / "store")
-    cell = compute_trial.cell(
-        TrialCell(PINNED, usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
-    )
+    store, path, other = CellStore(tmp_path / "store"), tmp_path / "cells.jsonl", CellStore(tmp_path / "other")
     record = TrialRecord(1, 1.0, 1.0, (2.0,), (3.0,), None, None, (), (), "")
-    store.put(cell, json.loads(json.dumps(asdict(record))))
-    path = tmp_path / "cells.jsonl"
+    design, recipe = usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe
+    # a line separator, as some say
+    corpora = (PINNED, PinnedCorpus(CorpusChoice(CHAIN, None), "a\u2028b"))
+    cell, odd = (compute_trial.cell(TrialCell(corpus, design, recipe, 0, 0, "judging", 4)) for corpus in corpora)
+    for each in (cell, odd):
+        store.put(each, json.loads(json.dumps(asdict(record))))
     assert hand_on(path, store, [cell.key, "0" * 64]) == 1
-    other = CellStore(tmp_path / "other")
     assert (bring(path, other), bring(path, other)) == (1, 0)
     other.path(cell.key).write_text("{")
     assert bring(path, other) == 1  # a damaged cell gives way to a sound one
-    stored = other.get(cell.key)
-    assert stored is not None
-    assert stored.payload is not None
+    stored: Any = other.get(cell.key)
     assert restore(TrialRecord, stored.payload) == record
-    corpus = PinnedCorpus(CorpusChoice(CHAIN, None), "a\u2028b")  # a line separator, as some say
-    odd = compute_trial.cell(
-        TrialCell(corpus, usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
-    )
-    store.put(odd, json.loads(json.dumps(asdict(record))))
     assert hand_on(path, store, [odd.key]) == 2
     assert bring(path, CellStore(tmp_path / "second")) == 2
     path.write_text(path.read_text().replace('"groups":[2.0]', '"groups":[1.0]'))

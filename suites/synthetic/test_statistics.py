@@ -25,10 +25,7 @@ def pairs(n: int, ratio: float, noise: float, seed: int) -> tuple[list[float], l
     """Errors of two models on n tasks of very different difficulty, which they share."""
     rng = np.random.default_rng(seed)
     difficulty = np.exp(rng.standard_normal(n))
-    return (
-        list(difficulty * ratio * np.exp(noise * rng.standard_normal(n))),
-        list(difficulty),
-    )
+    return (list(difficulty * ratio * np.exp(noise * rng.standard_normal(n))), list(difficulty))
 
 
 def test_a_spread_divides_by_n_minus_one_and_says_nothing_at_n_one() -> None:
