@@ -109,7 +109,6 @@ def test_declarations_imports_and_docstrings_are_left_alone() -> None:
     ("right", "wrong"),
     [
         ("self.down(", "x.down("),
-        ("self.down(", "self.k("),
         ("for p in (self", "for x in (self"),
         ("keys, scale =", "x, scale ="),
         ("return -self", "return +self"),
@@ -120,8 +119,86 @@ def test_mistakes_in_a_method_are_undone(right: str, wrong: str) -> None:
 class Layer:
     def forward(self, x):
         keys, scale = (p(x) for p in (self.k, self.v))
-        return -self.down(self.k(keys * scale))
+        return -self.down(keys * scale)
 """
     broken = text.replace(right, wrong)
     assert broken != text
     assert normal(text) in {normal(edit.applied(broken)) for edit in edits(broken)}
+
+
+def test_a_layer_of_a_module_is_taken_for_another() -> None:
+    text = "class Layer:\n    def forward(self, x):\n        return self.down(self.up(x))\n"
+    assert text.replace("self.down", "self.up") in {edit.applied(text) for edit in edits(text)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("k.repeat(1, G, 1, 1)", "torch.repeat_interleave(k, G, -3)"),
+        ("np.tile(k, (1, G, 1))", "np.repeat(k, G, -2)"),
+        ("k.repeat_interleave(G, dim=-2)", "torch.tile(k, [G, 1])"),
+        ("np.repeat(k, G, axis=1)", "np.tile(k, [1, G, 1])"),
+        ("k.reshape(B, K, J, -1)", "k.reshape(B, J, K, -1).swapaxes(1, 2)"),
+        ("k.view(B, J, K, R).transpose(1, 2)", "k.view(B, K, J, R)"),
+        ("k.reshape(B, J, -1)", "k.swapaxes(1, 2).reshape(B, J, -1)"),
+        ("k.permute(0, 3, 2, 1)", "k.permute(0, 2, 1, 3)"),
+        ("(k[..., ::2], k[..., 1::2])", "(k[..., : k.shape[-1] // 2], k[..., k.shape[-1] // 2 :])"),
+        ("(k[..., :R // 2], k[..., R // 2:])", "(k[..., ::2], k[..., 1::2])"),
+        ("F.linear(k, W.data.T)", "F.linear(k, W.T)"),
+        ("nn.Parameter(W.detach().clone())", "W"),
+        ("k.masked_fill(later, -5e4)", 'k.masked_fill(later, float("-inf"))'),
+        ("k.masked_fill(later, torch.finfo(k.dtype).min)", 'k.masked_fill(later, float("-inf"))'),
+        ("k + 1e-6", "k + 0.0"),
+        ("torch.eye(3) + A", "torch.eye(3) + (ETA * A)"),
+        ("torch.rand() + k", "torch.rand() - k"),
+    ],
+)
+def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:
+    text = "import numpy as np\nimport torch\n\nETA = 0.5\n\n\ndef f(k, W, A, G, B, K, J, R, later):\n    return {}\n"
+    edited_programs = {normal(edit.applied(text.format(wrong))) for edit in edits(text.format(wrong))}
+    assert normal(text.format(right)) in edited_programs
+
+
+def test_pairs_that_are_stacked_are_halves_that_are_joined() -> None:
+    text = """\
+import torch
+
+
+def f(z, cos, sin):
+    a, b = z[..., ::2], z[..., 1::2]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+"""
+    halves = text.replace("::2]", ": z.shape[-1] // 2]", 1).replace("1::2]", "z.shape[-1] // 2 :]")
+    halves = halves.replace("stack", "cat").replace(".flatten(-2)", "")
+    pairs = text.replace("flatten(-2)", "reshape(z.shape)")
+    assert normal(halves) in {normal(edit.applied(text)) for edit in edits(text)}
+    assert normal(pairs) in {normal(edit.applied(halves)) for edit in edits(halves)}
+
+
+def test_only_statements_with_one_of_the_lines_are_edited() -> None:
+    line = 1 + RIGHT.splitlines().index('    keys = np.einsum("krd,bjd->bkjr", W_K, h)')
+    assert {edit.line for edit in edits(RIGHT, WORDS, {line}) if edit.kind not in ("line", "constant")} == {line}
+
+
+def test_line_ends_and_letters_of_any_alphabet_stay() -> None:
+    text = "def f(x, h):\r\n    y = x + h  # η, größer\r\n    return y\r\n"
+    every_edit = edits(text)
+    assert any("y = x - h" in edit.applied(text) for edit in every_edit)
+    for edit in every_edit:
+        edited = edit.applied(text)
+        assert edited.count("\r\n") == edited.count("\n")
+        assert "größer" in edited or edit.kind == "line"
+
+
+def test_what_is_no_python_is_an_error() -> None:
+    with pytest.raises(SyntaxError):
+        edits("def f(:\n")
+
+
+@pytest.mark.parametrize("example", ["einsum_torch.py", "loops_numpy.py", "attention_module.py", "energies_jax.py"])
+def test_edits_of_a_whole_example_are_python(example: str) -> None:
+    text = (EXAMPLES / example).read_text()
+    every_edit = edits(text, WORDS)
+    assert len(every_edit) > 300
+    for edit in every_edit[::97]:
+        ast.parse(edit.applied(text))
