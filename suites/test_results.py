@@ -48,25 +48,6 @@ def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
     assert (content["margin"], content["other"]) == (None, [None, 1.0])
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"schema": "cemverify.resu', "is not JSON"),
-        ("[]", "is not a result file"),
-        ('{"schema": "cemverify.result", "schema_version": 2}', "schema version 2"),
-        (
-            '{"schema": "cemverify.result", "schema_version": 1, "kind": "check"}',
-            "lacks suite_version, made_by, tables",
-        ),
-    ],
-)
-def test_a_file_that_is_no_result_is_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "r.json").write_text(text)
-    with pytest.raises(ResultError) as raised:
-        envelope.read(tmp_path / "r.json")
-    assert words in str(raised.value)
-
-
 def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path, tmp_path / "file" / "r.json"):

@@ -493,20 +493,6 @@ def test_a_run_begun_anew_is_told_that_without_that_option_it_goes_on(
         run_cells(walks(2), here(tmp_path, resume=False))
 
 
-@pytest.mark.slow
-def test_an_interrupt_ends_promptly_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
-    study = start(tmp_path, 40, seconds=0.2)
-    wait_for(tmp_path, 3, study)
-    os.killpg(study.pid, signal.SIGINT)
-    _, errors = study.communicate(timeout=20)
-    assert study.returncode == 1
-    assert "told: interrupted; " in errors
-    assert "the same command goes on from there" in errors
-    assert "Traceback" not in errors
-    assert 3 <= len(contents(tmp_path)) < 40
-    assert litter(tmp_path) == []
-
-
 def test_main_says_what_an_interrupt_says_with_exit_code_130(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

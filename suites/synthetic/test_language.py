@@ -8,11 +8,9 @@ import math
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -28,7 +26,6 @@ from cemverify.console.parsing import again as again_
 from cemverify.processes import forkserver
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
-from suites.kit.processes import heed, left
 from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
 from synthetic.language import COMMANDS
@@ -41,6 +38,9 @@ from synthetic.training import machine
 from synthetic.training.cost import Cost, parameters
 from synthetic.training.training import Training
 
+# runs `python -m synthetic language train`: its exit code and its result
+Study = Callable[..., tuple[int, dict[str, Any]]]
+
 CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "50000")
 SMALL = ("--preset", "tiny")
 HERE = ("--device", "cpu", "--workers", "1")
@@ -52,7 +52,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
+def study(corpora: Path) -> Study:
     """The exit code and the result file of `python -m synthetic language train`, on a small source."""
 
     def run(output: Path, *arguments: str, chain: Sequence[str] = CHAIN) -> tuple[int, dict[str, Any]]:
@@ -63,9 +63,7 @@ def study(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def short(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
+def short(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The result of a run too short to pass."""
     code, content = study(tmp_path_factory.mktemp("short") / "language.json", "--steps", "3")
     assert code == 1
@@ -93,9 +91,7 @@ def test_the_smoke_on_a_gpu_is_the_papers_smallest_size() -> None:
 
 
 @pytest.mark.slow
-def test_side_by_side_is_one_after_another_bit_for_bit(
-    short: dict[str, Any], study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_side_by_side_is_one_after_another_bit_for_bit(short: dict[str, Any], study: Study, tmp_path: Path) -> None:
     _, again = study(tmp_path / "again.json", "--steps", "3", "--workers", "2")
     for first, second in zip(short["models"], again["models"], strict=True):
         assert first["training_bits_per_token"] == second["training_bits_per_token"]
@@ -105,9 +101,7 @@ def test_side_by_side_is_one_after_another_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_every_model_beats_the_bigram_model_and_none_the_floor(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_every_model_beats_the_bigram_model_and_none_the_floor(study: Study, tmp_path: Path) -> None:
     chain = ("--corpus", "markov", "--symbols", "6", "--length", "500000")
     code, content = study(tmp_path / "language.json", "--steps", "100", chain=chain)
     assert code == 0, content["verdict"]["reasons"]
@@ -119,10 +113,7 @@ def test_every_model_beats_the_bigram_model_and_none_the_floor(
 
 
 def test_an_interrupted_study_goes_on_to_the_same_losses(
-    short: dict[str, Any],
-    study: Callable[..., tuple[int, dict[str, Any]]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    short: dict[str, Any], study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = ("--steps", "3", "--folder", str(tmp_path / "runs"))
     study(tmp_path / "language.json", *folder, "--save-every", "2")
@@ -143,28 +134,27 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
     assert "nan" not in terminal(envelope.tables_of(content)[:1])
 
 
-@pytest.mark.slow
-def test_an_interrupt_ends_all_processes_soon_and_says_how_to_go_on(corpora: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    command = [*CHAIN, *SMALL, *HERE[:-1], "2", "--corpora", str(corpora), "--output", str(tmp_path / "l.json")]
-    command += ["--steps", "100000", "--folder", str(folder), "--save-every", "5"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "synthetic", "language", "train", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed,
-    ) as started:
-        deadline = time.monotonic() + 120
-        while len(list(folder.glob("*/checkpoint.safetensors"))) < 2 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        os.killpg(started.pid, signal.SIGINT)
-        _, errors = started.communicate(timeout=60)
-    assert started.returncode == 130
-    sentence = errors.splitlines()[-1]
-    assert sentence == f"error: interrupted; checkpoints are in {folder}, and the same command with --resume goes on"
-    assert left(started.pid) == []
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "interrupted; nothing was written"),
+        ("--folder runs", "interrupted; runs holds the metrics so far, and no checkpoint (--save-every)"),
+        (
+            "--folder runs --save-every 5",
+            "interrupted; checkpoints are in runs, and the same command with --resume goes on",
+        ),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("synthetic.language.train.train_side_by_side", interrupted)
+    assert main(["language", "train", *SMALL, *HERE, *words.split()]) == 130
+    assert capsys.readouterr().err == f"error: {sentence}\n"
 
 
 @pytest.mark.parametrize(("rank", "sentences"), [("0", 1), ("1", 0)])
@@ -264,7 +254,7 @@ def test_the_command_in_a_result_file_is_what_was_given_without_what_changes_not
 
 
 def test_the_result_file_holds_what_was_printed(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, content = study(tmp_path / "deep" / "language.json", "--steps", "2")
     printed = capsys.readouterr()
@@ -295,10 +285,7 @@ def test_a_model_no_better_than_a_bigram_fails_with_a_reason(short: dict[str, An
 
 
 def test_a_diverging_run_is_reported_and_fails(
-    study: Callable[..., tuple[int, dict[str, Any]]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def exploding(vocabulary: int) -> LanguageConfig:
         return replace(tiny(vocabulary), recipe=replace(tiny(vocabulary).recipe, learning_rate=math.inf))
@@ -316,7 +303,7 @@ def test_a_diverging_run_is_reported_and_fails(
 
 
 def test_an_energy_that_rises_where_it_must_fall_fails_the_study(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cemverify.cem.energies import Interaction
 
@@ -327,7 +314,7 @@ def test_an_energy_that_rises_where_it_must_fall_fails_the_study(
 
 
 def test_a_first_step_longer_than_the_stream_is_warned_of_before_training(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, content = study(tmp_path / "language.json", "--steps", "1", "--depths", "2")
     (cem,) = [model for model in content["models"] if model["steps"]["start"]]
@@ -369,9 +356,7 @@ def test_without_a_compiler_training_goes_on_with_a_sentence(monkeypatch: pytest
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 @pytest.mark.slow
-def test_the_smoke_passes_on_a_gpu_in_bfloat16(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_the_smoke_passes_on_a_gpu_in_bfloat16(study: Study, tmp_path: Path) -> None:
     code, content = study(tmp_path / "language.json", "--device", "cuda", "--preset", "smoke", "--corpus", "library")
     assert code == 0, content["verdict"]["reasons"]
     assert content["made_by"]["device"]["type"] == "cuda"
