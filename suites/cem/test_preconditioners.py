@@ -1,4 +1,4 @@
-"""Preconditioners: what P is, when it is positive definite, and that it must be shared by the heads."""
+"""Preconditioners: what P is, when it is positive definite, and where it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's experiments as studies: what they compare, how they are read, what they refuse."""
+"""The paper's experiments as studies: what they compare, and how they are read."""
 
 from __future__ import annotations
 
@@ -332,9 +332,6 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
     at_one_rate = next(row for row in rows if row.name == at_rate(FULL, RATES[2]))
     assert at_one_rate.tokens.conclusion == "worse"
     assert [statement.reading for statement in read("learning-rate", rows)] == ["agrees", "agrees"]
-
-
-# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_a_layer_is_applied_at_least_once() -> None:

@@ -1,4 +1,4 @@
-"""The recursion study: paired, repeatable, resumable, and plain about bad input."""
+"""The recursion study: paired, repeatable and resumable."""
 
 from __future__ import annotations
 
