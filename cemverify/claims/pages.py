@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cemverify.claims import ClaimVerdict, JudgedClaim
@@ -13,17 +13,18 @@ from cemverify.claims.base import ARXIV, DRAFT
 from cemverify.claims.findings import TOP_TEN
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
-from cemverify.results.tables import fitted, grid
+from cemverify.results.tables import fitted, folded, grid
 
 _NARROW = ("claim", "verdict", "statement")
 _SHORT = ("claim", "where", "verdict", "statement")
 _COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "condition")
+OPENING = "What the paper states, and what of it is true: for those who implement CEM, and for readers of the paper."
 _PREFACE = f"""\
-What the paper "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization" states, and what is
-true. Two versions are quoted, each by its name: **{DRAFT}** (anonymous, ICLR 2026
-submission 18341), whose numbers of equations and sections are used here, and **{ARXIV}**, whose sections
-are numbered otherwise. Of the draft the whole text is at hand, of the version on arXiv the abstract and reports. So
-what is called an error here is one of the draft; whether the version on arXiv has it too was not checked. Quotes are
+The paper is "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization". Two versions are
+quoted, each by its name: **{DRAFT}** (anonymous, ICLR 2026 submission
+18341), whose numbers of equations and sections are used here, and **{ARXIV}**, whose sections are numbered
+otherwise. Of the draft the whole text is at hand, of the version on arXiv the abstract and reports. So what is called
+an error here is one of the draft; whether the version on arXiv has it too was not checked. Quotes are
 verbatim: whole sentences, words of one, formulas transcribed. Where only the content is known, the row says so and
 quotes nothing. Not every sentence of the paper has a row; its formulas, counts and reported experiments have.
 
@@ -165,18 +166,23 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
         for i, top in enumerate(TOP_TEN, 1)
         if top.claim in ids
     ]
+    sections = [(heading, words, [j for j in judged if chosen(j)]) for heading, words, chosen in SECTIONS]
+    sections = [section for section in sections if section[2]]
+    families = [
+        f"- [{name}](#{name.lower().replace(' ', '-')}), {len(rows)}: {words}" for name, words, rows in sections
+    ]
     parts = [
         "# The claims ledger",
+        OPENING,
+        "\n".join(families),
         "## What changes in your code",
         "\n".join(ten),
         "## How to read it",
         _PREFACE,
-        _overview(judged),
     ]
-    for heading, words, chosen in SECTIONS:
-        rows = [j for j in judged if chosen(j)]
-        if rows:
-            parts += [f"## {heading}", words, *(as_section(j) for j in rows)]
+    for heading, words, rows in sections:
+        links = ", ".join(f"[{j.claim.id}](#{j.claim.id})" for j in rows)
+        parts += [f"## {heading}", words, folded(f"{len(rows)} claims", links, *map(as_section, rows))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -184,16 +190,6 @@ def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
     """The claims as a result file keeps them."""
     payload = {"counts": counts(judged), "claims": [j.describe() for j in judged]}
     return result("claims", maker, [claims_table(judged)], payload)
-
-
-def _overview(judged: Sequence[JudgedClaim]) -> str:
-    lines = []
-    for heading, _, chosen in SECTIONS:
-        rows = [j for j in judged if chosen(j)]
-        links = ", ".join(f"[{j.claim.id}](#{j.claim.id})" for j in rows)
-        anchor = heading.lower().replace(" ", "-")
-        lines.append(f"- [{heading}](#{anchor}), {len(rows)}: {links}")
-    return "\n".join(lines)
 
 
 def as_section(judged: JudgedClaim) -> str:
@@ -210,14 +206,10 @@ def as_section(judged: JudgedClaim) -> str:
     parts.append(f"For your implementation: {claim.advice}.")
     if claim.study:
         parts.append(f"Measured by `{claim.study}`.")
-    read = [f for f in judged.findings if _is_shown(f)]
-    folded = [f for f in judged.findings if not _is_shown(f)]
-    for f in read:
-        parts.append(f"*{_side(f)}:* {f.summary}.")
-        if f.lines:
-            parts.append(textwrap.indent("\n".join(f.lines), "    "))
-    if folded:
-        parts.append(_fold(folded))
+    parts += _arguments([f for f in judged.findings if _is_shown(f)])
+    if further := [f for f in judged.findings if not _is_shown(f)]:
+        kinds = ", ".join(sorted({f.kind for f in further}))
+        parts.append(folded(f"Further arguments: {kinds}", *_arguments(further)))
     return "\n\n".join(parts)
 
 
@@ -226,13 +218,11 @@ def _is_shown(finding: Finding) -> bool:
     return finding.kind in ("instance", "figures", "study") and finding.side != "neither"
 
 
-def _fold(findings: Sequence[Finding]) -> str:
-    parts = ["<details><summary>Further arguments: " + ", ".join(sorted({f.kind for f in findings})) + "</summary>"]
+def _arguments(findings: Sequence[Finding]) -> Iterator[str]:
     for f in findings:
-        parts.append(f"*{_side(f)}:* {f.summary}.")
+        yield f"*{_side(f)}:* {f.summary}."
         if f.lines:
-            parts.append(textwrap.indent("\n".join(f.lines), "    "))
-    return "\n\n".join([*parts, "</details>"])
+            yield textwrap.indent("\n".join(f.lines), "    ")
 
 
 def _side(finding: Finding) -> str:

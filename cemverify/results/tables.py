@@ -121,6 +121,11 @@ def grid(table: Table, style: Style) -> str:
     return text_.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}") if style == "latex" else text_
 
 
+def folded(summary: str, *parts: str) -> str:
+    """A part of a page in Markdown that begins closed, on GitHub and on the site."""
+    return "\n\n".join([f"<details>\n<summary>{summary}</summary>", *parts, "</details>"])
+
+
 def fitted(table: Table, width: int) -> str:
     """A table for a terminal of so many columns: wrapped, and in blocks below each other if need be."""
     return "\n".join(_blocks(table, width))

@@ -1,14 +1,13 @@
 """What the site shows otherwise than Markdown does elsewhere: formulas, names of files, long and wide pages, a front.
 
 Formulas between dollars become MathML, which browsers draw themselves: no script and no request. Docutils translates
-them. Where a block of code is a file, its name stands above it. Sections with many entries begin closed, and open
-when a link or a search leads into them; pages of results are wider. The root of the site leads to the first page.
+them. Where a block of code is a file, its name stands above it. What begins closed may hold sections. Pages of
+results are wider. The root of the site leads to the first page.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
-# Pages that are mostly a list, with the level of the sections that begin closed.
-FOLDED: Mapping[str, int] = {"docs/claims": 2, "docs/power": 3, "docs/results/energy-layer-mutants": 2}
 _RESULTS = "docs/results/"
-_MANY = 8  # entries from which on a section of these pages is closed
 
 _FILE = re.compile(r'^```(\w+) title="([^"]+\.\w+)"$', re.MULTILINE)
 
@@ -38,7 +34,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Adds all of it."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("source-read", _name_files)
-    app.connect("doctree-read", _fold)
+    app.connect("doctree-read", lambda _app, doctree: close_folds(doctree))
     app.connect("doctree-read", _widen)
     app.connect("build-finished", _lead_to_the_first_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -69,34 +65,22 @@ def with_captions(markdown: str) -> str:
     return _FILE.sub(r"```{code-block} \1\n:caption: \2\n", markdown)
 
 
-# --- long sections --------------------------------------------------------------------------------------
+# --- long pages -----------------------------------------------------------------------------------------
 
 
-def _fold(app: Sphinx, doctree: nodes.document) -> None:
-    level = FOLDED.get(app.env.docname)
-    if level is None:
-        return
-    for section in doctree.findall(nodes.section):
-        if _level(section) == level and (entries := len(list(_entries(section)))) >= _MANY:
-            opening = f'<details class="fold"><summary>Show {entries} entries</summary>'
-            title, *body = section.children
-            section.children = []
-            section += [title, _html(opening), *body, _html("</details>")]
-
-
-def _level(section: nodes.section) -> int:
-    above = section.parent
-    return 1 if not isinstance(above, nodes.section) else 1 + _level(above)
-
-
-def _entries(section: nodes.section) -> Iterator[nodes.Node]:
-    """The sections in it, or else the rows of its tables."""
-    inner = [child for child in section.children if isinstance(child, nodes.section)]
-    yield from inner or (row for body in section.findall(nodes.tbody) for row in body.children)
-
-
-def _html(text: str) -> nodes.raw:
-    return nodes.raw("", text, format="html")
+def close_folds(doctree: nodes.document) -> None:
+    """A part that begins closed ends behind the sections in it, the last of which takes its end for its own."""
+    opened: list[nodes.raw] = []
+    for node in list(doctree.findall(nodes.raw)):
+        if node.astext().startswith("<details"):
+            opened.append(node)
+        elif node.astext().strip() == "</details>":
+            last, around = node, opened.pop().parent
+            while last.parent is not around:
+                last = last.parent
+            if last is not node:
+                node.parent.remove(node)
+                around.insert(around.index(last) + 1, node)
 
 
 def _widen(app: Sphinx, _doctree: nodes.document) -> None:

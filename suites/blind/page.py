@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cemverify.results.envelope import Table
-from cemverify.results.tables import grid
+from cemverify.results.tables import folded, grid
 from suites.blind.asking import Answer
 from suites.blind.drawing import Sample, samples
-from suites.blind.rounds import Round, answers, at_first, rounds
+from suites.blind.rounds import Fault, Round, answers, at_first, rounds
 
 PREFACE = """\
 # Blind rounds
+
+How many faults a check catches that were written by authors who had not seen it, for whoever relies on a pass."""
+
+ABOUT = """\
+## How it was done
 
 Our own mutants were written beside the properties that kill them. The faults on this page were not. Their authors had
 the [contract](contract.md) and the [mathematics](mathematics.md); from round 2 on also the README, the tutorial and
@@ -37,12 +42,16 @@ contact. None of its mutants is left out, although some show on no input at all.
 another sample."""
 
 
+COLUMNS = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
+
+
 def page() -> str:
     """The page: what each round found."""
-    parts = [PREFACE]
-    for round_ in rounds():
-        parts += _section(round_, answers(round_.number))
-    return "\n\n".join([*parts, *_drawn(list(samples()))]) + "\n"
+    asked = [(round_, answers(round_.number)) for round_ in rounds()]
+    rows = [(round_.number, round_.written, *_counts(_names(round_.faults), results)) for round_, results in asked]
+    table = grid(Table("Rounds", ("round", "of", *COLUMNS[1:]), rows), "markdown")
+    sections = [_section(round_, results) for round_, results in asked]
+    return "\n\n".join([PREFACE, table, ABOUT, "## The rounds", *sections, *_drawn(list(samples()))]) + "\n"
 
 
 def _drawn(drawn: Sequence[Sample]) -> list[str]:
@@ -56,29 +65,28 @@ def _drawn(drawn: Sequence[Sample]) -> list[str]:
     return ["## Mutants that nobody wrote", DRAWN, table, *listed]
 
 
-def _section(round_: Round, results: Mapping[str, Answer]) -> list[str]:
+def _names(faults: Iterable[Fault]) -> list[str]:
+    return [fault.name for fault in faults]
+
+
+def _section(round_: Round, results: Mapping[str, Answer]) -> str:
     rows = []
     frameworks = list(dict.fromkeys(fault.framework for fault in round_.faults))
     for framework in (*frameworks, "all"):
         chosen = [f for f in round_.faults if framework in (f.framework, "all")]
-        rows.append((framework, *_counts([f.name for f in chosen], results)))
-    subtle = [f.name for f in round_.faults if f.subtle]
+        rows.append((framework, *_counts(_names(chosen), results)))
+    subtle = _names(f for f in round_.faults if f.subtle)
     rows.append(("subtle, in the view of their author", *_counts(subtle, results)))
     faults = [f.name for f in round_.faults if f.name in results]
     for when in sorted({results[name]["when"] for name in faults if "when" in results[name]}):
         tested = [name for name in faults if results[name].get("when") == when]
         rows.append((f"of all, first tested {when}", *_counts(tested, results)))
-    columns = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
-    parts = [
-        f"## Round {round_.number}, {round_.written}",
-        f"*What the author was told:* {round_.instructions}",
-        grid(Table("Faults", columns, rows), "markdown"),
-    ]
+    parts = [f"*What the author was told:* {round_.instructions}", grid(Table("Faults", COLUMNS, rows), "markdown")]
     survivors = [f for f in round_.faults if f.name in results and not at_first(results[f.name])]
     if survivors:
         lines = [(f.name, f.fault, f.shown_by, _now(results[f.name])) for f in survivors]
         table = Table("What survived at first", ("fault", "what is wrong", "shown by", "when last tested"), lines)
-        parts += [f"### {table.title}", grid(table, "markdown"), *_read([f.name for f in survivors], results)]
+        parts += [f"{table.title}:", grid(table, "markdown"), *_read(_names(survivors), results)]
     right = [*round_.bases, *(style.name for style in round_.styles)]
     if tested := [name for name in right if name in results]:
         alarms = [name for name in tested if at_first(results[name])]
@@ -88,7 +96,9 @@ def _section(round_: Round, results: Mapping[str, Answer]) -> list[str]:
             f" {number} called wrong{':' if alarms else '.'}"
         )
         parts += ["\n".join(_alarm(name, results[name]) for name in alarms)] if alarms else []
-    return parts
+    return folded(
+        f"Round {round_.number}, {round_.written}: {len(survivors)} of {len(faults)} survived at first", *parts
+    )
 
 
 def _read(survivors: Sequence[str], results: Mapping[str, Answer]) -> list[str]:

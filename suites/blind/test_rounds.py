@@ -75,7 +75,7 @@ def test_no_name_stands_twice(number: int) -> None:
 
 def test_the_page_has_a_section_for_each_round() -> None:
     made = page()
-    assert [f"## Round {r.number}, {r.written}" in made for r in rounds()] == [True] * len(rounds())
+    assert [f"<summary>Round {r.number}, {r.written}: " in made for r in rounds()] == [True] * len(rounds())
 
 
 @pytest.mark.parametrize("name", ["well", "twice", "anew"])
@@ -97,7 +97,7 @@ def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path:
     }
     assert command.main(["page"]) == 0
     made = (tmp_path / "page.md").read_text()
-    assert "## Round 9, 2026-11-23" in made
+    assert "<summary>Round 9, 2026-11-23: " in made
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in made.splitlines() if "first tested" in line]
     assert rows == [["of all, first tested after a mend", "1", "1", "1", "100.0 %", "1", "100.0 %"]]
 

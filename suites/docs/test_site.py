@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sphinx", reason="sphinx is not installed")
+from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
-from docs.making.site import FOLDED, with_captions
+from docs.making.site import close_folds, with_captions
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -32,5 +33,22 @@ def test_a_block_that_is_a_file_gets_its_name_and_one_with_another_title_stays()
     assert with_captions(other) == other
 
 
-def test_the_pages_that_are_folded_exist() -> None:
-    assert all((DOCS.parent / f"{name}.md").is_file() for name in FOLDED)
+def test_a_part_that_begins_closed_ends_behind_the_sections_in_it() -> None:
+    first, last = nodes.section(), nodes.section("", nodes.raw("", "</details>\n", format="html"))
+    page = nodes.document(None, None, "", nodes.raw("", "<details>\n", format="html"), first, last)
+    close_folds(page)
+    assert [type(node) for node in page] == [nodes.raw, nodes.section, nodes.section, nodes.raw]
+    assert not last.children
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "<details" in page.read_text()], ids=lambda page: page.stem
+)
+def test_what_begins_closed_is_markdown_on_lines_of_its_own(page: Path) -> None:
+    """Or GitHub shows it as HTML."""
+    lines = page.read_text().splitlines()
+    for i, line in enumerate(lines):
+        if "<summary>" in line:
+            assert (lines[i - 1], lines[i + 1]) == ("<details>", "")
+        if "details>" in line:
+            assert line in ("<details>", "</details>")
