@@ -137,7 +137,7 @@ def gradients_are_exact(module: nn.Module, *inputs: Tensor) -> bool:
 # --- tests of tests: each property fails where the source that it is about has one fault ----------------
 
 Property = Callable[[], None]
-Patch = tuple[Any, str, *tuple[tuple[str, str], ...]]  # whose method or property, and which words become which
+Patch = tuple[Any, ...]  # whose method or property, its name, and which words become which
 
 
 def killed(kills: Mapping[Property, Mapping[str, Patch]]) -> pytest.MarkDecorator:
@@ -156,7 +156,7 @@ def put_fault(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts the fault of a patch into the source of the function that it names."""
     owner, name, *words = patch
     usual = inspect.getattr_static(owner, name)
-    function = usual.fget if isinstance(usual, property) else usual
+    function: Any = usual.fget if isinstance(usual, property) else usual
     source = textwrap.dedent(inspect.getsource(function)).removeprefix("@property\n")
     for old, new in words:
         assert source.count(old) == 1, f"{source.count(old)} places of {name} read {old!r}"

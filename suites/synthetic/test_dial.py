@@ -109,6 +109,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialRecord]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CEMVERIFY_CORPORA", str(folder))
         cells = {row.name: study.cell(row, 0, "judging", 1.0, 0.02, corpus, "cpu") for row in study.rows}
+        cells = {name: replace(cell, windows=8) for name, cell in cells.items()}
         return {name: restore(TrialRecord, compute_trial(cell)) for name, cell in cells.items()}
 
 

@@ -237,7 +237,8 @@ def test_every_preset_is_complete_and_every_family_can_be_built(name: str) -> No
     config = PRESETS[name].config
     for prior in config.priors:
         assert len(config.task_cells(prior)) == config.seeds
-        assert len({(c.contender, c.recipe) for c in config.model_cells(prior)}) == len(config.model_cells(prior))
+        cells = config.model_cells(prior)
+        assert len({(cell.contender, cell.recipe) for cell in cells}) == len(cells)
 
 
 def test_the_published_presets_run_every_family_somewhere() -> None:

@@ -142,7 +142,7 @@ def test_a_shard_leaves_the_rest_to_others(corpora: str, folder: Path, capsys: p
 @pytest.mark.parametrize(
     ("line", "sentences"),
     [
-        ("second-step --replaced full --beyond", ("Seeds for 80% power", "T = 1, twice", "T = 2, joint")),
+        ("second-step --replaced mlp --beyond", ("Seeds for 80% power", "T = 1, twice", "T = 2, momentum")),
         ("study replace-mlp --size 86M --tflops 200", ("86,371,488", "200 useful TFLOP/s")),
     ],
 )
