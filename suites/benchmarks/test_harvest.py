@@ -24,20 +24,19 @@ def run(folder: Path, *options: str) -> int:
     return main(["gpu", "--device", "cpu", "--folder", str(folder), *options])
 
 
-def test_a_finished_stage_is_not_done_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--only", "suites") == 0
-    assert "suites: skipped, no CUDA device" in capfd.readouterr().err
-    assert run(tmp_path, "--only", "suites") == 0
-    assert "not done again" in capfd.readouterr().err
-
-
-def test_the_result_says_what_is_owed_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_result_says_what_is_owed_without_a_gpu_and_a_finished_stage_is_not_done_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     page = tmp_path / "gpu.md"
     assert run(tmp_path, "--only", "suites", "--page", str(page)) == 0
-    assert "owed, to be run on a GPU" in capfd.readouterr().out
+    printed = capfd.readouterr()
+    assert "suites: skipped, no CUDA device" in printed.err
+    assert "owed, to be run on a GPU" in printed.out
     result = envelope.read(tmp_path / "gpu.json")
     assert result["owed"] == [stage.owed for stage in harvest.STAGES if stage.owed]
     assert "Owed, since no GPU was at hand" in page.read_text()
+    assert run(tmp_path, "--only", "suites") == 0
+    assert "not done again" in capfd.readouterr().err
 
 
 def test_the_small_stages_that_need_no_process_of_their_own_work_on_a_cpu(tmp_path: Path) -> None:

@@ -16,22 +16,18 @@ from suites.installation.trials import Trial, attempt
 from suites.installation.wheel import DATA, ROOT, strangers
 
 
-def test_a_trial_fails_on_another_exit_code_and_on_other_words(tmp_path: Path) -> None:
+def test_a_trial_fails_on_another_exit_code_and_on_other_words_and_does_not_find_the_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script = tmp_path / "program.py"
-    script.write_text("import sys; print('said', *sys.argv[1:]); sys.exit(len(sys.argv) - 2)")
-    trials = (Trial("a", "said a"), Trial("a b", "said a b", 1), Trial("a b", "said"), Trial("a", "other"))
+    text = "import os, sys; print('said', *sys.argv[1:], os.environ.get('PYTHONPATH')); sys.exit(len(sys.argv) - 2)"
+    script.write_text(text)
+    trials = (Trial("a", "said a None"), Trial("a b", "said a b", 1), Trial("a b", "said"), Trial("a", "other"))
     faults = [outcome.fault for outcome in attempt([sys.executable, script], trials, tmp_path)]
     assert faults[:2] == ["", ""]
     assert faults[2].startswith("exit code 1 in place of 0")
     assert faults[3].startswith("'other' was not printed")
-
-
-def test_a_trial_does_not_find_the_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    script = tmp_path / "program.py"
-    script.write_text("import os; print(os.environ.get('PYTHONPATH'))")
-    (outcome,) = attempt([sys.executable, script], [Trial("", "None")], tmp_path)
-    assert not outcome.fault
 
 
 def test_a_wheel_with_strangers_or_without_its_data_is_noticed(tmp_path: Path) -> None:

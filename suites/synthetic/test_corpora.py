@@ -124,11 +124,6 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_a_text_is_called_what_reads_well_after_the(folder: Path, tmp_path: Path, notes: list[str]) -> None:
-    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert notes[0] == f"tokenising the text of {folder}"
-
-
 def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
     for i in range(20):
         for name in (f"{i}-a.txt", f"{i}-b.txt"):
@@ -142,7 +137,7 @@ def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
 
 def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, notes: list[str]) -> None:
     first = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert notes
+    assert notes[0] == f"tokenising the text of {folder}"  # which reads well after "the"
     notes.clear()
     again = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
     assert not notes
@@ -158,12 +153,6 @@ def written(folder: Path, tokens: Sequence[int]) -> tuple[Path, int, str]:
     path, content = folder / "train.tokens", codes(*tokens).tobytes()
     path.write_bytes(content)
     return path, len(tokens), hashlib.sha256(content).hexdigest()
-
-
-def test_tokens_on_disk_are_two_byte_numbers(tmp_path: Path) -> None:
-    tokens = read_tokens(*written(tmp_path, (3, 1, 65535)))
-    assert isinstance(tokens.codes, np.memmap)
-    assert tokens.codes.tolist() == [3, 1, 65535]
 
 
 @pytest.mark.parametrize(
@@ -184,8 +173,10 @@ def test_a_damaged_file_of_tokens_is_named_in_one_sentence(damaged: bytes, sente
 def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = written(tmp_path, (3, 1, 2))
-    path, first = described[0], read_tokens(*described).codes.tolist()
+    described = written(tmp_path, (3, 65535, 1))
+    path, tokens = described[0], read_tokens(*described)
+    assert isinstance(tokens.codes, np.memmap)
+    assert (first := tokens.codes.tolist()) == [3, 65535, 1]
     with monkeypatch.context() as patch:
         patch.setattr("synthetic.corpora.tokens.hashlib.sha256", None)  # whoever verifies now fails
         assert read_tokens(*described).codes.tolist() == first
@@ -335,17 +326,14 @@ def test_validation_windows_do_not_overlap_in_what_they_predict(count: int, cont
     assert len(set(predicted.tolist())) == len(predicted) == min(count, 99 // context) * context
 
 
-def test_a_context_longer_than_the_data_is_refused() -> None:
+def test_a_context_longer_than_the_data_and_a_batch_that_cannot_be_shared_are_refused() -> None:
     tokens = Tokens(codes(*range(10)))
     with pytest.raises(UsageError, match="longer than the data: the training part has 10 tokens"):
         Batches(tokens, 0, 1, 10)
     with pytest.raises(UsageError, match="longer than the data: the validation part has 10 tokens"):
         spread_windows(tokens, 1, 10)
-
-
-def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(UsageError, match="batch of 3 windows cannot be shared equally by 2"):
-        Batches(tokens_of("abcdefgh"), 0, 3, 2)(0, 0, 2)
+        Batches(tokens, 0, 3, 2)(0, 0, 2)
 
 
 # --- yardsticks -----------------------------------------------------------------------------------
