@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
 
 from benchmarks.budget import Met, error_budget
-from benchmarks.measuring import Timing, gigabytes, in_turn, ratio, show_ratio
+from benchmarks.measuring import Task, Timing, both_ways, gigabytes, in_turn, ratio, seeded, show_ratio
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMLayer, DiagonalKind, PositionKind
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
@@ -113,21 +112,19 @@ def measure(
         met: the error budgets that were met already in this process; what is new is entered.
     """
     budgets = {} if met is None else met
-    h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=torch.Generator().manual_seed(0))
+    h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=seeded())
     h = h.to(device, dtype)
-    mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), _seed())
+    mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), seeded())
     layers = {kind: _layer(kind, shape).to(device, dtype) for kind in chosen}
     for kind in chosen:
         for path in paths:
             if (kind, path) not in budgets:
                 forced = None if path == "by size" else path
                 budgets[kind, path] = error_budget(layers[kind], h[:1, :FEW], forced)
-    tasks: dict[str, Callable[[], object]] = {
-        BASELINE: _task(mha.to(device, dtype), h, lambda module, x: module(x)[0])
-    }
+    tasks = {BASELINE: both_ways(mha.to(device, dtype), h)}
     for kind, layer in layers.items():
         for path in paths:
-            tasks[f"{kind.name} {path}"] = _by(path, _task(layer, h, lambda module, x: module(x)))
+            tasks[f"{kind.name} {path}"] = _by(path, both_ways(layer, h))
     timings = in_turn(tasks, device, rounds, seconds)
     return [
         Row(shape, kind, path, timings[f"{kind.name} {path}"], timings[BASELINE], budgets[kind, path])
@@ -202,31 +199,15 @@ def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _seed() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
-
-
 def _layer(kind: Kind, shape: Shape) -> CEMLayer:
-    layer = CEMAttention(kind.config(shape.dim, shape.heads), _seed())
+    layer = CEMAttention(kind.config(shape.dim, shape.heads), seeded())
     if layer.diagonal is not None:
         with torch.no_grad():
-            layer.diagonal.copy_(0.03 * torch.randn(layer.diagonal.shape, generator=_seed()))
+            layer.diagonal.copy_(0.03 * torch.randn(layer.diagonal.shape, generator=seeded()))
     return layer
 
 
-def _task(module: nn.Module, h: Tensor, call: Callable[[Any, Tensor], Tensor]) -> Callable[[], object]:
-    """Forward and backward, to h and to every parameter."""
-    weights = torch.ones_like(h)
-
-    def task() -> None:
-        x = h.detach().requires_grad_()
-        call(module, x).backward(weights)  # type: ignore[no-untyped-call]
-        module.zero_grad()
-
-    return task
-
-
-def _by(path: Way, task: Callable[[], object]) -> Callable[[], object]:
+def _by(path: Way, task: Task) -> Task:
     if path == "by size":
         return task
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.measuring import in_turn, ratio, show_ratio
+from benchmarks.measuring import both_ways, in_turn, ratio, seeded, show_ratio
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig
 from cemverify.results.envelope import Table
 
@@ -23,8 +23,8 @@ def table(dim: int, heads: int, hidden: int, rounds: int, seconds: float) -> tup
     layers: dict[str, nn.Module] = {}
     for T in (1, 2, 4):
         config = AttentionConfig(dim, heads, diagonal="shared", position="alibi", steps=T)
-        layers[f"attention T={T}, forward and backward"] = CEMAttention(config, _seed())
-        layers[f"MLP T={T}, forward and backward"] = CEMGatedMLP(MLPConfig(dim, hidden, steps=T), _seed())
+        layers[f"attention T={T}, forward and backward"] = CEMAttention(config, seeded())
+        layers[f"MLP T={T}, forward and backward"] = CEMGatedMLP(MLPConfig(dim, hidden, steps=T), seeded())
     rows, data = [], []
     share = seconds / (len(layers) + 1)
     for name, (tasks, off) in (*_compiled(layers, dim), ("ALiBi by FlexAttention, forward", _flexed(dim, heads))):
@@ -39,18 +39,18 @@ Compared = tuple[Mapping[str, Callable[[], object]], float]
 
 
 def _compiled(layers: Mapping[str, nn.Module], dim: int) -> Iterator[tuple[str, Compared]]:
-    h = torch.randn(1, TOKENS, dim, generator=_seed())
+    h = torch.randn(1, TOKENS, dim, generator=seeded())
     for name, layer in layers.items():
         copy = deepcopy(layer)
         copy.compile()
         actual, expected = _gradient(copy, h), _gradient(layer, h)
-        tasks = {"as it is": _task(layer, h), "compiled": _task(copy, h)}
+        tasks = {"as it is": both_ways(layer, h), "compiled": both_ways(copy, h)}
         yield name, (tasks, _apart(actual, expected))
 
 
 def _flexed(dim: int, heads: int) -> Compared:
     """Against the fused attention with ALiBi as a mask: (1, K, J, R) of each."""
-    q, k = (torch.randn(1, heads, TOKENS, dim // heads, generator=_seed()) for _ in range(2))
+    q, k = (torch.randn(1, heads, TOKENS, dim // heads, generator=seeded()) for _ in range(2))
     slopes = 2.0 ** -torch.arange(1, heads + 1)
     distance = torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)  # (J, J)
     mask = (-slopes[:, None, None] * distance).masked_fill(distance < 0, float("-inf"))[None]
@@ -78,15 +78,3 @@ def _gradient(layer: nn.Module, h: Tensor) -> Tensor:
     state = h.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(state).square().sum(), state)
     return gradient
-
-
-def _task(layer: nn.Module, h: Tensor) -> Callable[[], object]:
-    def task() -> None:
-        layer(h.detach().requires_grad_()).sum().backward()
-        layer.zero_grad()
-
-    return task
-
-
-def _seed() -> torch.Generator:
-    return torch.Generator().manual_seed(0)

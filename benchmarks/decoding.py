@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.measuring import seeded
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
 from synthetic.training.machine import synchronise
@@ -25,7 +26,6 @@ class Decoded:
     batch: int  # sequences decoded together
     seconds: Sequence[float]  # of each token step
     cache_bytes_per_token: float  # what the cache holds for one token of one sequence
-    failure: str | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -45,11 +45,10 @@ def measure(
     seconds: float,
 ) -> list[Decoded]:
     """Fills each model's cache with a context, then takes single steps in turn."""
-    built = {name: LanguageModel(c, torch.Generator().manual_seed(0)).to(device, dtype) for name, c in models.items()}
+    built = {name: LanguageModel(c, seeded()).to(device, dtype) for name, c in models.items()}
     rows = []
     for context in contexts:
-        generator = torch.Generator().manual_seed(0)
-        tokens = torch.randint(256, (batch, context), generator=generator).to(device)
+        tokens = torch.randint(256, (batch, context), generator=seeded()).to(device)
         caches = {name: _filled(model, tokens) for name, model in built.items()}
         taken: dict[str, list[float]] = {name: [] for name in built}
         started = time.monotonic()
@@ -77,9 +76,6 @@ def table(title: str, decoded: Sequence[Decoded]) -> Table:
     rows: list[list[Any]] = []
     for d in decoded:
         own = [f"{d.context:,}", d.batch, d.model]
-        if d.failure:
-            rows.append([*own, d.failure, "", ""])
-            continue
         against = first[d.context].tokens_per_second / d.tokens_per_second
         rows.append([*own, f"{d.tokens_per_second:,.0f}", f"{against:.2f}", f"{d.cache_bytes_per_token:,.0f}"])
     return Table(title, columns, rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from benchmarks.measuring import Timing, causal_flops, in_turn, ratio, show_ratio
+from benchmarks.measuring import Timing, both_ways, causal_flops, in_turn, ratio, seeded, show_ratio
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMGatedMLP, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLU, SwiGLUConfig
@@ -22,8 +22,8 @@ COLUMNS = ("layer", "time / Llama's", "FLOPs / Llama's", "time / FLOPs")
 
 def mlps(dim: int, hidden: int, tokens: int, depths: Sequence[int], rounds: int, seconds: float) -> tuple[Table, Any]:
     """CEM's MLP at each T against the gated MLP of Llama of equal width."""
-    contenders: dict[str, nn.Module] = {"Llama": SwiGLU(SwiGLUConfig(dim, hidden), _seed())}
-    contenders |= {f"CEM T={T}": CEMGatedMLP(MLPConfig(dim, hidden, steps=T), _seed()) for T in depths}
+    contenders: dict[str, nn.Module] = {"Llama": SwiGLU(SwiGLUConfig(dim, hidden), seeded())}
+    contenders |= {f"CEM T={T}": CEMGatedMLP(MLPConfig(dim, hidden, steps=T), seeded()) for T in depths}
     return _compare(f"MLP, D = {dim}, M = {hidden}, {tokens:,} tokens", contenders, dim, tokens, rounds, seconds)
 
 
@@ -32,8 +32,8 @@ def blocks(
 ) -> tuple[Table, Any]:
     """CEM's block at each T, with a shared diagonal, ALiBi and diagonal preconditioners, against Llama's."""
     llama = BlockConfig(LlamaAttentionConfig(dim, heads), SwiGLUConfig(dim, hidden))
-    contenders: dict[str, nn.Module] = {"Llama": Block(llama, _seed())}
-    contenders |= {f"CEM T={T}": Block(cem_block(dim, heads, hidden, T), _seed()) for T in depths}
+    contenders: dict[str, nn.Module] = {"Llama": Block(llama, seeded())}
+    contenders |= {f"CEM T={T}": Block(cem_block(dim, heads, hidden, T), seeded()) for T in depths}
     title = f"Block, D = {dim}, K = {heads}, M = {hidden}, {tokens:,} tokens"
     return _compare(title, contenders, dim, tokens, rounds, seconds)
 
@@ -50,9 +50,9 @@ def cem_block(dim: int, heads: int, hidden: int, steps: int) -> BlockConfig:
 def _compare(
     title: str, contenders: Mapping[str, nn.Module], dim: int, tokens: int, rounds: int, seconds: float
 ) -> tuple[Table, Any]:
-    h = torch.randn(1, tokens, dim, generator=_seed())
+    h = torch.randn(1, tokens, dim, generator=seeded())
     flops = {name: _flops(module, dim, tokens) for name, module in contenders.items()}
-    timings = in_turn({name: _task(module, h) for name, module in contenders.items()}, "cpu", rounds, seconds)
+    timings = in_turn({name: both_ways(module, h) for name, module in contenders.items()}, "cpu", rounds, seconds)
     rows = [_row(name, timings, flops) for name in contenders if name != "Llama"]
     data = [
         {"layer": name, "seconds": list(timings[name].seconds), "flops": flops[name], "tokens": tokens}
@@ -77,17 +77,3 @@ def _flops(module: nn.Module, dim: int, tokens: int) -> float:
             return matmul_flops(copy, torch.zeros(1, J, dim, device="meta")) / J
 
     return causal_flops(counted, tokens)
-
-
-def _task(module: nn.Module, h: Tensor) -> Callable[[], object]:
-    def task() -> None:
-        answer = module(h.detach().requires_grad_())
-        output: Tensor = answer[0] if isinstance(answer, tuple) else answer
-        output.sum().backward()  # type: ignore[no-untyped-call]
-        module.zero_grad()
-
-    return task
-
-
-def _seed() -> torch.Generator:
-    return torch.Generator().manual_seed(0)

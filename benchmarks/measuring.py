@@ -6,8 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from cemverify.results.statistics import Ratio, paired_ratio
 from synthetic.training.machine import synchronise
@@ -110,6 +112,23 @@ def causal_flops(counted: Callable[[int], float], context: int) -> float:
 def gigabytes(amount: int | None) -> str:
     """Bytes as in a table, in GB of 10^9."""
     return "" if amount is None else f"{amount / 1e9:.2f}"
+
+
+def seeded() -> torch.Generator:
+    """The generator that everything is drawn from."""
+    return torch.Generator().manual_seed(0)
+
+
+def both_ways(module: Any, h: Tensor) -> Task:
+    """Forward and backward, to h and to every parameter; a cache beside the output is dropped."""
+    weights = torch.ones_like(h)
+
+    def task() -> None:
+        answer = module(h.detach().requires_grad_())
+        (answer[0] if isinstance(answer, tuple) else answer).backward(weights)
+        module.zero_grad()
+
+    return task
 
 
 def _seconds(task: Task, device: str) -> float:

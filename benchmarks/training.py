@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak
+from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak, seeded
 from cemverify.cem import blocked, presets
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
@@ -99,11 +99,10 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
     flops = training_flops(contender.model, context) * batch * context
     measured = Step(contender, batch, context, flops, (), None)
     try:
-        model = LanguageModel(contender.model, torch.Generator().manual_seed(0)).to(device)
+        model = LanguageModel(contender.model, seeded()).to(device)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-        generator = torch.Generator().manual_seed(0)
-        tokens = torch.randint(contender.model.vocabulary, (batch, context + 1), generator=generator).to(device)
-        before = forget_peak(device)
+        tokens = torch.randint(contender.model.vocabulary, (batch, context + 1), generator=seeded()).to(device)
+        forget_peak(device)
         taken: list[float] = []
         started = time.monotonic()
         for i in range(steps + 1):
@@ -117,7 +116,6 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
                 taken.append(time.perf_counter() - began)
             if i > 0 and time.monotonic() - started > seconds:
                 break
-        del before
         return replace(measured, seconds=taken, peak=peak(device))
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if "memory" not in str(error):
