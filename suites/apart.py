@@ -5,6 +5,7 @@ What a processor spends does not depend on who else computes, as the time of day
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
@@ -22,6 +23,11 @@ from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.limits import adopt_orphans, end_all
 
 Row = dict[str, Any]
+
+
+def rows(path: Path) -> list[Row]:
+    """What is kept of functions so far, from a file with a line for each."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def apart(function: Callable[..., Row], files: Mapping[str, str], *arguments: Any) -> Row:

@@ -23,7 +23,7 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.power.mutants.grammar import Drawn, drawn
 from cemverify.power.statistics import clopper_pearson
-from suites.apart import Row
+from suites.apart import Row, rows
 
 _SECONDS = 600.0  # for each property, as the machine may be busy
 SERIES = Path(__file__).with_name("drawn.jsonl")
@@ -84,11 +84,6 @@ def _row(mutant: Drawn, properties: Sequence[Property], effort: Effort) -> Row:
     began = time.process_time()
     id_ = killer(mutant.subject(), properties, effort)
     return {"mutant": str(mutant), "killed_by": id_, "cpu": round(time.process_time() - began, 1)}
-
-
-def rows(path: Path = SERIES) -> list[Row]:
-    """The drawn mutants that were asked so far, from the file that keeps them."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def samples(path: Path = SERIES) -> Iterator[Sample]:

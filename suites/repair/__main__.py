@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
+from suites.apart import rows
 from suites.repair.mistakes import BASES, ROOT, mistakes
 from suites.repair.page import page
 from suites.repair.trying import tried
@@ -39,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _page(_options: argparse.Namespace) -> int:
-    PAGE.write_text(page(read(MEASURED)))
+    PAGE.write_text(page(rows(MEASURED)))
     return 0
 
 
 def _try(options: argparse.Namespace) -> int:
-    done = {(row["base"], row["line"], row["before"], row["after"]) for row in read(MEASURED)}
+    done = {(row["base"], row["line"], row["before"], row["after"]) for row in rows(MEASURED)}
     # in turn, so that what a stopped run has tried is a fair sample
     drawn = [mistakes(base, options.each, options.seed) for base in options.bases]
     wanted = [mistake for row in zip_longest(*drawn) for mistake in row if mistake is not None]
@@ -56,11 +56,6 @@ def _try(options: argparse.Namespace) -> int:
             file.write(json.dumps(row) + "\n")
         print(f"{i} of {len(wanted)}: {json.dumps(row)}", file=sys.stderr, flush=True)
     return 0
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The mistakes that were tried so far, from the file that keeps them."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":
