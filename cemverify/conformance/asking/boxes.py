@@ -17,7 +17,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.domains import APART, INSIDE, along, within, within_a_function
-from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
+from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
 from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
@@ -114,7 +114,7 @@ class Box:
         near = ((flat(states) - flat(x)).abs() <= _NEAR * self.eps * (1 + flat(x).abs())).all(1)
         return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in states.items()}
 
-    @long_experiment(lambda arguments: shapes(arguments.x))
+    @experiment(lambda arguments: shapes(arguments.x), calls=2)
     def _within_a_function(self, x: Named, share: float) -> Arrays:
         def project(at: Tensor) -> Tensor:  # (B, n)
             own = self.pack(shaped(at, x), "State")
@@ -266,7 +266,7 @@ class Box:
         with self.caller.guarded():
             return self.read(self.caller.kind.called(self.layer.state_map, (state,)), x)
 
-    @long_experiment(lambda arguments: shapes(arguments.x))
+    @experiment(lambda arguments: shapes(arguments.x), calls=2)
     def lagrangians_gradient(self, x: Named) -> Arrays:
         """dL/dx, by autograd or by differences."""
         assert self.layer.lagrangian is not None
@@ -364,7 +364,7 @@ class Box:
                 return self.along(g, gradient), "autograd"
         return self.differences_of_energy(g, memory, mask)[0], "differences"
 
-    @long_experiment(lambda arguments: shapes(arguments.g))
+    @experiment(lambda arguments: shapes(arguments.g), calls=2)
     def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
         if self.caller.kind is JAX and mask is None:
             return self._gradient_by_jax(g, memory)

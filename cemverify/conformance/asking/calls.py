@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.experiments import Elsewhere, experiment, long_experiment
+from cemverify.conformance.asking.experiments import Elsewhere, experiment
 from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
@@ -159,8 +159,11 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
         return as_tensor(call(), shape)  # reading the array may be what hangs
 
 
-@long_experiment(
-    lambda arguments: [arguments.caller.shape(arguments.name, arguments.case.beginning(n)) for n in arguments.lengths]
+@experiment(
+    lambda arguments: [
+        arguments.caller.shape(arguments.name, arguments.case.beginning(n)) for n in arguments.lengths
+    ],
+    calls=2,
 )
 def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
     """What the function of that name answers to so many first tokens of each row, for one length after the other."""

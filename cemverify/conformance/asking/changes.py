@@ -54,20 +54,15 @@ def changes_of(
             _watched(_tolerated(under_autocast), noticed)
     if caller.kind is JAX:
         with JAX.narrow(), warnings.catch_warnings(action="ignore"):
-            _watched(lambda: _whatever(calls[0]), noticed)
+            _watched(_tolerated(calls[0], Exception), noticed)  # its arrays are wider than JAX takes them there
     for call in (*more, *refused):
         _watched(_tolerated(call), noticed)
     return noticed, seeded
 
 
-def _whatever(call: Callable[[], Any]) -> None:
-    with suppress(Exception):  # its arrays are wider than JAX takes them there
-        call()
-
-
-def _tolerated(call: Callable[[], Any]) -> Callable[[], None]:
+def _tolerated(call: Callable[[], Any], errors: type[Exception] = Fault) -> Callable[[], None]:
     def tolerated() -> None:
-        with suppress(Fault):
+        with suppress(errors):
             call()
 
     return tolerated

@@ -22,7 +22,7 @@ from cemverify.conformance.asking.differentiation import (
     product_shapes,
     products_at,
 )
-from cemverify.conformance.asking.experiments import compiling_experiment, long_experiment
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.views import in_one_storage, inner_window, transposed
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.questions.cases import Case
@@ -36,7 +36,7 @@ def halved(case: Case) -> Case:
     return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
 
 
-@long_experiment(lambda arguments: ([arguments.shape] * (2 if arguments.context.mode == "mapped" else 1), None))
+@experiment(lambda arguments: ([arguments.shape] * (2 if arguments.context.mode == "mapped" else 1), None), calls=2)
 def answered_in(
     caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
 ) -> tuple[list[Tensor], list[str]]:
@@ -58,7 +58,7 @@ def answered_in(
         return [as_tensor(answer, shape)], changed
 
 
-@long_experiment(product_shapes)
+@experiment(product_shapes, calls=2)
 def products_in(
     caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str], context: Context
 ) -> Products:
@@ -68,7 +68,7 @@ def products_in(
     return products_at(caller, case, cotangent, name, arrays, recorded, context.between)
 
 
-@compiling_experiment(lambda arguments: [arguments.cases[0].x.shape] * len(arguments.cases))
+@experiment(lambda arguments: [arguments.cases[0].x.shape] * len(arguments.cases), compiles=True)
 def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
     """What the layer of the cases answers, compiled once for all of them, which have one shape."""
     first, answers = cases[0], list[Tensor]()

@@ -101,32 +101,20 @@ def shapes(named: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 Shapes = Callable[[Any], Any]
 
 
-def experiment(expected: Shapes | None = None, *, finite: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Marks an experiment that makes one call; its first argument is a caller, or a box around one.
+def experiment(
+    expected: Shapes | None = None, *, finite: bool = True, calls: int = 1, compiles: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Marks an experiment; its first argument is a caller, or a box around one.
 
     Args:
         expected: from the experiment's arguments, as attributes, to what its result looks like, in the result's own
             form: a `torch.Size` or `Rows` in the place of an array, None in the place of what may be anything of its
             type. finite: whether NaN and infinity in it are a fault here, or compared by the check.
+        calls: the time of so many it may take; 2 of one that makes several. compiles: whether it also compiles, which
+            unrolls loops.
     """
-    return _performed(expected, Allowance(), finite)
+    allowance = Allowance(calls, _COMPILING if compiles else 0.0)
 
-
-def long_experiment(
-    expected: Shapes | None = None, *, finite: bool = True
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Marks an experiment that makes several calls. It may take twice as long."""
-    return _performed(expected, Allowance(calls=2), finite)
-
-
-def compiling_experiment(expected: Shapes | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Marks an experiment whose call also compiles, which unrolls loops."""
-    return _performed(expected, Allowance(grace=_COMPILING), finite=True)
-
-
-def _performed(
-    expected: Shapes | None, allowance: Allowance, finite: bool
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorator(function: Callable[P, R]) -> Callable[P, R]:
         name = f"{function.__module__}:{function.__qualname__}"
 

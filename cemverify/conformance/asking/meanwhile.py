@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.experiments import long_experiment
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.questions.cases import Case
 
 _PATIENCE = 0.2  # seconds to wait for a call that may itself be waiting
@@ -30,7 +30,7 @@ _TURNS = 64
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 
-@long_experiment(lambda arguments: ([arguments.shape] * _PLACES, [arguments.shape] * _PLACES, None))
+@experiment(lambda arguments: ([arguments.shape] * _PLACES, [arguments.shape] * _PLACES, None), calls=2)
 def answered_while_another_runs(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[list[Tensor], list[Tensor], bool]:
@@ -95,30 +95,26 @@ class _Pair:
 
 
 def _count(call: Callable[[], Any]) -> int:
-    """How many lines of Python a call runs, those of array libraries left out: compilers run millions."""
+    """How many lines of Python a call runs."""
+    lines = []
+    _traced(call, None, lambda: lines.append(1))
+    return max(len(lines), 1)
+
+
+def _traced(call: Callable[[], Any], at: int | None, then: Callable[[], object]) -> Any:
+    """The answer of a call that does something before its line of that number, or before each line.
+
+    Those of array libraries are left out: compilers run millions.
+    """
     lines, libraries = 0, _libraries()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal lines
         if event == "line":
             lines += 1
-        elif frame.f_code.co_filename.startswith(libraries):
-            return None
-        return trace
-
-    _with_trace(trace, call)
-    return max(lines, 1)
-
-
-def _traced(call: Callable[[], Any], at: int, then: Callable[[], None]) -> Any:
-    """The answer of a call that does something before its line of that number."""
-    lines, libraries = 0, _libraries()
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal lines
-        if event == "line":
-            lines += 1
-            if lines == max(at, 1):
+            if at is None:
+                then()
+            elif lines == max(at, 1):
                 sys.settrace(None)
                 then()
                 return None
@@ -126,19 +122,15 @@ def _traced(call: Callable[[], Any], at: int, then: Callable[[], None]) -> Any:
             return None
         return trace
 
-    return _with_trace(trace, call)
-
-
-def _libraries() -> tuple[str, ...]:
-    """The folders of array libraries."""
-    loaded = (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
-    return tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in loaded if module is not None)
-
-
-def _with_trace(trace: Any, call: Callable[[], Any]) -> Any:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         return call()
     finally:
         sys.settrace(before)
+
+
+def _libraries() -> tuple[str, ...]:
+    """The folders of array libraries."""
+    loaded = (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
+    return tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in loaded if module is not None)

@@ -56,14 +56,14 @@ GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable
 
 
 @contextmanager
-def _float64_by_default() -> Iterator[None]:
-    """Within, torch makes arrays of float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+def _changed(read: Callable[[], Any], put: Callable[[Any], object], change: Callable[[Any], Any]) -> Iterator[None]:
+    """Within, a setting has another value."""
+    before = read()
+    put(change(before))
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        put(before)
 
 
 @contextmanager
@@ -78,20 +78,11 @@ def _seeded() -> Iterator[None]:
             put(states[name])
 
 
-@contextmanager
-def _more_threads() -> Iterator[None]:
-    """Within, torch computes with one thread more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
+_DTYPE = torch.get_default_dtype, torch.set_default_dtype
+_THREADS = torch.get_num_threads, torch.set_num_threads
 SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "in inference mode": torch.inference_mode,
-    "with the default dtype float64": _float64_by_default,
+    "with the default dtype float64": lambda: _changed(*_DTYPE, lambda _: torch.float64),
     "with another seed": _seeded,
-    "with another number of threads": _more_threads,
+    "with another number of threads": lambda: _changed(*_THREADS, lambda some: some + 1),
 }

@@ -123,67 +123,48 @@ def ran_out(error: BaseException) -> bool:
 
 
 class Fault(Exception):
-    """A call returned nothing that could be compared; the message is one sentence.
+    """A call returned nothing that could be compared; the message is one sentence."""
 
-    Attributes:
-        cause: the kind of fault, as it is written to result files.
-    """
+    cause = "fault"  # the kind of fault, as it is written to result files: the words of its name
 
-    cause = "fault"
+    def __init_subclass__(cls) -> None:
+        cls.cause = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
 
 
 class Raised(Fault):
     """A call of the implementation raised an exception."""
 
-    cause = "raised"
-
 
 class Unsupported(Raised):
     """A library has no kernel or rule for what a call of the implementation does."""
-
-    cause = "unsupported"
 
 
 class NotAnArray(Fault):
     """The implementation returned something that is not an array."""
 
-    cause = "not an array"
-
 
 class WrongShape(Fault):
     """The implementation returned an array of another shape than the one that is due."""
-
-    cause = "wrong shape"
 
 
 class NotFinite(Fault):
     """The implementation returned NaN or infinity where the correct result is finite."""
 
-    cause = "not finite"
-
 
 class Hung(Fault):
     """A single call did not return in time."""
-
-    cause = "hung"
 
 
 class OutOfMemory(Fault):
     """The implementation asked for more memory than it may have."""
 
-    cause = "out of memory"
-
 
 class Tampered(Fault):
     """The implementation replaced functions that the whole process uses, the verifier included."""
 
-    cause = "tampered"
-
 
 class Crashed(Fault):
     """The implementation ended its process during a call."""
-
-    cause = "crashed"
 
 
 _KINDS: Sequence[type[Fault]] = (*Fault.__subclasses__(), Unsupported)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.experiments import Elsewhere, Lost, long_experiment
+from cemverify.conformance.asking.experiments import Elsewhere, Lost, experiment
 from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
@@ -304,7 +304,7 @@ def _control_fails(caller: Caller, property_: Property, name: str, question: Any
     return _fails(control(name, replace(caller, elsewhere=None)), property_, question)
 
 
-@long_experiment()
+@experiment(calls=2)
 def _layers_control_fails(caller: Caller, property_id: str, stated_in: str | None, name: str, question: Any) -> bool:
     return _fails(control(name, caller), by_id(property_id, stated_in), question)
 
@@ -366,7 +366,7 @@ def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None
         return None
 
 
-@long_experiment()
+@experiment(calls=2)
 def _recorded_case(
     caller: Caller, property_id: str, stated_in: str | None, question: Any
 ) -> tuple[str, dict[str, Values]] | None:

@@ -20,7 +20,7 @@ from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import MODES, halved
 from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays
-from cemverify.conformance.asking.experiments import experiment, long_experiment, shapes
+from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import (
     expanded,
     inner_window,
@@ -38,18 +38,16 @@ from cemverify.conformance.implementations.modules import in_eval_mode
 from cemverify.conformance.implementations.origin import functions_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
 from cemverify.conformance.oracle.functions import Function
+from cemverify.conformance.properties.contract.functions import lower_dtypes
 from cemverify.conformance.properties.function_calls import unchanged_but, yes
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import USUAL
 
-_LOWER = (torch.float32, torch.bfloat16)
-
 
 def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
     """The answer has the declared kind, the dtype and the device of x, in each dtype that is offered."""
-    lower = [dtype for dtype in _LOWER if f"dtype:{_short(dtype)}" not in caller.subject.not_offered]
     comparisons = []
-    for dtype in dict.fromkeys((caller.dtype, *lower)):
+    for dtype in dict.fromkeys((caller.dtype, *lower_dtypes(caller))):
         expected, returned = _forms(caller.at(dtype), function.name, case, function.shape(case))
         for aspect, wanted in expected.items():
             form = returned.get(aspect)
@@ -191,7 +189,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
     )
 
 
-@long_experiment(lambda arguments: [arguments.shape] * 6)
+@experiment(lambda arguments: [arguments.shape] * 6, calls=2)
 def _of_edited_arrays(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -227,10 +225,11 @@ def _of_edited_arrays(
     return later, edited, unmoved, again, still, as_tensor(caller.call(name, nothing, x, h, weights), shape)
 
 
-@long_experiment(
+@experiment(
     lambda arguments: dict.fromkeys(
         [_AFTER_ALL, *_edits(arguments.caller, arguments.case, arguments.name)], [arguments.shape] * 2
-    )
+    ),
+    calls=2,
 )
 def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: torch.Size) -> dict[str, list[Tensor]]:
     """After each edit the answer for the edited arrays, and that for new ones with the same numbers, by the claim.

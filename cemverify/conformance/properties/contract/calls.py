@@ -12,7 +12,14 @@ from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Offer, Over
-from cemverify.conformance.properties.contract.functions import LONG_ROW, FunctionCall, changes, elsewhere, lengthened
+from cemverify.conformance.properties.contract.functions import (
+    LONG_ROW,
+    FunctionCall,
+    changes,
+    elsewhere,
+    lengthened,
+    lower_dtypes,
+)
 from cemverify.conformance.properties.function_calls import settings_are_left_alone, twice_gives_the_same
 from cemverify.conformance.properties.training import products_are_right
 from cemverify.conformance.questions.cases import Case
@@ -51,7 +58,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
 
     The first call of all is both, so that whatever is kept for these shapes is made there.
     """
-    lower = next((d for n, d in _LOWER.items() if f"dtype:{n}" not in caller.subject.not_offered), caller.dtype)
+    lower = [caller.dtype, *lower_dtypes(caller)][-1]
     evidences = []
     for function in EVERY:
         if function.name not in caller.subject.functions:  # type: ignore[union-attr]
@@ -68,7 +75,6 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
 
 
 _ONE_IN = 3  # cases has long rows
-_LOWER = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def _part(function: Function, case: Case) -> Case:

@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.changes import changes_of
 from cemverify.conformance.asking.contexts import answered_in, ask_refused, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import Function
@@ -128,7 +128,7 @@ def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> 
     return there.clone()  # no tensor of inference mode
 
 
-@long_experiment()
+@experiment(calls=2)
 def changes(
     caller: Caller, name: str, cases: Sequence[Case], context: Context | None = None
 ) -> tuple[list[str], list[str]]:
@@ -203,19 +203,19 @@ def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, 
         return as_tensor(getattr(caller.kind, mode)(layer, **options)(states, weights), case.h.shape)
 
 
+def lower_dtypes(caller: Caller) -> list[torch.dtype]:
+    """float32 and bfloat16, as far as they are offered."""
+    lower = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    return [dtype for name, dtype in lower.items() if f"dtype:{name}" not in caller.subject.not_offered]
+
+
 def dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
     """float64 for most questions, one of the others offered for some: many layers have branches for each.
 
     What is to be asked in another dtype throughout is asked in no other.
     """
-    if caller.dtype != torch.float64:
-        return caller.dtype
-    lower = [dtype for name, dtype in _LOWER.items() if f"dtype:{name}" not in caller.subject.not_offered]
-    turn = case.turn(4)
-    return lower[turn] if turn < len(lower) else torch.float64
-
-
-_LOWER = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    lower, turn = lower_dtypes(caller), case.turn(4)
+    return lower[turn] if caller.dtype == torch.float64 and turn < len(lower) else caller.dtype
 
 
 def contract_property(

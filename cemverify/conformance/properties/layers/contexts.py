@@ -24,7 +24,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked, widened
 from cemverify.conformance.asking.contexts import MODES as ENTERED
 from cemverify.conformance.asking.contexts import arranged
-from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
@@ -168,7 +168,7 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
 # --- in the implementation's process --------------------------------------------------------------------------------
 
 
-@long_experiment(lambda arguments: shapes(arguments.q.x))
+@experiment(lambda arguments: shapes(arguments.q.x), calls=2)
 def answered_in(box: Box, q: Question, context: Context) -> Arrays:
     """The displacement of a call in a context that records nothing."""
     _come_before(box, q, context)
@@ -180,7 +180,7 @@ def answered_in(box: Box, q: Question, context: Context) -> Arrays:
     return box.difference({name: a.clone() for name, a in answer.items()}, q.x)
 
 
-@long_experiment(lambda arguments: _leaves(arguments.box, arguments.q, arguments.context))
+@experiment(lambda arguments: _leaves(arguments.box, arguments.q, arguments.context), calls=2)
 def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context) -> dict[str, Tensor]:
     """Products of the cotangent with the update's Jacobian in what records gradients, by name."""
     _come_before(box, q, context)

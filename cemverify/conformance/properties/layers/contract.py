@@ -19,7 +19,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, quiet, unpacked, widened
 from cemverify.conformance.asking.changes import changes_of
-from cemverify.conformance.asking.experiments import Rows, compiling_experiment, experiment, long_experiment, shapes
+from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.asking.views import interleaved, writable
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -267,7 +267,7 @@ def _answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = 
     return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
 
 
-@long_experiment(lambda arguments: (shapes(_arguments(arguments.name, arguments.q, arguments.mask)), None))
+@experiment(lambda arguments: (shapes(_arguments(arguments.name, arguments.q, arguments.mask)), None), calls=2)
 def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Arrays, list[str]]:
     """What the arguments hold after a call, and what else it changes, as phrases."""
     state, memory, noise, own_mask = _own(box, name, q, mask)
@@ -279,7 +279,7 @@ def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tupl
     return arrays if own_mask is None else {**arrays, "mask": as_tensor(own_mask)}, changed
 
 
-@long_experiment(lambda arguments: [_shapes_of_answer(arguments)] * 5)
+@experiment(lambda arguments: [_shapes_of_answer(arguments)] * 5, calls=2)
 def _around_an_edit(
     box: Box, name: str, q: Question, other: Question, mask: Tensor | None
 ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays]:
@@ -306,8 +306,9 @@ def _around_an_edit(
         return first, unmoved, again, later, anew
 
 
-@long_experiment(
-    lambda arguments: dict.fromkeys(_exchanged(arguments.box, arguments.q), [_shapes_of_answer(arguments)] * 2)
+@experiment(
+    lambda arguments: dict.fromkeys(_exchanged(arguments.box, arguments.q), [_shapes_of_answer(arguments)] * 2),
+    calls=2,
 )
 def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> dict[str, list[Arrays]]:
     """After two numbers of an array were exchanged: the answer, and that for new arrays, by the array's name.
@@ -353,7 +354,7 @@ def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
         return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
 
 
-@compiling_experiment(lambda arguments: shapes(arguments.q.x))
+@experiment(lambda arguments: shapes(arguments.q.x), compiles=True)
 def _compiled(box: Box, q: Question) -> Arrays:
     """The answer of the compiled update."""
     return _answered_in_mode(box, q, "compiled")
@@ -370,7 +371,7 @@ def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]
     return [float(plain(array).dtype.itemsize) for array in arrays], expected[: len(arrays)]
 
 
-@long_experiment()
+@experiment(calls=2)
 def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]]:
     """The settings that calls changed, refused ones among them, and the generators that they seeded."""
     caller = replace(box.caller, noticed=[])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
-from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
@@ -305,7 +305,7 @@ def _places(box: Box, q: Question) -> Iterator[Question]:
     yield box.rounded(replace(q, x={name: a + away * stiffest[name] for name, a in q.x.items()}))
 
 
-@long_experiment(lambda arguments: shapes(arguments.q.x))
+@experiment(lambda arguments: shapes(arguments.q.x), calls=2)
 def _led(box: Box, q: Question) -> Arrays:
     """The state after some calls, one after the other; the one before a call that leads far away."""
     x = dict(q.x)
@@ -317,7 +317,7 @@ def _led(box: Box, q: Question) -> Arrays:
     return x
 
 
-@long_experiment(lambda arguments: shapes(arguments.q.x))
+@experiment(lambda arguments: shapes(arguments.q.x), calls=2)
 def _stiffest(box: Box, q: Question) -> Arrays:
     """The direction of each row, of length 1, in which the update changes fastest, by power iteration.
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking import extrapolation
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
-from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison
@@ -93,7 +93,7 @@ def _measured(box: Box, q: Question, P: Preconditioner, displacement: Named, mas
     return _OTHER_ORDERS * unit * (terms(q) / _SHAKEN * worst + size)
 
 
-@long_experiment(lambda arguments: shapes(arguments.x))
+@experiment(lambda arguments: shapes(arguments.x), calls=2)
 def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: int) -> Arrays:
     """P times the gradient at x where every operand on the way to it is perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cemverify.conformance.asking.boxes import Arrays, Box
-from cemverify.conformance.asking.experiments import experiment, long_experiment, shapes
+from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.layers.base import states
@@ -104,7 +104,7 @@ def _shapes_of_answer(arguments: Any) -> dict[str, torch.Size]:
     return answer_shapes if box.layer.energy is None else {**answer_shapes, "energy": box.energy_shape(q.x)}
 
 
-@long_experiment(_shapes_of_answer)
+@experiment(_shapes_of_answer, calls=2)
 def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement, and the energy if there is one."""
     with set_to(box, values):

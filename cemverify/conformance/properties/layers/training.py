@@ -13,7 +13,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Box, like_the_state, packed, preconditioned_at, unpacked, varying_size
 from cemverify.conformance.asking.domains import along
-from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
+from cemverify.conformance.asking.experiments import check, experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
@@ -100,7 +100,7 @@ def _varied(values: Named, seed: int) -> Leaves:
     }
 
 
-@long_experiment(lambda arguments: [shapes(arguments.q.x)] * 2)
+@experiment(lambda arguments: [shapes(arguments.q.x)] * 2, calls=2)
 def _update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, Leaves]:
     """The displacement with these values of parameters, after a call with the usual ones; and -eta P dE/dg."""
 
@@ -193,9 +193,10 @@ def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]
     return shapes(box.layer.parameters) if of_parameters else shapes({**q.x, **q.memory})
 
 
-@long_experiment(
+@experiment(
     lambda parameters: [_leaves(parameters.box, parameters.q, parameters.of_parameters)] * 2,
     finite=False,  # where the second is not, the example is discarded
+    calls=2,
 )
 def both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
