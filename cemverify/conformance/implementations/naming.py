@@ -38,15 +38,11 @@ _DYNAMIC = {"__getattr__", "__dict__", "globals", "locals", "vars", "exec", "eva
 
 
 class LoadError(Refusal):
-    """An implementation cannot be loaded; the message is one sentence for the user."""
+    """An implementation cannot be loaded, or certainly could not; the message is one sentence for the user."""
 
 
 def parts(name: str) -> tuple[str, str]:
-    """The module that a name stands for, dotted, and the path of the attribute in it.
-
-    Raises:
-        LoadError: it has neither form and is no entry point, or no module can be made of its file.
-    """
+    """The module that a name stands for, dotted, and the path of the attribute in it."""
     module_word, colon, path = name.rpartition(":")
     if not colon:
         module_word, path = name, ""
@@ -66,11 +62,7 @@ def parts(name: str) -> tuple[str, str]:
 
 
 def module_name(name: str) -> str:
-    """The dotted name of a module that is given so, or as a file.
-
-    Raises:
-        LoadError: there is no such file, or it cannot be imported from here.
-    """
+    """The dotted name of a module that is given so, or as a file."""
     return _module_of(name) if is_file(name) else name
 
 
@@ -80,11 +72,7 @@ def installed() -> dict[str, str]:
 
 
 def settled(name: str) -> str:
-    """The name as results carry it: one of a file as module:attribute, every other as it is.
-
-    Raises:
-        LoadError: there is certainly nothing of that name.
-    """
+    """The name as results carry it: one of a file as module:attribute, every other as it is."""
     module, path = parts(name)
     spec = _find_module(module, name)
     if spec is not None and spec.origin is not None and spec.submodule_search_locations is None:
@@ -98,9 +86,6 @@ def files(name: str) -> list[Path]:
     """The file of the module in which an implementation lies, or the folder of the package.
 
     Empty where only importing it would tell.
-
-    Raises:
-        LoadError: there is certainly no such module.
     """
     return module_files(parts(name)[0])
 
@@ -109,9 +94,6 @@ def module_files(name: str) -> list[Path]:
     """The file or the package's folder of a module that is given by its dotted name or its file.
 
     Empty where only importing it would tell.
-
-    Raises:
-        LoadError: there is certainly no such module.
     """
     top = module_name(name).partition(".")[0]
     loaded = sys.modules.get(top)
@@ -174,11 +156,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _module_of(file: str) -> str:
-    """The dotted name under which a file is imported from here.
-
-    Raises:
-        LoadError: there is no such file, it has a name that cannot be imported, or it is not on the Python path.
-    """
+    """The dotted name under which a file is imported from here."""
     path = Path(os.path.abspath(file))
     path = path.parent if path.name == "__init__.py" else path
     if not os.path.isfile(path) and not os.path.isfile(path / "__init__.py"):  # of too long a name that is False, too
@@ -210,11 +188,7 @@ def _unnamed(name: str, kind: str, file: Path) -> str:
 
 
 def _find_module(module: str, name: str) -> ModuleSpec | None:
-    """Where a module lies; None if only importing its packages would tell.
-
-    Raises:
-        LoadError: it is certainly not there.
-    """
+    """Where a module lies; None if only importing its packages would tell."""
     names = module.split(".")
     dotted = [".".join(names[: n + 1]) for n in range(len(names))]
     if dotted[0] in sys.modules:
@@ -265,11 +239,7 @@ def _lacking(file: Path, module: str, path: str) -> str | None:
 
 
 def _tree(file: Path) -> ast.Module | None:
-    """The text of a module as a tree; None if it has none, or none that can be read.
-
-    Raises:
-        LoadError: it is larger than any module; to import it would take all memory.
-    """
+    """The text of a module as a tree; None if it has none, or none that can be read."""
     try:
         return ast.parse(read_bytes(file)) if file.suffix == ".py" else None
     except OSError as error:

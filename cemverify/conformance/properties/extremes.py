@@ -88,10 +88,10 @@ def properties() -> Iterator[Property]:
         "Eq. 1",
         _AT_SUBNORMAL_STATES,
         "at subnormal x",
-        _with_subnormal_x,
+        lambda case: replace(case, x=_SUBNORMAL * case.x),
         Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
         controls=at_x,
-        within=_has_subnormal_x,
+        within=_has_a_state,
     )
     yield _property(
         "attention/long-row",
@@ -111,7 +111,7 @@ def properties() -> Iterator[Property]:
         "Eq. 1",
         AT_TIES,
         "at x = 0",
-        _with_zero_x,
+        lambda case: replace(case, x=torch.zeros_like(case.x)),
         replace(with_diagonal, tokens=2),
         controls=frozenset({"identity", "constant", "random", "shuffled"}),
     )
@@ -125,11 +125,11 @@ def properties() -> Iterator[Property]:
             source,
             AT_ZERO,
             "at h = 0",
-            _with_zero_h,
+            lambda case: replace(case, h=torch.zeros_like(case.h)),
             space,
             "x is not zero",
             controls=frozenset({"zero", "constant", "random"}),
-            telling=lambda case: bool((case.x != 0).any()),
+            telling=_has_a_state,
         )
     yield _property(
         "mlp/large-preactivations",
@@ -159,10 +159,10 @@ def properties() -> Iterator[Property]:
         "Eq. 7",
         _AT_SUBNORMAL_STATES,
         "at subnormal x",
-        _with_subnormal_x,
+        lambda case: replace(case, x=_SUBNORMAL * case.x),
         replace(bent, choices={"activation": ("sigmoid", "softplus"), "norm": ("none", "scalar")}),
         controls=at_x,
-        within=_has_subnormal_x,
+        within=_has_a_state,
     )
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))
     layers: tuple[Layer, ...] = ("attention", "mlp")
@@ -335,7 +335,7 @@ def _has_every_magnitude(case: Case) -> bool:
     return _largest_preactivation(case) >= max(_MAGNITUDES) / 2
 
 
-def _has_subnormal_x(case: Case) -> bool:
+def _has_a_state(case: Case) -> bool:
     return bool((case.x != 0).any())
 
 
@@ -353,18 +353,6 @@ def _largest_logit(case: Case) -> float:
 
 def _largest_preactivation(case: Case) -> float:
     return float(torch.einsum("bjd,md->bjm", case.x, case.weights["V"]).abs().amax())
-
-
-def _with_subnormal_x(case: Case) -> Case:
-    return replace(case, x=_SUBNORMAL * case.x)
-
-
-def _with_zero_x(case: Case) -> Case:
-    return replace(case, x=torch.zeros_like(case.x))
-
-
-def _with_zero_h(case: Case) -> Case:
-    return replace(case, h=torch.zeros_like(case.h))
 
 
 def _with_a_long_row(case: Case) -> Case:
