@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ from cemverify.conformance.asking.views import in_one_storage, inner_window, tra
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import READ_ONLY, USUAL, Context, layouts
+
+Made = TypeVar("Made")
 
 
 def halved(case: Case) -> Case:
@@ -154,25 +156,35 @@ MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def _come_before(caller: Caller, name: str, case: Case, context: Context) -> None:
-    """The call before: what it does itself is not judged here."""
+    """The call before, with other numbers: what it does itself is not judged here."""
     if context.before == USUAL:
         return
+    case = halved(case)
+
+    def in_inference_mode() -> None:
+        with torch.inference_mode():
+            caller.raw(name, case)
+
+    def in_another_thread() -> None:
+        with caller.guarded():
+            in_a_thread(caller.bound(name, case))
+
+    def in_training() -> None:
+        cotangent = torch.ones(caller.shape(name, case), dtype=torch.float64)
+        products_at(caller, case, cotangent, name, _laid_out(caller, case, name, USUAL), None)
+
+    other = torch.float32 if caller.dtype == torch.float64 else torch.float64
+    longer = case.with_states(lambda states: torch.cat((states, states[:, :1]), 1))
+    calls: Mapping[str, Callable[[], Any]] = {
+        "after another dtype": lambda: caller.at(other).raw(name, case),
+        "after other sizes": lambda: caller.raw(name, longer),
+        "after inference mode": in_inference_mode,
+        "after a refused call": lambda: ask_refused(caller, name, case),
+        "after another thread": in_another_thread,
+        "after training": in_training,
+    }
     with suppress(Fault):
-        _BEFORE[context.before](caller, name, halved(case))
-
-
-def _in_another_dtype(caller: Caller, name: str, case: Case) -> None:
-    lower = torch.float32 if caller.dtype == torch.float64 else torch.float64
-    caller.at(lower).raw(name, case)
-
-
-def _of_other_sizes(caller: Caller, name: str, case: Case) -> None:
-    caller.raw(name, case.with_states(lambda states: torch.cat((states, states[:, :1]), 1)))
-
-
-def _in_inference_mode(caller: Caller, name: str, case: Case) -> None:
-    with torch.inference_mode():
-        caller.raw(name, case)
+        calls[context.before]()
 
 
 def ask_refused(caller: Caller, name: str, case: Case) -> None:
@@ -182,27 +194,7 @@ def ask_refused(caller: Caller, name: str, case: Case) -> None:
     caller.raw(name, replace(case, weights=wrong))
 
 
-def _in_another_thread(caller: Caller, name: str, case: Case) -> None:
-    def call() -> None:
-        with suppress(BaseException):
-            caller.bound(name, case)()
-
-    thread = threading.Thread(target=call, daemon=True)
-    with caller.guarded():
-        thread.start()
-        thread.join()
-
-
-def _in_training(caller: Caller, name: str, case: Case) -> None:
-    cotangent = torch.ones(caller.shape(name, case), dtype=torch.float64)
-    products_at(caller, case, cotangent, name, _laid_out(caller, case, name, USUAL), None)
-
-
-_BEFORE: Mapping[str, Callable[[Caller, str, Case], None]] = {
-    "after another dtype": _in_another_dtype,
-    "after other sizes": _of_other_sizes,
-    "after inference mode": _in_inference_mode,
-    "after a refused call": ask_refused,
-    "after another thread": _in_another_thread,
-    "after training": _in_training,
-}
+def in_a_thread(call: Callable[[], Made]) -> Made:
+    """What a call in a thread of its own returns; what it raises there is raised here."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(call).result()

@@ -11,11 +11,10 @@ inference mode, come first at sizes that nothing else asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked, widened
 from cemverify.conformance.asking.contexts import MODES as ENTERED
-from cemverify.conformance.asking.contexts import arranged
+from cemverify.conformance.asking.contexts import arranged, in_a_thread
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
@@ -44,8 +43,6 @@ from cemverify.conformance.properties.layers.training import (
 from cemverify.conformance.questions.black_boxes import Question, level, scattered
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
-
-R = TypeVar("R")
 
 _OF_PARAMETERS, _THREAD = "parameters record gradients", "in another thread"
 # the modes, with the features that each takes
@@ -239,51 +236,40 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
 def _called_in(mode: str, call: Callable[[], Arrays]) -> Arrays:
     """The answer of a call in a mode, or in a thread of its own."""
     if mode == _THREAD:
-        return _of_thread(call)
+        return in_a_thread(call)
     with ENTERED.get(mode, nullcontext)():
         return call()
 
 
-def _of_thread(call: Callable[[], R]) -> R:
-    """What a call in a thread of its own returns; what it raises there is raised here."""
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(call).result()
-
-
 def _come_before(box: Box, q: Question, context: Context) -> None:
     """The call before, with other numbers: what it does itself is not judged here."""
-    if context.before != USUAL:
-        with suppress(Fault):
-            _BEFORE[context.before](box, q.each(lambda array: array.flip(0) / 2))
+    if context.before == USUAL:
+        return
+    q = q.each(lambda array: array.flip(0) / 2)
 
+    def call(box: Box = box, q: Question = q) -> None:
+        with box.caller.guarded():
+            box.update_on(*box.own(q)[:3])
 
-def _call_once(box: Box, q: Question) -> None:
-    with box.caller.guarded():
-        state, memory, noise, _ = box.own(q)
-        box.update_on(state, memory, noise)
+    def in_inference_mode() -> None:
+        with torch.inference_mode():
+            call()
 
+    def in_another_thread() -> None:
+        with box.caller.guarded():
+            in_a_thread(lambda: box.update_on(*box.own(q)[:3]))
 
-def _in_inference_mode(box: Box, q: Question) -> None:
-    with torch.inference_mode():
-        _call_once(box, q)
+    def in_training() -> None:
+        cotangent = [torch.ones(a.shape, dtype=torch.float64) for a in q.x.values()]
+        products_in(box, q, cotangent, Context(next(iter(_RECORDED))))
 
-
-def _in_another_thread(box: Box, q: Question) -> None:
-    with box.caller.guarded():
-        _of_thread(lambda: box.update_on(*box.own(q)[:3]))
-
-
-def _in_training(box: Box, q: Question) -> None:
-    products_in(
-        box, q, [torch.ones(a.shape, dtype=torch.float64) for a in q.x.values()], Context(next(iter(_RECORDED)))
-    )
-
-
-_BEFORE: Mapping[str, Callable[[Box, Question], None]] = {
-    "after another dtype": lambda box, q: _call_once(box.at(torch.float32), q),
-    "after other sizes": lambda box, q: _call_once(box, q.rows([*range(q.batch), 0])),
-    "after inference mode": _in_inference_mode,
-    "after a refused call": lambda box, q: _call_once(box, widened(q, "x")),
-    "after another thread": _in_another_thread,
-    "after training": _in_training,
-}
+    calls: Mapping[str, Callable[[], None]] = {
+        "after another dtype": lambda: call(box.at(torch.float32)),
+        "after other sizes": lambda: call(q=q.rows([*range(q.batch), 0])),
+        "after inference mode": in_inference_mode,
+        "after a refused call": lambda: call(q=widened(q, "x")),
+        "after another thread": in_another_thread,
+        "after training": in_training,
+    }
+    with suppress(Fault):
+        calls[context.before]()
