@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from hypothesis.strategies import SearchStrategy
@@ -16,7 +16,7 @@ from cemverify.conformance.implementations.contract import Kind, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.questions.aimed import aimed_case, quantities
-from cemverify.conformance.questions.aims import Aim, aims
+from cemverify.conformance.questions.aims import Aim, Questions, aims
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
 from cemverify.conformance.source.reading.numbers import Number
@@ -64,38 +64,6 @@ class Offer:
         """The declaration of an energy layer."""
         assert self.layer is not None
         return self.layer
-
-
-class Questions(Protocol):
-    """Where a property's questions come from; by default from nowhere."""
-
-    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:  # noqa: ARG002
-        """A strategy for Hypothesis, or None if it has nothing to search."""
-        return None
-
-    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
-        """A group of features of which every question needs one, if none of them is offered."""
-        return None
-
-    def scattered(self, offer: Offer, seed: int) -> Any | None:  # noqa: ARG002
-        """One question from a plain random generator, or None if there are no such questions."""
-        return None
-
-    def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:  # noqa: ARG002
-        """Questions that are slightly smaller than one that found a violation."""
-        return iter(())
-
-    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
-        """What these numbers, which stand in the code under test, may be of such a question."""
-        return iter(())
-
-    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
-        """One question with what an aim says, or None if there is none."""
-        return None
-
-    def reach(self) -> Mapping[str, int]:
-        """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if that is not known."""
-        return {}
 
 
 @dataclass(frozen=True)

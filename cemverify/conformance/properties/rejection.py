@@ -29,10 +29,11 @@ from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Check, Over, Property, Questions
+from cemverify.conformance.properties.base import Check, Over, Property
 from cemverify.conformance.properties.contract.arrays import form_of, held
 from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
 from cemverify.conformance.properties.sizes import OneAfterTheOther
+from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space, mixed
 

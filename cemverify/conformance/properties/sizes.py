@@ -29,10 +29,10 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.functions import Function, function_of
-from cemverify.conformance.properties.base import Check, Offer, Property, Questions
+from cemverify.conformance.properties.base import Check, Offer, Property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
-from cemverify.conformance.questions.aims import Aim
+from cemverify.conformance.questions.aims import Aim, Questions
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, scattered_case

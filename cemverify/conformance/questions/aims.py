@@ -1,4 +1,4 @@
-"""Aims: quantities of a question that are put beside a number, because that number stands in the code under test.
+"""Where questions come from, and aims: what of them is put beside a number that stands in the code under test.
 
 A number can be a size (a block of 64 tokens), a count of steps, an option (an epsilon of 1e-6), or a magnitude (a
 softplus that is linear above 20). What it is cannot be known, so it is tried as each of these: sizes one below, at
@@ -9,12 +9,15 @@ or is outside of the contract, is not asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any, Protocol
 
 import numpy as np
+from hypothesis.strategies import SearchStrategy
 
+from cemverify.conformance.questions.spaces import Source
 from cemverify.conformance.source.reading.numbers import Number
 
 # The largest size of each axis that is asked for; steps are T.
@@ -115,3 +118,35 @@ def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:
         return 0
     guard = bool(aim.number.guards & unreached)
     return 1 if guard and aim.quantity in MOST and aim.value > aim.number.value else 2
+
+
+class Questions(Protocol):
+    """Where a property's questions come from; by default from nowhere."""
+
+    def search(self, source: Source, offer: Any) -> SearchStrategy[Any] | None:  # noqa: ARG002
+        """A strategy for Hypothesis, or None if it has nothing to search."""
+        return None
+
+    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
+        """A group of features of which every question needs one, if none of them is offered."""
+        return None
+
+    def scattered(self, offer: Any, seed: int) -> Any | None:  # noqa: ARG002
+        """One question from a plain random generator, or None if there are no such questions."""
+        return None
+
+    def smaller(self, offer: Any, question: Any) -> Iterator[Any]:  # noqa: ARG002
+        """Questions that are slightly smaller than one that found a violation."""
+        return iter(())
+
+    def aims(self, offer: Any, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
+        """What these numbers, which stand in the code under test, may be of such a question."""
+        return iter(())
+
+    def aimed(self, offer: Any, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
+        """One question with what an aim says, or None if there is none."""
+        return None
+
+    def reach(self) -> Mapping[str, int]:
+        """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if that is not known."""
+        return {}

@@ -21,6 +21,7 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.models import BlockConfig
+from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.coverage import Row, covering, meetings, rows_of
 from cemverify.conformance.questions.shrinking import smaller
@@ -107,15 +108,11 @@ class InContext:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Questions):
     """Cases of a space, in every context."""
 
     space: Space  # the cases
     long: bool = True  # whether some have long rows
-
-    def search(self, source: Any, offer: Any) -> None:  # noqa: ARG002
-        """Nothing: the rows of the table take their turns."""
-        return
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         """The name of a choice of which no value is offered, if there is one."""
@@ -143,14 +140,6 @@ class Table:
         space = replace(offer.within(self.space), steps=STEPS, apart=case.x is not case.h)
         yield from (replace(question, case=case) for case in smaller(case, space))
 
-    def aims(self, offer: Any, numbers: Any) -> Iterator[Any]:  # noqa: ARG002
-        """None: other properties look around the numbers in the code."""
-        return iter(())
-
-    def aimed(self, offer: Any, aim: Any, seed: int) -> None:  # noqa: ARG002
-        """None: no question of the table is put beside a number in the code."""
-        return
-
     def reach(self) -> Mapping[str, int]:
         """The largest sizes that a question can have, by letter."""
         longer = {axis: max(sizes) for axis, sizes in _BEYOND.items() if self.long and axis in self.space.reach()}
@@ -158,12 +147,8 @@ class Table:
 
     def factors(self, offer: Any) -> dict[str, tuple[Any, ...]]:
         """Those of the table, as far as the implementation offers what they take."""
-        factors_by_name = factors(self.space, offer)
-        return (
-            factors_by_name
-            if self.long
-            else {**factors_by_name, "rows": tuple(form for form in factors_by_name["rows"] if form != _LONG)}
-        )
+        by_name = factors(self.space, offer)
+        return {**by_name, "rows": tuple(form for form in by_name["rows"] if self.long or form != _LONG)}
 
 
 def factors(space: Space, offer: Any) -> dict[str, tuple[Any, ...]]:

@@ -14,8 +14,8 @@ from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Offer, Property, Questions
-from cemverify.conformance.questions.aims import Aim, aims
+from cemverify.conformance.properties.base import Offer, Property
+from cemverify.conformance.questions.aims import Aim, Questions, aims
 from cemverify.conformance.questions.black_boxes import (
     LEAST_LONG,
     Form,

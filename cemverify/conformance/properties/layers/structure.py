@@ -69,29 +69,24 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
 
 def own_state_only(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' updates as they were."""
-    before, J = _of_tokens(box, q), token_count(box, q)
-    comparisons = []
-    for chosen, witnesses in _apart(J, q):
-        after = _of_tokens(box, _tokens_changed(box, q, chosen, _another, memory=False))
-        claim = "the other tokens' updates when token t of x becomes 3 - 2x"
-        comparisons += _unchanged(claim, box, q, after, before, witnesses, solved(box))
-    return _judged(comparisons)
+    return _others_stay(box, q, "updates", lambda question: _of_tokens(box, question), solved(box))
 
 
 def energy_is_per_token(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' energies as they were."""
-    J = token_count(box, q)
-    memory: Any = q.memory
     g = box.mapped(q.x)
-    if box.layer.reads_itself:
-        memory = Fixed(g)
-    before = box.energies(g, memory)
-    comparisons = []
-    for chosen, witnesses in _apart(J, q):
-        other = box.mapped(_tokens_changed(box, q, chosen, _another, memory=False).x)
-        after = box.energies(other, memory)
-        claim = "the other tokens' energies when token t of x becomes 3 - 2x"
-        comparisons += _unchanged(claim, box, q, {"E": after}, {"E": before}, witnesses)
+    memory: Any = Fixed(g) if box.layer.reads_itself else q.memory
+    return _others_stay(box, q, "energies", lambda question: {"E": box.energies(box.mapped(question.x), memory)})
+
+
+def _others_stay(
+    box: Box, q: Question, what: str, values: Callable[[Question], Named], slack: float = 0.0
+) -> Evidence:
+    before, comparisons = values(q), list[Comparison]()
+    for chosen, witnesses in _apart(token_count(box, q), q):
+        after = values(_tokens_changed(box, q, chosen, _another, memory=False))
+        claim = f"the other tokens' {what} when token t of x becomes 3 - 2x"
+        comparisons += _unchanged(claim, box, q, after, before, witnesses, slack)
     return _judged(comparisons)
 
 
