@@ -254,12 +254,6 @@ JSON = (
 )
 
 
-@pytest.fixture
-def examples(request: pytest.FixtureRequest) -> int:
-    """How many ways of damage are tried."""
-    return 1000 if request.config.getoption("--thorough") else 15
-
-
 @pytest.fixture(autouse=True)
 def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """No implementation is asked: `check` and `replay` read their files, and get these verdicts."""
@@ -317,91 +311,75 @@ def test_a_sound_file_is_read(name: str, sound: dict[str, tuple[Path, bytes]]) -
     assert complaint(READERS[name], path) == ""
 
 
+Given = Callable[[str, st.SearchStrategy[bytes], Callable[[bytes], bytes]], None]
+
+
+@pytest.fixture
+def given_damage(sound: dict[str, tuple[Path, bytes]], request: pytest.FixtureRequest) -> Given:
+    """Lets a reader read what is drawn, as it is written, in so many ways."""
+    examples = 1000 if request.config.getoption("--thorough") else 15
+
+    def ask(name: str, damage: st.SearchStrategy[bytes], written: Callable[[bytes], bytes]) -> None:
+        path, _ = sound[name]
+
+        @settings(max_examples=examples)
+        @given(damage)
+        def ask_one(damaged: bytes) -> None:
+            path.write_bytes(written(damaged))
+            complaint(READERS[name], path)
+
+        ask_one()
+
+    return ask
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_a_file_with_damaged_bytes_is_refused_in_a_sentence(
-    name: str, sound: dict[str, tuple[Path, bytes]], examples: int
+    name: str, sound: dict[str, tuple[Path, bytes]], given_damage: Given
 ) -> None:
-    path, content = sound[name]
-
-    @settings(max_examples=examples)
-    @given(damaged_bytes(content))
-    def ask(damaged: bytes) -> None:
-        path.write_bytes(damaged)
-        complaint(READERS[name], path)
-
-    ask()
+    given_damage(name, damaged_bytes(sound[name][1]), bytes)
 
 
 @pytest.mark.parametrize("name", JSON)
 def test_a_file_that_says_nonsense_is_refused_in_a_sentence(
-    name: str, sound: dict[str, tuple[Path, bytes]], examples: int
+    name: str, sound: dict[str, tuple[Path, bytes]], given_damage: Given
 ) -> None:
-    path, content = sound[name]
-
-    @settings(max_examples=examples)
-    @given(damaged_json(json.loads(content)))
-    def ask(damaged: bytes) -> None:
-        path.write_bytes(damaged)
-        complaint(READERS[name], path)
-
-    ask()
+    given_damage(name, damaged_json(json.loads(sound[name][1])), bytes)
 
 
 def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(
-    sound: dict[str, tuple[Path, bytes]], examples: int
+    sound: dict[str, tuple[Path, bytes]], given_damage: Given
 ) -> None:
-    path, content = sound["cell"]
-    whole = json.loads(content)
+    whole = json.loads(sound["cell"][1])
     del whole["digest"]
 
-    @settings(max_examples=examples)
-    @given(damaged_json(whole))
-    def ask(damaged: bytes) -> None:
-        forged = json.loads(damaged)
-        if isinstance(forged, dict):
+    def forged(damaged: bytes) -> bytes:
+        content = json.loads(damaged)
+        if isinstance(content, dict):
             with contextlib.suppress(ValueError):  # NaN and surrogates have none
-                forged["digest"] = digest(forged)
-        path.write_bytes(json.dumps(forged).encode("utf-8", "surrogatepass"))
-        complaint(READERS["cell"], path)
+                content["digest"] = digest(content)
+        return json.dumps(content).encode("utf-8", "surrogatepass")
 
-    ask()
+    given_damage("cell", damaged_json(whole), forged)
 
 
 def test_a_checkpoint_whose_facts_are_nonsense_is_refused_in_a_sentence(
-    sound: dict[str, tuple[Path, bytes]], examples: int
+    sound: dict[str, tuple[Path, bytes]], given_damage: Given
 ) -> None:
     path, content = sound["checkpoint"]
     path.write_bytes(content)
     tensors = load(content)
     with safe_open(path, framework="pt") as file:
         facts = json.loads(file.metadata()["cemverify"])
-
-    for other in (
-        {name: tensor[..., :1].clone() for name, tensor in tensors.items()},
-        {name: tensor.bool() for name, tensor in tensors.items()},
+    for other, words in (
+        ({name: tensor[..., :1].clone() for name, tensor in tensors.items()}, "has shape"),
+        ({name: tensor.bool() for name, tensor in tensors.items()}, "has shape"),
+        (dict(list(tensors.items())[1:]), "is missing"),
     ):
         path.write_bytes(save(other, {"cemverify": json.dumps(facts)}))
-        assert "has shape" in complaint(READERS["checkpoint"], path)
-    fewer = dict(list(tensors.items())[1:])
-    path.write_bytes(save(fewer, {"cemverify": json.dumps(facts)}))
-    assert "is missing" in complaint(READERS["checkpoint"], path)
-
-    @settings(max_examples=examples)
-    @given(damaged_json(facts))
-    def ask(damaged: bytes) -> None:
-        path.write_bytes(save(tensors, {"cemverify": damaged.decode("utf-8", "replace")}))
-        complaint(READERS["checkpoint"], path)
-
-    ask()
-
-
-@given(st.binary(max_size=200))
-@settings(max_examples=20)
-def test_any_bytes_in_place_of_the_arrays_are_refused(sound: dict[str, tuple[Path, bytes]], junk: bytes) -> None:
-    path, content = sound["arrays of a counterexample"]
-    path.with_suffix(".json").write_bytes(
-        sound["counterexample"][1].replace(sound["counterexample"][0].stem.encode(), path.stem.encode())
+        assert words in complaint(READERS["checkpoint"], path)
+    given_damage(
+        "checkpoint",
+        damaged_json(facts),
+        lambda damaged: save(tensors, {"cemverify": damaged.decode("utf-8", "replace")}),
     )
-    for damaged in (junk, np.lib.format.magic(1, 0) + junk, content[:4] + junk):
-        path.write_bytes(damaged)
-        assert complaint(READERS["arrays of a counterexample"], path)

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +15,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-import conftest
 import reports.__main__
 import synthetic.__main__
 from cemverify.cli import COMMANDS
@@ -37,11 +35,7 @@ MOMENTS = {
     "while results are collected": ("reports tables .", "reports.collect", "collect"),
     "while properties are listed": ("cemverify list", "cemverify.commands.list", "run"),
     "while a task is drawn": ("synthetic examine rbf", "synthetic.examine", "examine"),
-    "while a study runs": (
-        "synthetic recursion --preset smoke --store s",
-        "synthetic.recursion",
-        "conduct",
-    ),
+    "while a study runs": ("synthetic recursion --preset smoke --store s", "synthetic.recursion", "conduct"),
     "while claims are judged": ("cemverify claims 1-scale", "cemverify.commands.claims", "run"),
 }
 
@@ -249,25 +243,6 @@ def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(c
     assert "the disk is full" in sentence
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-def test_a_check_that_is_ended_leaves_nothing_behind(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    subject = "suites.conformance.hostile:hangs"
-    timer = threading.Timer(2.5, lambda: os.kill(os.getpid(), number))
-    timer.start()
-    started = time.monotonic()
-    try:
-        code = call(["cemverify", "check", subject, "--properties", "gradient/attention/plain", "--timeout", "60"])
-    finally:
-        timer.cancel()
-    assert code == CODES[number][0], capsys.readouterr()
-    assert time.monotonic() - started < 30
-    assert list(tmp_path.glob("cemverify-*")) == []
-
-
 # --- what the system denies --------------------------------------------------------------------------
 
 
@@ -323,16 +298,6 @@ def test_every_command_refuses_an_unknown_option_alike(line: str, capsys: pytest
     assert usage.startswith(f"usage: {program}")
     assert sentence.startswith("error: ")
     assert sentence.endswith(f"see {program} --help")
-
-
-def test_pytest_refuses_to_ask_no_examples() -> None:
-    from _pytest.config.argparsing import Parser
-
-    parser = Parser(_ispytest=True)
-    conftest.pytest_addoption(parser)
-    for words, sentence in ((["--examples", "0"], "must be at least 1, not 0"), (["--dtype", "int8"], "int8")):
-        with pytest.raises(pytest.UsageError, match=sentence):
-            parser.parse(words)
 
 
 # --- stores that nobody may write ----------------------------------------------------------------------

@@ -7,51 +7,38 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from cemverify.processes.time_limits import TimeLimit
 from suites.kit.processes import heed, left
 
-LINES = {
-    "claims": "cemverify claims --workers 1",
-    "check": "cemverify check reference --properties gradient contract --workers 1",
-    "study": "synthetic recursion --preset smoke --workers 1 --store cells",
-    "power": "cemverify power --store cells --workers 2 --examples 4",
-    "language": "synthetic language train --preset smoke",
-}
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131}
-UNHEARD = 0.25  # seconds in which Python starts
 ENDING = 60.0  # seconds without those of waiting for a core
 
 
-def _cases() -> Iterator[Any]:
-    # while torch is imported; while the collector runs time and again; with a server and workers
-    for line, name, after in (("claims", "SIGINT", 0.8), ("claims", "SIGTERM", 1.6), ("study", "SIGHUP", 5.0),
-                              ("check", "SIGQUIT", 4.0)):  # fmt: skip
-        yield pytest.param(line, name, after, marks=pytest.mark.slow)
-    drawn = np.random.default_rng(31)
-    for line in LINES:
-        for name in CODES:
-            for _ in range(8):
-                after = round(float(drawn.uniform(UNHEARD, drawn.choice((3.0, 15.0)))), 2)
-                yield pytest.param(line, name, after, marks=pytest.mark.thorough)
+# while torch is imported; while the collector runs time and again; with a server and workers. Other instants of other
+# commands are drawn by `suites/fuzzing`.
+CASES = (
+    ("cemverify claims --workers 1", "SIGINT", 0.8),
+    ("cemverify claims --workers 1", "SIGTERM", 1.6),
+    ("synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 5.0),
+    ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is left behind is read from /proc")
-@pytest.mark.parametrize(("line", "name", "after"), [*_cases()])
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "name", "after"), CASES)
 def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing(
     line: str, name: str, after: float, tmp_path: Path
 ) -> None:
     folder, temporary = tmp_path / "here", tmp_path / "temporary"
     folder.mkdir()
     temporary.mkdir()
-    package, *rest = LINES[line].split()
+    package, *rest = line.split()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", package, *rest]
     process = _running(command, folder, environment, after)

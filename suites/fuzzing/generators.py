@@ -239,10 +239,7 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "benchmarks gpu --report --folder gpu --page new.md",
             f"read stage-of-a-benchmark {_PATH}",
         ),
-        "power.json": (
-            "reports page power.json -o new.html",
-            "reports tables power.json",
-        ),
+        "power.json": ("reports page power.json -o new.html", "reports tables power.json"),
     }
 )
 

@@ -91,17 +91,9 @@ _EMPTY = (
 # The name of an output goes to a terminal.
 _NAME = "\x1b[2J\u202e\n\x07.json"
 _NAMED = (
-    "cemverify check right:mine --json",
-    "cemverify check right:mine --markdown",
     "cemverify check right:mine --save-counterexamples",
     "cemverify claims 15-matched-mlp --markdown",
     "cemverify init --no-check --folder",
-    "cemverify list --json",
-    "cemverify repair right:mine --json",
-    "reports compare r.json r.json --json",
-    "reports matrix check.json --output",
-    "reports page r.json -o",
-    "reports pictures benchmarks.json --output",
     "reports tables r.json --output",
     "benchmarks --report benchmarks.json --page",
     "synthetic language scale second-step-mlp.json --page",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from suites.entry import test_environments
 from suites.fuzzing import ground
 from suites.fuzzing.abuses import Abuse, Outcome, as_json, complaints, from_json
 from suites.fuzzing.generators import SHARES, draw_all
@@ -39,18 +40,21 @@ def _broken(pairs: Sequence[tuple[Abuse, Outcome]], kinds: Sequence[str]) -> lis
 
 
 def test_commands_keep_the_rule_under_abuse_and_each_way_to_break_it_is_seen(
-    folder: Path, request: pytest.FixtureRequest
+    folder: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """One test, for all abuses are run by one process; what once broke the rule is among them."""
+    """One test, for all abuses are run by one process; what once broke the rule is among them, and real work is."""
     count = THOROUGH if request.config.getoption("--thorough") else USUAL
     drawn = draw_all(folder, count, int(os.environ.get("CEMVERIFY_SEED", "0")))
     spoiling = [Abuse("spoiling", ("spoil", way), made={"link": "-> right.py"}) for way in WAYS]
-    pairs = list(outcomes([*spoiling, *regressions(folder), *drawn], folder))
+    at_work = list(test_environments.rows(test_environments.stored(tmp_path)))
+    abuses = [*spoiling, *regressions(folder), *drawn, *(abuse for abuse, *_ in at_work)]
+    pairs = list(outcomes(abuses, folder))
     spoiled = {abuse.words[1]: complaints(abuse, outcome) for abuse, outcome in pairs if abuse.kind == "spoiling"}
     assert [
         way for way, (_, _, complaint) in WAYS.items() if not any(complaint in each for each in spoiled[way])
     ] == []
     assert _broken(pairs, ["regressions", *SHARES]) == []
+    assert test_environments.departures(at_work, [outcome for _, outcome in pairs[-len(at_work) :]]) == []
 
 
 def test_an_abuse_can_be_written_down_and_is_drawn_again_by_its_seed(folder: Path) -> None:
