@@ -17,8 +17,9 @@ from cemverify.cli import main
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.listeners import reach as told
 from cemverify.conformance.questions.spaces import Space, scattered_case
+from cemverify.conformance.source.reach.changes import changed_lines, reaching
 from cemverify.conformance.source.reach.recording import LineRecorder
-from cemverify.conformance.source.reach.summary import Reach, Trail, ranges, summed, trail_of
+from cemverify.conformance.source.reach.summary import FileReach, Reach, Trail, ranges, summed, trail_of
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.lines import Lines
 
@@ -221,37 +222,53 @@ def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_el
     assert "heads=44" in capsys.readouterr().out  # the smallest case with the fault
 
 
-ODD = {
-    "exec": "exec(open('mylayer.py').read().replace('mine =', 'odd ='))",
-    "kills the tracer": "import sys\nfrom mylayer import *\n\n\ndef other(x, h, weights, config):\n"
-    "    sys.settrace(None)\n    return attention(x, h, weights, config)\n\n\n"
-    "odd = implementation(attention=other, arrays='numpy', not_offered=absent)",
-    "rewrites itself": "from mylayer import *\n\n\ndef other(x, h, weights, config):\n"
-    "    open(__file__, 'a').write('# more\\n')\n    return attention(x, h, weights, config)\n\n\n"
-    "odd = implementation(attention=other, arrays='numpy', not_offered=absent)",
-}
+KILLING = """\
+import sys
+from mylayer import *
+
+
+def other(x, h, weights, config):
+    sys.settrace(None)
+    return attention(x, h, weights, config)
+
+
+odd = implementation(attention=other, arrays="numpy", not_offered=absent)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ODD)
-def test_odd_code_is_judged_by_its_answers_all_the_same(
-    kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+def test_code_that_kills_the_tracer_is_judged_by_its_answers_all_the_same(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "odd_layer.py").write_text(ODD[kind])
+    (folder / "odd_layer.py").write_text(KILLING)
     assert main(["check", "odd_layer:odd", *OPTIONS[:-1], "6"]) == 0
-    printed = capsys.readouterr().out
-    assert "1 hold, 0 violated" in printed
-    if kind == "exec":
-        assert "code: attention was generated while the program ran (<string>), so its lines are not seen" in printed
-    if kind == "rewrites itself":
-        assert "code: odd_layer.py changed while it was judged: what was imported is reported" in printed
+    assert "1 hold, 0 violated" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_the_same_code_and_seed_ask_the_same_questions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = []
-    for _ in range(2):
-        assert main(["check", "mylayer:mine", *OPTIONS, "--json", "r.json"]) == 0
-        content = json.loads((folder / "r.json").read_text())
-        runs.append((content["reach"], [(p["examples"], p["margin"]) for p in content["properties"]]))
-    assert runs[0] == runs[1]
+# --- what was changed since, and who reaches that ---
+
+BEFORE = "a\nb\nc\nd\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "lines"),
+    [
+        (BEFORE, set()),
+        ("a\nB\nc\nd\n", {2}),
+        ("a\nd\n", {2, 3}),
+        ("a\nb\nnew\nc\nd\n", {2, 3}),
+        ("new\na\nb\nc\nd\n", {0, 1}),
+        ("", {1, 2, 3, 4}),
+    ],
+)
+def test_changed_lines_are_those_of_the_text_before(after: str, lines: set[int]) -> None:
+    assert changed_lines(BEFORE, after) == lines
+
+
+def test_properties_that_reach_a_changed_line_are_named_once() -> None:
+    file = CodeFile("/mine.py", "mine.py", BEFORE, Lines(frozenset({2, 3}), frozenset(), {}, {}))
+    reach = Reach([FileReach(file, {2: ("first",), 3: ("first", "second")}, {})], ())
+    assert reaching(reach, {"/mine.py": "a\nB\nc\nd\n"}) == ["first"]
+    assert reaching(reach, {"/mine.py": "a\nB\nC\nd\n"}) == ["first", "second"]
+    assert reaching(reach, {"/mine.py": "A\nb\nc\nd\n"}) == []
+    assert reaching(reach, {"/other.py": ""}) == []

@@ -139,21 +139,34 @@ class _Raising(ModuleType):
         raise RuntimeError("not to be read")
 
 
-def test_no_file_gets_a_sentence() -> None:
-    assert problems(ModuleType("bare")) == (
-        "the module stand_in_for_a_layer has no file, so its code cannot be read",
-    )
-    assert problems(None) == ("the module stand_in_for_a_layer has no file, so its code cannot be read",)
+def made(file: str) -> ModuleType:
+    """A module that says it is in that file."""
+    module = ModuleType("made")
+    module.__file__ = file
+    return module
 
 
-def test_a_module_that_raises_where_it_is_read_gets_a_sentence() -> None:
-    assert problems(_Raising("raising")) == ("its code could not be read: RuntimeError: not to be read",)
+def in_a_cell() -> Any:
+    """A function of a notebook, which has no lines to read."""
+    cell: dict[str, Any] = {}
+    text = "def attention(x, h, weights, config):\n    return x\n"
+    exec(compile(text, "<ipython-input-3-abc>", "exec"), cell)  # noqa: S102
+    return cell["attention"]
 
 
-def test_a_compiled_extension_gets_a_sentence(tmp_path: Path) -> None:
-    module = ModuleType("extension")
-    module.__file__ = str(tmp_path / "fast_layer.so")
-    assert problems(module, len) == ("fast_layer.so has no lines of Python to read",)
+@pytest.mark.parametrize(
+    ("module", "function", "sentence"),
+    [
+        (ModuleType("bare"), attention, NO_FILE),
+        (None, attention, NO_FILE),
+        (_Raising("raising"), attention, "its code could not be read: RuntimeError: not to be read"),
+        (made("/of/fast_layer.so"), len, "fast_layer.so has no lines of Python to read"),
+        (ModuleType("cell"), in_a_cell(), NO_FILE),
+    ],
+    ids=["bare", "none", "raising", "extension", "notebook"],
+)
+def test_what_cannot_be_read_gets_a_sentence(module: ModuleType | None, function: Any, sentence: str) -> None:
+    assert problems(module, function) == (sentence,)
 
 
 def test_installed_code_and_our_own_get_a_sentence() -> None:
@@ -178,8 +191,7 @@ def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callab
 def test_a_file_that_this_python_cannot_parse_gets_a_sentence(
     written: Callable[..., OwnCode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = ModuleType("newer_helper")
-    newer.__file__ = str(tmp_path / "newer_helper.py")
+    newer = made(str(tmp_path / "newer_helper.py"))
     (tmp_path / "newer_helper.py").write_text("type Pair[T] = (T, T)\nprint(t'{Pair}' ???)\n")
     monkeypatch.setitem(sys.modules, "newer_helper", newer)
     code = written(LAYER)
@@ -199,14 +211,6 @@ def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callab
     assert value(code, 33).telling == COMPARED
 
 
-def test_a_notebooks_cell_has_no_lines_to_read(tmp_path: Path) -> None:
-    cell: dict[str, Any] = {}
-    text = "def attention(x, h, weights, config):\n    return x\n"
-    exec(compile(text, "<ipython-input-3-abc>", "exec"), cell)  # noqa: S102
-    module = ModuleType("cell")
-    assert problems(module, cell["attention"]) == (NO_FILE,)
-
-
 def test_reading_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd:
         arrays = "numpy"
@@ -216,7 +220,5 @@ def test_reading_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RecursionError
 
     subject: Subject = Odd()  # type: ignore[assignment]
-    module = ModuleType("odd")
-    module.__file__ = __file__
-    monkeypatch.setitem(sys.modules, "odd_layer", module)
+    monkeypatch.setitem(sys.modules, "odd_layer", made(__file__))
     assert read_code("odd_layer", subject).problems[0].startswith("its code could not be read: RecursionError")
