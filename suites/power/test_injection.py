@@ -15,14 +15,10 @@ from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.cells import IntroductionCell, by_id, introduce
 from cemverify.power.code import Code
 from cemverify.power.injection import falling_short, inject
-from cemverify.power.mutants import Mutant, mutants
 from cemverify.power.mutants.base import sound
+from suites.kit.judging import mutant as mutant_of
 
 _NUMPY = "examples.attention_numpy:mine"
-
-
-def named(id_: str) -> Mutant:
-    return next(m for m in mutants() if m.id == id_)
 
 
 def answer(subject: Implementation, case: Case) -> torch.Tensor:
@@ -34,25 +30,25 @@ def answer(subject: Implementation, case: Case) -> torch.Tensor:
     "id_", ["ascent", "softmax-over-queries", "attention-head-off-by-1e-9", "wrong-on-views", "edits-its-input"]
 )
 def test_a_fault_in_a_numpy_implementation_is_killed_for_its_cause(id_: str) -> None:
-    mutant = named(id_)
+    mutant = mutant_of(id_)
     record = judge_property(inject(mutant, load(_NUMPY)), by_id()[mutant.property], Effort(shrink=False))
     assert mutant.is_killed(record), record
 
 
 @pytest.mark.parametrize("id_", ["detached-update", "straight-through-gate", "off-when-mapped", "off-while-training"])
 def test_a_fault_of_gradients_or_modes_lives_on_in_the_torch_implementation_that_gets_it(id_: str) -> None:
-    mutant = named(id_)
+    mutant = mutant_of(id_)
     assert mutant.is_killed(judge_property(inject(mutant, reference), by_id()[mutant.property], Effort(shrink=False)))
 
 
 def test_a_fault_of_gradients_cannot_be_put_into_numpy() -> None:
     with pytest.raises(ValueError, match="it takes numpy arrays"):
-        inject(named("detached-update"), load(_NUMPY))
+        inject(mutant_of("detached-update"), load(_NUMPY))
 
 
 def test_an_injected_fault_is_the_mutants_own_difference() -> None:
     case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
-    mutant, numpy = named("mean-over-heads"), load(_NUMPY)
+    mutant, numpy = mutant_of("mean-over-heads"), load(_NUMPY)
     assert isinstance(numpy, Implementation)
     faulty = inject(mutant, numpy)
     assert isinstance(faulty, Implementation)
@@ -72,7 +68,7 @@ def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
 
 
 def test_an_energy_layer_gets_the_faults_of_layers() -> None:
-    mutant = named("layer-doubled-energy")
+    mutant = mutant_of("layer-doubled-energy")
     record = judge_property(
         inject(mutant, load("examples.energy_layer:mine")), by_id()[mutant.property], Effort(shrink=False)
     )
@@ -83,12 +79,12 @@ def test_jax_arrays_are_not_edited_in_place() -> None:
     pytest.importorskip("jax", reason="the extra `jax` is not installed")
     subject = implementation(attention=lambda x, h, weights, config: x, arrays="jax")
     with pytest.raises(ValueError, match="cannot be edited in place"):
-        inject(named("edits-its-input"), subject)
+        inject(mutant_of("edits-its-input"), subject)
 
 
 def test_a_jax_implementation_takes_a_fault() -> None:
     jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    subject = inject(named("ascent"), implementation(attention=lambda x, h, weights, config: x, arrays="jax"))
+    subject = inject(mutant_of("ascent"), implementation(attention=lambda x, h, weights, config: x, arrays="jax"))
     assert isinstance(subject, Implementation)
     case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
     weights = {name: jax.numpy.asarray(w.float().numpy()) for name, w in case.weights.items()}

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 import torch
 
+from cemverify.catalogue.detection import detected, most_telling_first, share
+from cemverify.conformance.asking.process_state import SETTINGS
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import Property, catalogue
+from cemverify.conformance.properties import Property, by_id, catalogue, select
 from cemverify.power.mutants import Mutant, mutants
+from cemverify.power.mutants.base import sound
+from cemverify.power.mutants.settings import CHANGES, changing
 from suites.kit.judging import killed
 
 _BY_ID = {p.id: p for p in catalogue()}
@@ -81,3 +88,78 @@ def test_a_mutant_dies_under_other_seeds_too(mutant: Mutant, seed: int) -> None:
     _skip_without_device(_BY_ID[mutant.property])
     record = judge_property(mutant.subject(), _BY_ID[mutant.property], Effort(seed=seed, shrink=False))
     assert mutant.is_killed(record), record
+
+
+# --- the table of who detects whom ---
+
+BY_NAME = {m.id: m for m in mutants()}
+OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
+# what is not the pair that the mutant itself names, of which every mutant is tried by the tests of power
+PAIRS = [
+    (BY_NAME[name], row.id)
+    for row in detected().values()
+    for name in row.kills
+    if name in BY_NAME and BY_NAME[name].property != row.id
+]
+
+
+def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> None:
+    pytest.importorskip("jax", reason="the extra `jax` is not installed: some mutants are not there")
+    again = "run python -m cemverify.commands.detection --missing"
+    assert list(detected()) == [p.id for p in catalogue()], again
+    named = {mutant: row.id for row in detected().values() for mutant in row.named}
+    assert named == {m.id: m.property for m in mutants()}, again
+    dead = {mutant for row in detected().values() for mutant in row.kills}
+    assert dead == BY_NAME.keys(), again
+
+
+@pytest.mark.parametrize(("mutant", "property_id"), [
+    pytest.param(*pair, id=f"{pair[0].id}-{pair[1]}", marks=[pytest.mark.thorough] if number % 40 else [])
+    for number, pair in enumerate(PAIRS)])  # fmt: skip
+def test_a_property_kills_the_mutants_that_the_table_says(
+    mutant: Mutant, property_id: str, pytestconfig: pytest.Config
+) -> None:
+    record = killed(mutant, by_id(property_id), thorough=pytestconfig.getoption("--thorough"))
+    assert record.verdict == Verdict.VIOLATED
+
+
+def test_all_properties_kill_all_mutants_and_none_kill_none() -> None:
+    everything, nothing = share(OF_CEM, OF_CEM, ()), share((), OF_CEM, ())
+    assert everything.killed == everything.of > 400
+    assert (nothing.killed, nothing.percent) == (0, 0.0)
+
+
+def test_a_mutant_that_needs_what_is_absent_does_not_count() -> None:
+    assert share((), OF_CEM, {"diagonal:shared", "position:alibi"}).of < share((), OF_CEM, ()).of
+
+
+def test_a_tenth_of_the_properties_in_order_kills_most_mutants() -> None:
+    in_order = most_telling_first(OF_CEM, ())
+    assert sorted(in_order) == sorted(OF_CEM)
+    few = share(in_order[: len(in_order) // 10], OF_CEM, ())
+    last = share(in_order[-len(in_order) // 10 :], OF_CEM, ())
+    assert few.percent > 50 > 10 > last.percent
+
+
+def test_what_the_table_does_not_know_is_asked_last() -> None:
+    assert most_telling_first(["own/layer/mine", OF_CEM[0]], ()) == [OF_CEM[0], "own/layer/mine"]
+
+
+# --- settings that a call must leave alone ---
+
+
+def test_every_setting_has_a_mutant() -> None:
+    assert {setting.name for setting in SETTINGS} == {name for name in CHANGES if not name.startswith("random state")}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("function", [name.replace("_", "-") for name in FUNCTIONS])
+@pytest.mark.parametrize("setting", CHANGES)
+def test_no_function_changes_a_setting_unseen(setting: str, function: str) -> None:
+    if setting.startswith("JAX") and importlib.util.find_spec("jax") is None:
+        pytest.skip("the extra `jax` is not installed")
+    if setting.startswith("JAX"):
+        importlib.import_module("jax")
+    (property_,) = select([f"contract/{function}/settings-unchanged"])
+    record = judge_property(changing(CHANGES[setting], sound()), property_, Effort(examples=6, shrink=False))
+    assert (record.cause or "").startswith(f"the process keeps its {setting}"), record

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,35 +36,20 @@ from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
 from cemverify.runs import RunOptions
 
-_QUICK = (
-    "power",
-    "--families",
-    "block",
-    "--seeds",
-    "2",
-    "--examples",
-    "15",
-    "--no-bank",
-    "--no-sweep",
-    "--workers",
-    "1",
+_QUICK = "power --families block --seeds 2 --examples 15 --no-bank --no-sweep --workers 1"
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials"),
+    [(0, 20), (20, 20), (1, 1), (3, 20), (17, 1000), (2, 21056), (10000, 21056), (21050, 21056)],
 )
-
-
-@pytest.mark.parametrize(("successes", "trials"), [(0, 20), (20, 20), (1, 1), (3, 20), (17, 1000)])
 def test_the_interval_is_the_exact_one(successes: int, trials: int) -> None:
     exact = scipy.stats.binomtest(successes, trials).proportion_ci(0.95, method="exact")
-    assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high), abs=1e-12)
+    assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high), rel=1e-8, abs=1e-12)
 
 
 def test_no_false_alarm_in_n_runs_bounds_the_rate_by_about_three_over_n() -> None:
     assert upper_bound(0, 1000) == pytest.approx(1 - 0.05 ** (1 / 1000))
-
-
-@pytest.mark.parametrize(("successes", "trials"), [(2, 21056), (10000, 21056), (21050, 21056)])
-def test_an_interval_of_many_trials_is_exact_too(successes: int, trials: int) -> None:
-    exact = scipy.stats.binomtest(successes, trials).proportion_ci(method="exact")
-    assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high), rel=1e-8)
 
 
 @pytest.mark.parametrize("arguments", [(3, 2, 0.95), (0, 0, 0.95), (-1, 2, 0.95), (1, 2, 1.5)])
@@ -168,14 +150,6 @@ def test_the_code_of_an_implementation_is_the_digest_of_its_file(
 _ONE_FAMILY = PowerPlan(seeds=2, budgets=(5,), families=("block",), sweep=False)
 
 
-def test_what_is_stored_is_not_measured_again_and_more_seeds_measure_the_new_ones_only(tmp_path: Path) -> None:
-    where = RunOptions(tmp_path, workers=0)
-    first = measure_power(_ONE_FAMILY, where).describe()
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    assert measure_power(_ONE_FAMILY, where).describe() == first
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == times
-
-
 def test_a_measurement_that_fails_leaves_a_survivor_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,11 +169,11 @@ def test_shards_share_the_measurements_and_the_whole_is_printed_from_the_store(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for shard in ("1/2", "2/2"):
-        assert main([*_QUICK, "--workers", "0", "--shard", shard]) == 0
+        assert main([*_QUICK.split(), "--workers", "0", "--shard", shard]) == 0
         printed = capsys.readouterr()
         assert printed.out == ""
     assert "all 7 cells there" in printed.err
-    assert main([*_QUICK, "--workers", "0"]) == 0
+    assert main([*_QUICK.split(), "--workers", "0"]) == 0
     printed = capsys.readouterr()
     assert "computing" not in printed.err
     assert "7 of 7 mutants were killed" in printed.out
@@ -209,71 +183,10 @@ def test_a_run_writes_what_the_schema_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([*_QUICK, "--json", "p.json", "--markdown", "p.md"]) in (0, 1)
+    assert main([*_QUICK.split(), "--json", "p.json", "--markdown", "p.md"]) in (0, 1)
     printed = capsys.readouterr().out
     content = json.loads((tmp_path / "p.json").read_text())
     schema = Path(sys.modules["cemverify"].__file__ or "").parent / "results" / "result.schema.json"
     jsonschema.validate(content, json.loads(schema.read_text()))
     assert f"{content['killed']} of {content['total']} mutants were killed" in printed
     assert "## How to read it" in (tmp_path / "p.md").read_text()
-
-
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, "-m", "cemverify", *_QUICK, "--families", "decoding", "--store", "halves"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
-    halves = tmp_path / "halves"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and len(list(halves.glob("*/*.json"))) < 3:
-        time.sleep(0.05)
-    started.kill()  # alone: its workers cannot be told, and notice
-    started.wait()
-    while _group_lives(started.pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    times = {path: path.stat().st_mtime_ns for path in halves.glob("*/*.json")}
-    assert times
-    monkeypatch.chdir(tmp_path)
-    payloads = []
-    for store in ("halves", "whole"):
-        file = f"{store}-p.json"
-        # in this process, which has imported torch already
-        assert main([*_QUICK, "--families", "decoding", "--workers", "0", "--store", store, "--json", file]) == 0
-        content = json.loads((tmp_path / file).read_text())
-        payloads.append(json.dumps({k: v for k, v in content.items() if k != "made_by"}))
-    assert payloads[0] == payloads[1]
-    assert all(path.stat().st_mtime_ns == then for path, then in times.items())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--families", "nonsense", "twaddle"), "unknown family of mutants 'nonsense'; choose from attention"),
-        (
-            ("--bank", "examples.nobody:*"),
-            "no correct implementation is called 'examples.nobody:*'; there are cemverify:",
-        ),
-        (("nosuchmodule:x", "--no-bank"), "no module 'nosuchmodule'"),
-        (("--json", "a", "--markdown", "a"), "same path"),
-    ],
-)
-def test_slips_get_one_sentence(
-    arguments: tuple[str, ...],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["power", *arguments, "--no-sweep", "--workers", "1"]) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert sentence in lines[-1]
