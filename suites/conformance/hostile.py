@@ -6,13 +6,11 @@ to a process is in `test_odd_answers`.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import builtins
 import contextlib
 import copy
 import ctypes
-import faulthandler
 import gc
 import json
 import locale
@@ -91,12 +89,6 @@ def _forever(*_: Any) -> Any:
         time.sleep(1)
 
 
-def _deadlock() -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
-
-
 def _flood() -> None:
     while True:
         print("noise" * 1000)
@@ -137,45 +129,30 @@ def _edit_configuration(x: Any, h: Any, w: Any, c: Any) -> Any:
     return right(x, h, w, c)
 
 
-def _edit_input(x: Any, h: Any, w: Any, c: Any) -> Any:
-    return x.copy_(right(x, h, w, c))
-
-
-def _dither(x: Any, h: Any, w: Any, c: Any) -> Any:
-    return right(x, h, w, c) * (1 + 1e-6 * random.SystemRandom().random())
-
-
-def _print() -> None:
-    print("noise")
-    os.write(1, b"more noise\n")
-    os.write(2, b"more noise\n")
-
-
-def _reseed() -> None:
+def _change_settings() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
-
-
-def _switch_defaults() -> None:
     torch.set_default_dtype(torch.bfloat16)
     torch.set_default_device("meta")
     torch.set_grad_enabled(False)
-
-
-def _switch_torch() -> None:
     torch.set_flush_denormal(True)
     torch.autograd.set_detect_anomaly(True, check_nan=False)
     torch.use_deterministic_algorithms(True)
     torch.set_printoptions(threshold=0)  # type: ignore[no-untyped-call]
     np.set_printoptions(threshold=0)
-
-
-def _tighten_settings() -> None:
-    warnings.simplefilter("error")
     np.seterr(all="raise")
+    warnings.simplefilter("error")
     sys.setrecursionlimit(sys.getrecursionlimit() // 10)
     gc.disable()
+    os.environ.update({"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "1"})
+    time.tzset()
+    locale.setlocale(locale.LC_ALL, "C")
+    logging.basicConfig(level=0, force=True)
+    logging.critical("noise")
+    print("noise")
+    os.write(1, b"more noise\n")
+    os.write(2, b"more noise\n")
 
 
 def _limit_resources() -> None:
@@ -190,31 +167,23 @@ def _move_house() -> None:
     os.environ.clear()
 
 
-def _travel() -> None:
-    os.environ.update({"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "1"})
-    time.tzset()
-    locale.setlocale(locale.LC_ALL, "C")
-
-
 def _set_alarm() -> None:
     signal.signal(signal.SIGALRM, lambda *_: _raise(TimeoutError("an alarm of the implementation's")))
     signal.setitimer(signal.ITIMER_REAL, 0.2)
 
 
-def _leave_hooks() -> None:
+def _trace() -> None:
+    sys.settrace(lambda *_: None)
+    sys.setprofile(lambda *_: None)
+    threading.settrace(lambda *_: None)
+
+
+def _hook() -> None:
     gc.callbacks.append(lambda *_: _raise(RuntimeError("a hook of the implementation's")))
     atexit.register(_forever)
-
-
-def _break_hooks() -> None:
     sys.excepthook = sys.unraisablehook = threading.excepthook = None  # type: ignore[assignment]
     sys.displayhook = lambda *_: 1 / 0
-
-
-def _log() -> None:
-    logging.basicConfig(level=0, force=True)
-    for _ in range(200):
-        logging.critical("noise")
+    _trace()
 
 
 def _lose_streams() -> None:
@@ -237,25 +206,6 @@ def _handle_signals_badly() -> None:
         signal.signal(number, lambda *_: _raise(SystemExit(0)))
 
 
-def _end_later() -> None:
-    faulthandler.dump_traceback_later(0.05, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    time.sleep(1)
-
-
-def _recur_beyond_the_stack() -> None:
-    sys.setrecursionlimit(10**9)
-    resource.setrlimit(resource.RLIMIT_STACK, (2**20, 2**20))
-
-    def deeper(n: int) -> Any:
-        return repr(sorted([n], key=lambda _: deeper(n + 1)))
-
-    deeper(0)
-
-
-def _remove_len() -> None:
-    del builtins.len
-
-
 def _stay_in_inference_mode() -> None:
     mode = torch.inference_mode()
     mode.__enter__()
@@ -270,11 +220,6 @@ def _leave_mode() -> None:
     mode = Zeros()
     mode.__enter__()  # type: ignore[no-untyped-call]
     _alive.append(mode)
-
-
-class _Falls:
-    def __del__(self) -> None:
-        raise RuntimeError("no")
 
 
 def _thread(target: Callable[[], Any]) -> None:
@@ -301,27 +246,6 @@ def _overwrite_answer_later(x: Any, h: Any, w: Any, c: Any) -> Any:
 
     _thread(overwrite)
     return right_answer
-
-
-class _Forger(Tensor):
-    """Shows the judge other numbers than it holds, wherever it is asked for them."""
-
-    def as_subclass(self, cls: Any) -> Any:
-        raise RuntimeError("nobody may ask this")
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise RuntimeError("nobody may ask this either")
-
-
-class _ForgedArray(np.ndarray[Any, Any]):
-    """The same for NumPy."""
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("nobody may ask this")
-
-    def __getitem__(self, key: Any) -> Any:
-        raise RuntimeError("nobody may ask this either")
 
 
 class _Lazy:
@@ -381,12 +305,6 @@ def _loosen_comparisons() -> None:
     evidence.Comparison.margins = lambda self: torch.zeros(1)  # type: ignore[method-assign]
 
 
-def _trace() -> None:
-    sys.settrace(lambda *_: None)
-    sys.setprofile(lambda *_: None)
-    threading.settrace(lambda *_: None)
-
-
 def _stop(*pids: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -419,25 +337,19 @@ def _attach_to_judge() -> None:
 # --- by name: what is done besides a right answer, with the cause of the verdict (None: it holds) and its words ---
 
 BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
-    "deadlocks": (_deadlock, "hung", ""),
     "floods": (_flood, "hung", ""),
     "stops_itself": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "hung", ""),
     "refuses_to_end_and_hangs": (_refuse_to_end_and_hang, "hung", ""),
     "raises_without_end": (lambda: _raise(_Endless()), "hung", ""),
     "exits": (lambda: os._exit(7), "crashed", "(exit code 7)"),
-    "exits_quietly": (lambda: os._exit(0), "crashed", "(exit code 0)"),
-    "ends_later": (_end_later, "crashed", ""),
     "aborts": (os.abort, "crashed", "(signal 6)"),
     "segfaults": (lambda: ctypes.string_at(0), "crashed", "(signal 11)"),
     "closes_files": (lambda: os.closerange(0, 256), "crashed", "it ended the interpreter"),
-    "recurs_beyond_the_stack": (_recur_beyond_the_stack, "crashed", ""),
     "replaces_json_for_good": (lambda: vars(json).update(dumps=None, loads=None), "crashed", ""),
-    "removes_len": (_remove_len, "crashed", ""),
+    "removes_len": (lambda: delattr(builtins, "len"), "crashed", ""),
     "hogs_memory": (_grow, "out of memory", "MemoryError"),
     "leaks_memory": (lambda: _alive.append(np.zeros(3 * 10**7)), "out of memory", "memory"),
     "raises_unicode": (lambda: _raise(RuntimeError("ταυ → ∞\x00\ud800\u202e")), "raised", "RuntimeError: ταυ → ∞"),
-    "raises_at_length": (lambda: _raise(RuntimeError("long " * 10**6)), "raised", "RuntimeError: long long"),
-    "raises_interrupt": (lambda: _raise(KeyboardInterrupt()), "raised", "it raised KeyboardInterrupt"),
     "replaces_softmax": (lambda: vars(torch).update(softmax=lambda z, *_, **__: z), "tampered",
                          "it replaced functions that the whole process uses: torch.softmax"),
     "replaces_the_clock": (lambda: vars(time).update(monotonic=lambda: 0.0), "tampered", "time.monotonic"),
@@ -446,32 +358,20 @@ BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "stays_in_inference_mode": (_stay_in_inference_mode, "tampered", "torch.inference_mode"),
     "leaves_a_mode": (_leave_mode, "tampered", "by a TorchFunctionMode"),
     "replaces_subtraction": (lambda: setattr(Tensor, "__sub__", lambda self, other: self * 0), None, ""),
-    "prints": (_print, None, ""),
-    "logs": (_log, None, ""),
-    "reseeds": (_reseed, None, ""),
-    "switches_defaults": (_switch_defaults, None, ""),
-    "switches_torch": (_switch_torch, None, ""),
-    "tightens_settings": (_tighten_settings, None, ""),
+    "changes_settings": (_change_settings, None, ""),
+    "hooks": (_hook, None, ""),
     "limits_resources": (_limit_resources, None, ""),
     "moves_house": (_move_house, None, ""),
-    "travels": (_travel, None, ""),
     "sets_an_alarm": (_set_alarm, None, ""),
-    "leaves_hooks": (_leave_hooks, None, ""),
-    "breaks_its_hooks": (_break_hooks, None, ""),
     "loses_its_streams": (_lose_streams, None, ""),
-    "refuses_to_end": (_refuse_to_end, None, ""),
     "handles_signals_badly": (_handle_signals_badly, None, ""),
     "wants_to_spawn": (lambda: multiprocessing.set_start_method("spawn", force=True), None, ""),
-    "traces": (_trace, None, ""),
     "writes_a_file": (lambda: Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_bytes(b"0" * 2**20), None, ""),
     "forks": (os.fork, None, ""),
     "leaves_a_thread": (lambda: threading.Thread(target=_forever).start(), None, ""),
-    "falls_when_collected": (lambda: [_Falls() for _ in range(3)] and None, None, ""),
     "exits_in_a_thread": (lambda: _thread(lambda: sys.exit(0)), None, ""),
-    "fails_in_a_thread": (lambda: _thread(lambda: _raise(RuntimeError("in a thread"))), None, ""),
     "spins_in_a_thread": (lambda: _thread(_spin) if threading.active_count() < 2 else None, None, ""),
     "leaves_a_pool": (lambda: _alive.append(ThreadPoolExecutor(2).submit(time.sleep, 600)), None, ""),
-    "leaves_a_loop": (lambda: _alive.append(asyncio.new_event_loop()), None, ""),
     "leaves_thirty_children": (lambda: _start_once("sleep", "600", count=30), None, ""),
     "leaves_a_chatterer": (lambda: _start_once("yes", "noise"), None, ""),
     "listens": (lambda: _alive.append(socket.create_server(("127.0.0.1", 0))), None, ""),
@@ -486,20 +386,9 @@ INSTEAD: dict[str, tuple[Callable[..., Any], str | None, str]] = {
     "hangs_in_c": (lambda *_: re.match(r"(a+)+$", "a" * 64 + "b"), "hung", ""),
     "returns_the_slow": (lambda *_: _Slow(), "hung", ""),
     "hogs_tensors": (lambda *_: torch.zeros(2**36), "out of memory", "can't allocate memory"),
-    # of one number, so far
-    "returns_a_tebibyte": (lambda x, *_: x.new_zeros(1).expand(2**37), "wrong shape", "shape (137438953472,)"),
-    "returns_nan": (lambda x, *_: x * np.nan, "not finite", "NaN or infinite"),
-    "returns_words": (lambda *_: "x", "not an array", "it returned a str"),
-    "returns_nested": (
-        lambda x, *_: torch.nested.nested_tensor(list(x)),
-        "not an array",
-        "cannot be read as an array",
-    ),
-    "forges_a_tensor": (lambda x, *_: (x + 1).as_subclass(_Forger), WRONG, "got "),
     "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), WRONG, "got "),
     "claims_a_class": (lambda x, *_: _FalseClass(x.numpy()), WRONG, "got "),
     "edits_the_configuration": (_edit_configuration, WRONG, "got "),
-    "dithers": (_dither, WRONG, "got "),
     "overwrites_its_answer_later": (_overwrite_answer_later, None, ""),
 }
 
@@ -509,12 +398,9 @@ WRONGLY: dict[str, Callable[[], Any]] = {
     "writes_records": _write_records,
     "sends_records": _send_records,
     "answers_for_itself": lambda: _answer_for_itself(1),
-    "answers_stale": lambda: _answer_for_itself(0),
     "rewrites_records": _rewrite_records,
     "loosens_comparisons": _loosen_comparisons,
     "traces_and_is_wrong": _trace,
-    "writes_garbage": lambda: _write_everywhere(b"garbage" * 9),
-    "writes_the_beginning_of_an_answer": lambda: _write_everywhere((1000).to_bytes(8, "little") + b"..."),
     "replaces_json": lambda: vars(json).update(
         dumps=lambda *_, **__: '[{"mapping": {"number": 1, "answer": null}}, []]'
     ),
@@ -532,16 +418,12 @@ AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
     "stops_its_judges_main_thread": _attach_to_judge,
 }
 _LATER: dict[str, Callable[[], Any]] = {
-    "hangs_later": _forever, "exits_later": lambda: os._exit(7), "aborts_later": os.abort,
+    "hangs_later": _forever, "exits_later": lambda: os._exit(7),
 }  # fmt: skip
 _CHILDREN = {"starts_a_child": False, "starts_a_daemon": True}
 
 # --- of other forms -------------------------------------------------------------------------------------------
 
-edits_its_input = implementation(attention=_edit_input, mlp=reference.mlp)
-forges_an_array = implementation(
-    attention=lambda x, h, w, c: (np.asarray(x) + 1).view(_ForgedArray), mlp=reference.mlp, not_offered=["gradients"]
-)
 not_an_implementation = 3
 
 

@@ -58,20 +58,18 @@ def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: 
     assert mark_of(path, "contract/mlp/shape-and-dtype")().verdict == "holds"
 
 
-def test_known_violations_need_a_name() -> None:
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"properties": "gradient/attention/plain"}, r"write \('gradient/attention/plain',\)"),
+        *(({"examples": wrong}, "examples must be a whole number of at least 1") for wrong in ("ten", 0, 2.5, True)),
+    ],
+)
+def test_options_of_another_kind_are_refused_in_a_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_implementation(reference, **options)
     with pytest.raises(ValueError, match="known violations are listed by name"):
         parametrize_with_properties(reference, known="known.toml")
-
-
-def test_a_string_for_properties_is_told_how_to_be_a_collection() -> None:
-    with pytest.raises(ValueError, match=r"write \('gradient/attention/plain',\)"):
-        check_implementation(reference, properties="gradient/attention/plain")
-
-
-def test_examples_are_a_whole_number() -> None:
-    for wrong in ("ten", 0, 2.5, True):
-        with pytest.raises(ValueError, match="examples must be a whole number of at least 1"):
-            check_implementation(reference, examples=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +16,30 @@ from scipy.special import chdtri
 from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS, activation
-from cemverify.cem.layers import MLPConfig, PreconditionerConfig
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.extrapolation import extrapolated, jacobian
 from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging import engine
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.oracle import golden as golden_answers
 from cemverify.conformance.oracle.budgets import Bounded, _sigma, energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, judge
+from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import energies_at, golden, products
-from cemverify.conformance.properties import precision
+from cemverify.conformance.oracle.perturbation import Perturbed
+from cemverify.conformance.oracle.relations import relation_budget
+from cemverify.conformance.oracle.remembering import remembered, remembering
+from cemverify.conformance.properties import by_id, precision
+from cemverify.conformance.properties.training import products_are_right
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.bank import unit_by_unit
 from suites.conformance import signed_budgets
+from suites.kit.examples import README_MISTAKEN, defined
+from suites.kit.judging import judged
 
 SIGN = "if that was meant, sign them anew: python -m suites.conformance.signed_budgets"
 
@@ -65,11 +80,8 @@ def test_the_golden_answer_is_within_its_budget_of_two_independent_implementatio
 
 
 def test_the_laws_of_low_precision_are_as_they_were_measured() -> None:
-    laws = {"attention": precision._ATTENTION, "mlp": precision._MLP}
-    assert laws == {
-        "attention": {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)},
-        "mlp": {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)},
-    }
+    assert {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)} == precision._ATTENTION
+    assert {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)} == precision._MLP
 
 
 def one_after_the_other(x: Tensor, terms: Sequence[Tensor]) -> Tensor:
@@ -124,37 +136,6 @@ def _integer(value: float) -> int:
     """value 2^80, which is an integer for whatever is drawn here."""
     numerator, denominator = value.as_integer_ratio()
     return numerator * (2**80 // denominator)
-
-
-def test_one_step_costs_one_rounding_of_the_result() -> None:
-    u = unit_roundoff(torch.float32)
-    x, term = (Bounded(value, np.zeros_like(value), u) for value in (np.array(3.0), np.array([2.0])))
-    assert float(x.plus_terms(term, 0).error) == pytest.approx(5 * u, rel=1e-6)
-
-
-def test_of_several_steps_every_rounding_but_the_last_is_of_the_largest_sum_there_may_be() -> None:
-    u = unit_roundoff(torch.float32)
-    x = Bounded(np.array(1.0), np.array(0.0), u)
-    terms = np.array([2.0, -7.0, 3.0])  # sums between -7 and 6: the largest is of size 7
-    bounded = x.plus_terms(x.of(terms), 0)
-    assert float(bounded.value) == -1.0
-    assert float(bounded.error) == pytest.approx((2 * 7 + 1) * u, rel=1e-6)
-
-
-@pytest.mark.parametrize("features", [16, 64, 128])
-def test_granting_every_hidden_unit_a_rounding_at_most_doubles_the_smallest_fault_that_bfloat16_shows(
-    features: int,
-) -> None:
-    u, (whole, row) = unit_roundoff(torch.bfloat16), precision._MLP[torch.bfloat16]
-    for seed in range(3):
-        case = dense_case(MLPConfig(features, precision._FEW_UNITS), 2, 8, seed).to(torch.bfloat16).to(torch.float64)
-        update = golden(case) - case.x
-        each, together = precision._of_added_terms(case.x, precision._terms(case), u)
-        size, rounding = update.norm(dim=-1), u * (case.x + update).norm(dim=-1)
-        before, now = row * u * size + rounding, torch.maximum(row * u * size + rounding, each.hypot(row * u * size))
-        assert float((now / size).min()) <= 2 * float((before / size).min())
-        of_all = whole * u * update.norm()
-        assert float(together.hypot(of_all)) <= 2 * float(of_all + rounding.norm())
 
 
 def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_more() -> None:
@@ -245,3 +226,168 @@ def test_products_are_the_derivatives_of_the_golden_answer(name: str) -> None:
     for array, (above, below) in ends.items():
         slope = float((cotangent * (golden(above) - golden(below))).sum()) / (2 * step)
         assert slope == pytest.approx(float((derivatives[array] * along).sum()), rel=1e-6)
+
+
+# --- derivatives by differences of two widths ---
+
+
+@pytest.mark.parametrize("step", [2.0**-3, 2.0**-8, 2.0**-16, 2.0**-26])
+def test_the_error_of_a_smooth_function_is_within_its_estimate(step: float) -> None:
+    x = torch.linspace(-3, 3, 50, dtype=torch.float64)
+    eps = torch.finfo(x.dtype).eps
+    noise = torch.full_like(x, 4 * eps)
+    value, error = extrapolated(lambda h: ((x + h).sin().exp() - (x - h).sin().exp()) / (2 * h), step, noise)
+    off = (value - x.cos() * x.sin().exp()).abs()
+    assert bool((off <= error).all())
+    assert float(error.max()) < max(40 * step**2, 20 * float(noise[0]) / step), "and it is no more than that"
+
+
+def test_beside_a_kink_the_estimate_grows_with_the_error() -> None:
+    x = torch.tensor([2.0**-10, 1.0], dtype=torch.float64)
+    value, error = extrapolated(lambda h: ((x + h).abs() - (x - h).abs()) / (2 * h), 2.0**-8, torch.zeros(2))
+    assert (value - 1).abs()[0] > 0.1
+    assert error[0] >= (value - 1).abs()[0]
+    assert (float(value[1]), float(error[1])) == (1.0, 0.0)
+
+
+def test_a_jacobian_has_a_row_for_each_output_and_a_column_for_each_input() -> None:
+    A = torch.arange(6, dtype=torch.float64).reshape(2, 3)
+
+    def function(rows: Tensor) -> Tensor:  # (rows * B, 3) -> (rows * B, 2)
+        return rows @ A.mT
+
+    at = torch.ones(4, 3, dtype=torch.float64)
+    J, error = jacobian(function, at, 0.25, torch.zeros(4, dtype=torch.float64))
+    assert torch.equal(J, A.expand(4, 2, 3))
+    assert error.tolist() == [0.0] * 4
+
+
+def test_at_a_kink_both_widths_agree_on_the_mean_of_two_slopes_and_the_estimate_is_the_jump() -> None:
+    at = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    J, error = jacobian(torch.relu, at, 2.0**-8, torch.zeros(1, dtype=torch.float64))
+    assert J.tolist() == [[[0.5, 0.0], [0.0, 1.0]]]
+    assert error.tolist() == [1.0]
+
+
+# --- relations between two answers ---
+
+mistaken = defined(README_MISTAKEN)
+
+OBEYED = (
+    "structure/attention/head-order",
+    "structure/attention/causality",
+    "structure/attention/batch-independence",
+    "metamorphic/attention/equal-tokens",
+    "metamorphic/attention/head-permutation",
+    "metamorphic/attention/batch-permutation",
+    "metamorphic/attention/step-size",
+    "recursion/attention/steps-compose",
+)
+
+
+@pytest.mark.parametrize("id_", OBEYED)
+def test_a_faulty_layer_keeps_the_relations_that_it_obeys(id_: str) -> None:
+    record = judged(mistaken, id_)
+    assert record.verdict == Verdict.HOLDS, record.reason
+
+
+@pytest.mark.parametrize("id_", ["gradient/attention/plain", "metamorphic/attention/rescaled-heads"])
+def test_and_violates_those_that_its_fault_breaks(id_: str) -> None:
+    assert judged(mistaken, id_).verdict == Verdict.VIOLATED
+
+
+def test_for_a_right_layer_the_bound_is_its_budget() -> None:
+    case = dense_case(AttentionConfig(6, 2, head_dim=3, temperature=1.0), 2, 5, 1)
+    answer = Caller(reference).output(case)
+    bound, budget = relation_budget(case, answer, torch.float64), output_budget(case, torch.float64)
+    torch.testing.assert_close(bound, budget, rtol=1e-9, atol=0.0)
+
+
+# --- what the oracle remembers ---
+
+
+@pytest.fixture
+def case() -> Case:
+    return dense_case(AttentionConfig(dim=4, heads=2, head_dim=2), 1, 3, seed=0)
+
+
+def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
+    computed: list[Case] = []
+
+    @remembered
+    def answer(case: Case, scale: float) -> Tensor:
+        computed.append(case)
+        return scale * case.x
+
+    with remembering():
+        first = answer(case, 2.0)
+        assert answer(case.to(torch.float64), 2.0) is first
+        answer(case, 3.0)
+        answer(case.to(torch.float32), 2.0)
+        answer(case.having(steps=2), 2.0)
+        answer(replace(case, x=case.x + 1), 2.0)
+        answer(replace(case, h=case.x), 2.0)
+        answer(replace(case, h=case.x.clone()), 2.0)  # other products: x and h are two arrays
+        answer(replace(case, weights={**case.weights, "W_K": case.weights["W_Q"]}), 2.0)
+        assert len(computed) == 8
+    answer(case, 2.0)
+    assert len(computed) == 9
+
+
+def test_products_of_arrays_that_lie_otherwise_in_memory_are_computed_anew(case: Case) -> None:
+    apart = replace(case, x=case.x.mT.contiguous().mT)
+    assert torch.equal(apart.x, case.x)
+    assert apart.x.stride() != case.x.stride()
+    with remembering():
+        assert golden(case) is golden(case)
+        assert golden(apart) is not golden(case)
+
+
+def test_one_number_of_every_other_is_a_case_too(case: Case) -> None:
+    apart = replace(case, x=torch.stack((case.x, case.x), -1)[:1, :1, :, 0], h=case.h[:1, :1])
+    with remembering():
+        assert torch.equal(golden(apart), golden(replace(apart, x=apart.x.contiguous())))
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_energy"])
+def test_the_golden_products_of_a_case_are_computed_once(
+    name: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Case] = []
+
+    def counted(case: Case, *arguments: Any) -> dict[str, Tensor]:
+        calls.append(case)
+        return products(case, *arguments)
+
+    monkeypatch.setattr(golden_answers, "products", counted)
+    caller, function = Caller(reference), function_of(name)
+    with remembering():
+        first = products_are_right(caller, case, function)
+        computed = len(calls)
+        again = products_are_right(caller, case, function)
+        assert again.comparisons[1].expected is first.comparisons[1].expected
+    assert computed > 0
+    assert len(calls) == computed
+
+
+@pytest.mark.parametrize(
+    "id_", ["gradient/attention/plain", "training/attention/plain", "descent/attention/along-steps"]
+)
+def test_what_is_remembered_changes_no_record(id_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = []
+    for remember in (remembering, nullcontext):
+        monkeypatch.setattr(engine, "remembering", remember)
+        record = engine.judge_property(Plain().subject(), by_id(id_), Effort(examples=15))
+        records.append({**record.describe(), "seconds": 0})
+    assert records[0] == records[1]
+
+
+def test_what_autograd_or_a_dispatch_mode_watches_is_computed(case: Case) -> None:
+    cotangent = torch.ones_like(case.x)
+    expected = products(case, cotangent)
+    with remembering():
+        exact = golden(case)
+        with Perturbed(torch.Generator().manual_seed(0)):
+            assert not torch.equal(golden(case), exact)
+        remembered_products = products(case, cotangent)
+    assert all(torch.equal(remembered_products[name], product) for name, product in expected.items())

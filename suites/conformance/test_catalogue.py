@@ -1,23 +1,40 @@
-"""Every property of the catalogue, asked of --implementation (the reference by default)."""
+"""Every property of the catalogue: asked of --implementation (the reference by default), explained, on the page."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 import torch
 
+from cemverify import cli
 from cemverify.api import Check
-from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.catalogue import index
+from cemverify.catalogue.versions import current, introduced
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cli import main
+from cemverify.commands import catalogue as writing
+from cemverify.commands import list as list_command
+from cemverify.commands import property_page
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.clauses import CLAUSES
 from cemverify.conformance.implementations.contract import implementation, kind_of, load
+from cemverify.conformance.implementations.features import FEATURES, OPTIONS, WEIGHTS
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable
-from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties import by_id, catalogue, select
 from cemverify.conformance.properties.base import CONTROLS
-from cemverify.conformance.questions.cases import dense_case
+from cemverify.conformance.questions.cases import dense_case, weight_shapes
+from cemverify.console.errors import UsageError
+from cemverify.results import envelope
 from suites.devices import device_of_worker
 
 
@@ -97,3 +114,153 @@ def test_a_product_that_jax_pulls_back_is_judged_too() -> None:
     case = dense_case(MLPConfig(3, 4, steps=2), 1, 2, seed=0)
     assert property_.check(Caller(sound), case).worst.margin <= 1
     assert property_.check(Caller(stopped), case).worst.claim == "vector-Jacobian product with respect to x"
+
+
+# --- explanations ---
+
+
+def test_every_property_has_a_formula_and_a_reason_in_a_sentence() -> None:
+    for row in index.recorded():
+        assert row.formula
+        assert row.why[0].isupper() or row.why.startswith(("exp ", "x and h "))
+        assert row.why.endswith("."), row.id
+
+
+def test_the_list_says_what_the_properties_declare() -> None:
+    command = "python -m cemverify.commands.catalogue"
+    assert index.FILE.read_text(encoding="utf-8") == writing.text(), f"write it again: {command}"
+
+
+def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed() -> None:
+    old = {row.id: row.since for row in index.recorded()}
+    rows = writing.rows()
+    first, second = rows[0], rows[1]
+    writing.check(old, rows)
+    writing.check(old, rows[1:], removing=[first.id])
+    for now, complaint in (
+        (rows[1:], f"no property is declared with the id {first.id}"),
+        ([*rows, first], f"two properties have the id {first.id}"),
+        ([replace(first, since="2027.02"), *rows[1:]], f"{first.id} came with catalogue 2026.11"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            writing.check(old, now)
+    later = {**old, first.id: "2027.02"}
+    del later[second.id]
+    with pytest.raises(UsageError, match=f"{second.id} is new .* a catalogue 2027.02 already"):
+        writing.check(later, [replace(first, since="2027.02"), *rows[1:]])
+
+
+def test_a_list_that_cannot_be_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conflict = tmp_path / "listing.jsonl"
+    conflict.write_text("<<<<<<< HEAD\n")
+    monkeypatch.setattr(index, "FILE", conflict)
+    with pytest.raises(UsageError, match=r"listing\.jsonl cannot be read"):
+        writing.before()
+
+
+def test_every_property_names_a_mutant_that_it_kills() -> None:
+    assert [p.id for p in catalogue() if not property_page.killers(p)] == []
+
+
+@pytest.mark.parametrize("width", [None, 40, 57, 80, 200])
+def test_an_explanation_fits_the_terminal(width: int | None) -> None:
+    for property_ in catalogue()[::10]:
+        _id, *lines = property_page.explanation(property_, width).splitlines()
+        assert max(map(len, lines)) <= (width or 110)
+
+
+def test_one_property_is_explained_with_a_violation_that_was_found_now(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    id_ = "gradient/mlp/silu"
+    assert main(["list", id_, "--json", str(tmp_path / "list.json")]) == 0
+    output = capsys.readouterr().out
+    for part in (
+        by_id(id_).formula,
+        "controls",
+        f"catalogue {current()}",
+        f"VIOLATED {id_}",
+        "smallest case found",
+    ):
+        assert part in output
+    (mutant, *_) = property_page.killers(by_id(id_))
+    assert f"{mutant.id}: " in output
+    assert f"found just now in the mutant {mutant.id}" in output
+    (written,) = envelope.read(tmp_path / "list.json")["properties"]
+    assert written["introduced"] == introduced()[id_]
+    assert mutant.id in written["kills"]
+    assert json.dumps(written["formula"]) in (tmp_path / "list.json").read_text()
+
+
+@pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
+def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = index.listed()[::7]
+    list_command._list(chosen, width)
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= width
+    flat = "".join(output.split())
+    assert width < 120 or all(p.id in flat for p in chosen)  # the longest ids take 49 columns, and wrap before
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("id_", [p.id for p in catalogue() if "cuda" not in p.id])
+def test_every_explanation_shows_a_violation(id_: str) -> None:
+    assert f"VIOLATED {id_}" in property_page.violation(by_id(id_), None)
+
+
+# --- the page of the contract ---
+
+PAGE = Path(__file__).parents[2] / "docs" / "contract.md"
+
+
+def test_the_page_is_what_the_command_prints() -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        cli.main(["list", "--contract"])
+    assert PAGE.read_text() == printed.getvalue(), "regenerate it: cemverify list --contract > docs/contract.md"
+
+
+def test_the_page_names_every_option_of_a_configuration() -> None:
+    named = {f.name for config in (AttentionConfig, MLPConfig) for f in fields(config)}
+    assert set(OPTIONS) == named
+
+
+def test_every_activation_is_a_feature() -> None:
+    features = [name.partition(":")[2] for name in FEATURES if name.startswith("activation:")]
+    assert features == list(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("per_head", [False, True], ids=["shared", "per-head"])
+@pytest.mark.parametrize("norm", ["scalar", "channel"])
+def test_every_weight_that_an_implementation_gets_has_a_shape_on_the_page(per_head: bool, norm: str) -> None:
+    low_rank = PreconditionerConfig("low-rank", rank=7, per_head=per_head)
+    options: dict[str, Any] = {"norm": norm, "preconditioner": low_rank}
+    attention = AttentionConfig(
+        5, 2, head_dim=3, diagonal="per-head" if per_head else "shared", position="self-cross", **options
+    )
+    mlp = MLPConfig(5, 11, **{**options, "preconditioner": replace(low_rank, per_head=False)})
+    sizes = {"K": 2, "R": 3, "D": 5, "M": 11, "r": 7}
+    seen = set()
+    for config in (attention, mlp):
+        for name, shape in weight_shapes(config).items():
+            allowed = WEIGHTS[name].shape.split(" or ")
+            assert shape in [_shape(letters, sizes) for letters in allowed], name
+            seen.add(name)
+    assert seen == set(WEIGHTS)
+
+
+def test_every_clause_is_asked_by_properties_that_there_are_or_says_why_not() -> None:
+    for clause in CLAUSES:
+        assert select(clause.asked_by) if clause.asked_by else clause.unasked or clause.title == "The functions"
+        assert not clause.unasked or clause.unasked.endswith(".")
+
+
+def test_every_property_that_comes_from_the_contract_alone_is_named_on_the_page() -> None:
+    named = {p.id for clause in CLAUSES if clause.asked_by for p in select(clause.asked_by)}
+    assert not [
+        p.id for p in catalogue() if p.source == "contract" and p.kind == "CEM implementation" and p.id not in named
+    ]
+
+
+def _shape(letters: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    return tuple(int(n) if n.isdigit() else sizes[n] for n in letters.strip("()").replace(",", " ").split())

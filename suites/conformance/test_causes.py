@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify import check_implementation, energy_layer, implementation
-from cemverify.api import Results
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.verdicts import Verdict
@@ -71,58 +70,73 @@ def _tied_energy(x: Tensor) -> Tensor:
     return -torch.log(torch.cosh(x @ values.T)).sum(-1)
 
 
-def _of(results: Results) -> tuple[str, str]:
-    diagnosis = results.diagnosis
+def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
+    if "P_d" not in weights:
+        return reference.functions["attention"](x, h, weights, config)
+    d = weights["P_d"]
+    # the d whose softplus is what torch's F.softplus makes of it
+    inner = torch.where(d > 20, d + torch.log1p(-torch.exp(-F.softplus(d))), d)
+    return reference.functions["attention"](x, h, {**weights, "P_d": inner}, config)
+
+
+class _Moving(torch.nn.Module):
+    """Has a buffer that moves a little with each call, in eval mode, too."""
+
+    u: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("u", torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.u += 1e-6
+        return m - x + self.u
+
+
+def _dropping(x: Tensor, m: Tensor, dropout: Any = torch.nn.Dropout(0.5)) -> Tensor:  # noqa: B008
+    found: Tensor = dropout(m - x)
+    return found
+
+
+def _shortened(x: Tensor, m: Tensor) -> Tensor:
+    step = m - x
+    return step * step.norm(dim=-1, keepdim=True) / (step.norm(dim=-1, keepdim=True) + 1e-6)
+
+
+_ENERGY, _MASK, _TWICE = "gradient/layer/energy", "structure/layer/mask", "one call has two answers"
+# a layer, the properties it is asked, the cause that is named first, and words of its reason
+_ROWS: dict[str, tuple[Any, str, str, str]] = {
+    "bias": (_layer(lambda x, m: m - x + bias), _ENERGY, "an additive bias", "(0.5, -0.25, 0)"),
+    "sign": (_layer(lambda x, m: x - m), _ENERGY, "a constant factor", "climbed"),
+    "uphill": (energy_layer(update=lambda x, m: x - m, energy=_curved, dim=3), _ENERGY,
+               "direction of the update", "uphill"),
+    "not a gradient": (energy_layer(update=lambda x, m: m - x, energy=_curved, dim=3), _ENERGY,
+                       "not a gradient", "descends, but is not a gradient step"),
+    "epsilon": (_layer(_shortened), _ENERGY, "not a gradient", "descends, but is not a gradient step"),
+    "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
+    "mask unused": (_deaf, _MASK, "mask", "it is not used"),
+    "untied": (
+        energy_layer(update=_tied_by_hand, energy=_tied_energy, state=("J", 3), memory=None,
+                     parameters={"values": values, "outputs": outputs}),
+        "training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
+    "dropout": (_layer(_dropping), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
+    "softplus": (implementation(attention=_softplus_of_torch), "extremes/attention/preconditioner-every-magnitude",
+                 "preconditioner", "threshold of torch's F.softplus"),
+    "buffer": (_layer(_Moving().eval()), f"{_ENERGY} structure/layer/inputs-unchanged", _TWICE,
+               "no buffer may move with a call"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", _ROWS)
+def test_a_mistake_is_named(mistake: str) -> None:
+    layer, ids, name, because = _ROWS[mistake]
+    diagnosis = check_implementation(
+        layer, properties=ids.split(), examples=60 if mistake == "softplus" else 12
+    ).diagnosis
     assert diagnosis is not None
-    return diagnosis.causes[0].name, diagnosis.causes[0].because
-
-
-@pytest.mark.parametrize(
-    ("layer", "id_", "name", "because"),
-    [
-        (_layer(lambda x, m: m - x + bias), "gradient/layer/energy", "an additive bias", "(0.5, -0.25, 0)"),
-        (_layer(lambda x, m: x - m), "gradient/layer/energy", "a constant factor", "climbed"),
-        (
-            energy_layer(update=lambda x, m: x - m, energy=_curved, dim=3),
-            *("gradient/layer/energy", "direction of the update", "uphill"),
-        ),
-        (
-            energy_layer(update=lambda x, m: m - x, energy=_curved, dim=3),
-            *("gradient/layer/energy", "not a gradient", "descends, but is not a gradient step"),
-        ),
-        (
-            _layer(
-                lambda x, m: (
-                    (m - x) * (m - x).norm(dim=-1, keepdim=True) / ((m - x).norm(dim=-1, keepdim=True) + 1e-6)
-                )
-            ),
-            *("gradient/layer/energy", "not a gradient", "descends, but is not a gradient step"),
-        ),
-        (_reader(0.0), "structure/layer/mask", "mask", "a mask multiplies the logits"),
-        (_deaf, "structure/layer/mask", "mask", "it is not used"),
-        (
-            energy_layer(
-                update=_tied_by_hand,
-                energy=_tied_energy,
-                state=("J", 3),
-                memory=None,
-                parameters={"values": values, "outputs": outputs},
-            ),
-            *("training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
-        ),
-    ],
-    ids=["bias", "sign", "uphill", "not a gradient", "epsilon", "mask of zeros", "mask unused", "untied"],
-)
-def test_an_energy_layers_mistake_is_named(layer: EnergyLayer, id_: str, name: str, because: str) -> None:
-    results = check_implementation(layer, properties=[id_], examples=12)
-    assert _of(results)[0] == name
-    assert because in _of(results)[1]
-
-
-def test_a_mask_that_is_right_holds() -> None:
-    assert (
-        check_implementation(_reader(-torch.inf), properties=["structure/layer/mask"], examples=12).diagnosis is None
-    )
+    assert diagnosis.causes[0].name == name
+    assert because in diagnosis.causes[0].because
 
 
 def _chain(presence: Callable[[Tensor], Tensor]) -> EnergyLayer:
@@ -146,38 +160,11 @@ def _chain(presence: Callable[[Tensor], Tensor]) -> EnergyLayer:
     )  # fmt: skip
 
 
-def test_where_tokens_have_places_a_masked_one_keeps_its_own() -> None:
+def test_a_mask_that_is_right_holds_and_where_tokens_have_places_a_masked_one_keeps_its_own() -> None:
     properties = ["structure/layer/mask"]
     right, leaking = _chain(lambda mask: mask.double()), _chain(lambda mask: 0.01 + 0.99 * mask.double())
-    assert [record.verdict for record in check_implementation(right, properties=properties)] == ["holds"]
-    assert [record.verdict for record in check_implementation(leaking, properties=properties)] == ["violated"]
-
-
-def test_dropout_is_told_to_be_turned_off() -> None:
-    dropout = torch.nn.Dropout(0.5)
-    layer = _layer(lambda x, m: dropout(m - x))
-    results = check_implementation(
-        layer, properties=["gradient/layer/energy", "structure/layer/determinism"], examples=12
-    )
-    assert _of(results)[0] == "one call has two answers"
-    assert "call eval()" in _of(results)[1]
-
-
-def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
-    if "P_d" not in weights:
-        return reference.functions["attention"](x, h, weights, config)
-    d = weights["P_d"]
-    # the d whose softplus is what torch's F.softplus makes of it
-    inner = torch.where(d > 20, d + torch.log1p(-torch.exp(-F.softplus(d))), d)
-    return reference.functions["attention"](x, h, {**weights, "P_d": inner}, config)
-
-
-def test_the_threshold_of_torchs_softplus_is_named() -> None:
-    layer = implementation(attention=_softplus_of_torch)
-    properties = ["extremes/attention/preconditioner-every-magnitude"]
-    results = check_implementation(layer, properties=properties, examples=60)
-    assert _of(results) == ("preconditioner", _of(results)[1])
-    assert "threshold of torch's F.softplus" in _of(results)[1]
+    for layer, verdict in ((_reader(-torch.inf), "holds"), (right, "holds"), (leaking, "violated")):
+        assert [record.verdict for record in check_implementation(layer, properties=properties)] == [verdict]
 
 
 def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
@@ -190,42 +177,6 @@ def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
     record = by_id["structure/layer/windows"]
     assert (record.verdict, record.cause, record.part) == (Verdict.VIOLATED, "raised", None)
     assert "use reshape" in str(record.reason)
-
-
-class _Normed(torch.nn.Module):
-    """Patterns over their largest singular value, by a power iteration that goes on in eval mode, too."""
-
-    u: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        sides, _, V = torch.linalg.svd(W)
-        self.W = torch.nn.Parameter(sides @ torch.diag(torch.tensor([1.0, 0.999, 0.5], dtype=torch.float64)) @ V)
-        self.register_buffer("u", sides[:, 0] + 3e-4 * sides[:, 1])
-
-    def normed(self) -> Tensor:
-        with torch.no_grad():
-            v = F.normalize(self.W.T @ self.u, dim=0)
-            self.u.copy_(F.normalize(self.W @ v, dim=0))
-        return self.W / (self.u @ self.W @ v)
-
-    def energy(self, x: Tensor) -> Tensor:
-        return -F.softplus(x @ self.normed().T, threshold=40).sum(-1)
-
-    def update(self, x: Tensor) -> Tensor:
-        normed = self.normed()
-        return torch.sigmoid(x @ normed.T) @ normed
-
-
-def test_a_buffer_that_moves_with_each_call_is_told_and_named() -> None:
-    normed = _Normed().eval()
-    layer = energy_layer(update=normed.update, energy=normed.energy, state=("J", 3), memory=None)
-    results = check_implementation(layer, properties=["gradient/layer/energy", "structure/layer/inputs-unchanged"])
-    assert _of(results)[0] == "one call has two answers"
-    assert "no buffer may move with a call" in _of(results)[1]
-    assert "it changed its module's u" in str(
-        {record.id: record for record in results}["structure/layer/inputs-unchanged"].reason
-    )
 
 
 def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cemverify.results import envelope
+from suites.kit.commands import call
 
 ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -179,23 +180,21 @@ def test_the_github_recipe_gives_the_action_inputs_that_it_has() -> None:
 
 
 @pytest.mark.slow
-def test_the_gitlab_recipe_runs(workplace: Path) -> None:
+def test_the_commands_of_gitlab_and_tox_pass_and_write_what_is_collected(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(workplace / "work")
+    monkeypatch.setattr(sys, "path", list(sys.path))
     job = yaml.safe_load(recipe("GitLab"))["cem"]
-    done = bash("\n".join(job["script"]) + f" {FEW}", workplace)
-    assert done.returncode == 0, done.stderr
-    for file in (*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]):
-        assert (workplace / "work" / file).is_file()
-
-
-@pytest.mark.slow
-def test_the_tox_recipe_runs(workplace: Path) -> None:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(recipe("tox"))
-    (environment,) = (parser[section] for section in parser.sections())
-    command = environment["commands"].replace("{posargs}", FEW).replace("{env_tmp_dir}", str(workplace))
-    done = bash(command, workplace)
-    assert done.returncode == 0, done.stderr
-    assert "1 violated (1 known)" in (workplace / "cem.md").read_text()
+    command = parser["testenv:cem"]["commands"].replace("{posargs}", "").replace("{env_tmp_dir}", ".")
+    for line in (job["script"][-1], command):
+        python, module, *words = f"{line.strip()} {FEW}".split()
+        assert (python, module, call(words)) == ("python", "-m", 0), capsys.readouterr()
+    for file in (*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]):
+        assert Path(file).is_file()
+    assert "1 violated (1 known)" in Path("cem.md").read_text()
 
 
 @pytest.mark.slow

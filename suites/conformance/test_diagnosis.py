@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -28,7 +27,6 @@ from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.conformance.properties import catalogue
 from cemverify.results.provenance import Maker
 from docs.making import terminal as terminal_picture
-from suites.conformance import wrong_layers
 from suites.kit.examples import README_MISTAKEN
 from suites.kit.judging import judged
 
@@ -266,12 +264,6 @@ def test_pytest_reports_it_first_and_its_line_begins_with_the_cause(
     (first, *_) = re.findall(r"^FAILED \S+\[(\S+)\] - (.*)", printed, re.MULTILINE)
     assert first[0] == HEADLINE
     assert first[1].startswith("Failed: output projection: got")
-
-
-def test_a_layer_that_holds_has_no_diagnosis() -> None:
-    held: Any = check_implementation(wrong_layers.tokens, properties=["structure/layer/causality"], examples=6)
-    assert held.diagnosis is None
-    assert repr(held) == "Results(EnergyLayer: 1 of 1 hold)"
 
 
 # --- which violation comes first ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +14,22 @@ import torch
 from torch import Tensor
 
 from cemverify import check_implementation, energy_layer, implementation
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
+from cemverify.conformance.judging.search import PropertySearch, SuiteBroke
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
-from cemverify.conformance.properties import select
-from cemverify.conformance.properties.base import By
-from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.properties import Property, catalogue, select
+from cemverify.conformance.properties.base import CONTROLS, By
+from cemverify.conformance.questions.cases import Case, dense_case
+from cemverify.conformance.questions.contexts import MODES, USUAL, Context, InContext
+from cemverify.processes.time_limits import CoreBudget
+from suites.kit.judging import judged
 
 PLAIN = select(["gradient/attention/plain"])[0]
 
@@ -31,13 +38,10 @@ def judge(attention: Callable[..., Any], effort: Effort | None = None) -> Record
     return judge_property(implementation(attention=attention), PLAIN, effort or Effort(examples=20))
 
 
-def test_the_same_seed_gives_the_same_record() -> None:
-    first, second = (judge(reference.attention) for _ in range(2))
+def test_the_same_seed_gives_the_same_record_and_another_seed_asks_other_questions() -> None:
+    first, second, other = (judge(reference.attention, Effort(examples=20, seed=seed)) for seed in (0, 0, 1))
+    assert other.margin != first.margin
     assert (first.margin, first.examples, first.telling) == (second.margin, second.examples, second.telling)
-
-
-def test_another_seed_asks_other_questions() -> None:
-    assert judge(reference.attention).margin != judge(reference.attention, Effort(examples=20, seed=1)).margin
 
 
 def test_a_violation_carries_the_smallest_case_and_both_sides() -> None:
@@ -71,27 +75,35 @@ def test_what_the_drawing_of_questions_raises_is_the_suites_error() -> None:
 
     record = judge_property(reference.reference, replace(PLAIN, questions=By(broken)), Effort())
     assert record.verdict == Verdict.SUITE_ERROR
-    assert record.reason is not None
-    assert "no questions" in record.reason
+    assert "no questions" in str(record.reason)
 
 
-def test_a_budget_of_time_ends_a_search_of_any_number_of_examples() -> None:
+@pytest.mark.parametrize("seconds", [1e-9, 1.0])
+def test_a_budget_of_time_ends_a_search_of_any_number_of_examples(seconds: float) -> None:
     started = time.monotonic()
-    record = judge(reference.attention, Effort(examples=10**6, seconds=1.0))
+    record = judge(reference.attention, Effort(examples=10**6, seconds=seconds))
     assert record.verdict == Verdict.INCONCLUSIVE
+    assert (record.examples > 0) == (seconds == 1.0)
     assert time.monotonic() - started < 20
 
 
-def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but_never_green() -> None:
+def moody(call: int) -> Any:
+    """Attention whose answer to this call is another than to all others."""
     calls = iter(range(10**9))
 
-    def moody(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
-        return reference.attention(x, h, w, c) + (1.0 if next(calls) == 7 else 0.0)
+    def attention(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        return reference.attention(x, h, w, c) + (1.0 if next(calls) == call else 0.0)
 
-    record = judge(moody)
+    return attention
+
+
+def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but_never_green() -> None:
+    record = judge(moody(7))
     assert record.verdict == Verdict.INCONCLUSIVE
-    assert record.reason is not None
-    assert "non-deterministic" in record.reason
+    assert "non-deterministic" in str(record.reason)
+    # one difference is proof enough against determinism: three calls an example, and the ninth repeats the seventh
+    (determinism,) = select(["contract/attention/determinism"])
+    assert judge_property(implementation(attention=moody(8)), determinism, Effort()).verdict == Verdict.VIOLATED
 
 
 def test_a_violation_that_cannot_be_judged_again_stands() -> None:
@@ -109,58 +121,31 @@ def test_a_violation_that_cannot_be_judged_again_stands() -> None:
     assert len(judged) > 1
 
 
-def test_one_difference_is_proof_enough_against_determinism() -> None:
-    # three calls an example: the ninth repeats the seventh
-    calls = iter(range(10**9))
-
-    def moody(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
-        return reference.attention(x, h, w, c) + (1.0 if next(calls) == 8 else 0.0)
-
-    (determinism,) = select(["contract/attention/determinism"])
-    record = judge_property(implementation(attention=moody), determinism, Effort())
-    assert record.verdict == Verdict.VIOLATED
-
-
-def test_a_number_that_is_none_is_worse_than_any_other() -> None:
-    good = Comparison("good", torch.zeros(1), torch.zeros(1), torch.zeros(1))
-    bad = Comparison("bad", torch.full((1,), torch.nan), torch.zeros(1), torch.ones(1))
-    assert Evidence([good, bad]).worst.claim == "bad"
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"properties": ["gradient/layer"]}, "none of these properties applies to this kind of implementation"),
+        ({"device": "cuda:99"}, "device 'cuda:99' is not available"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_any_question(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_implementation(reference.reference, **options)
 
 
-def test_properties_for_the_other_kind_only_are_refused() -> None:
-    with pytest.raises(ValueError, match="none of these properties applies to this kind of implementation"):
-        check_implementation(reference.reference, properties=["gradient/layer"])
-
-
-def test_an_unusable_device_is_refused_before_any_question() -> None:
-    with pytest.raises(ValueError, match="device 'cuda:99' is not available"):
-        check_implementation(reference.reference, device="cuda:99")
-
-
-def test_a_dtype_that_is_not_offered_is_not_asked() -> None:
-    subject = implementation(mlp=reference.mlp, not_offered=("dtype:bfloat16",))
-    record = judge_or_absence(subject, "gradient/mlp/silu", torch.bfloat16)
+@pytest.mark.parametrize(
+    ("absent", "id_", "dtype", "reason"),
+    [
+        ("dtype:bfloat16", "gradient/mlp/silu", torch.bfloat16, "dtype:bfloat16"),
+        ("activation", "gradient/mlp/any-options", torch.float64, "activation: none is offered"),
+    ],
+)
+def test_what_is_not_offered_is_not_asked(absent: str, id_: str, dtype: torch.dtype, reason: str) -> None:
+    (property_,) = select([id_])
+    record = not_offered(property_, implementation(mlp=reference.mlp, not_offered=(absent,)).not_offered, dtype)
     assert record is not None
     assert record.verdict == Verdict.NOT_OFFERED
-
-
-def test_options_of_which_none_is_offered_leave_a_property_unasked() -> None:
-    subject = implementation(mlp=reference.mlp, not_offered=("activation",))
-    record = judge_or_absence(subject, "gradient/mlp/any-options", torch.float64)
-    assert record is not None
-    assert record.reason == "activation: none is offered"
-
-
-def judge_or_absence(subject: Any, id_: str, dtype: torch.dtype) -> Record | None:
-    """The record of a property that is not asked, if it is not."""
-    (property_,) = select([id_])
-    return not_offered(property_, subject.not_offered, dtype)
-
-
-def test_a_spent_time_budget_is_inconclusive() -> None:
-    record = judge(reference.attention, Effort(examples=50, seconds=1e-9))
-    assert record.verdict == Verdict.INCONCLUSIVE
-    assert record.examples == 0
+    assert reason in str(record.reason)
 
 
 def test_a_property_whose_examples_tell_nothing_is_not_green() -> None:
@@ -174,41 +159,16 @@ def test_a_declared_absence_is_counted_with_its_reason() -> None:
     records = check_implementation(
         implementation(attention=reference.attention, not_offered=("norm",)), properties=["gradient/attention/norm-*"]
     )
-    assert counts(records) == {
-        "applicable": 3,
-        "run": 0,
-        "holds": 0,
-        "violated": 0,
-        "known": 0,
-        "not_enforced": 0,
-        "inconclusive": 0,
-        "not_offered": 3,
-        "not_asked": 0,
-        "suite_error": 0,
-    }
+    assert {name: n for name, n in counts(records).items() if n} == {"applicable": 3, "not_offered": 3}
     assert all(r.reason and "declared" in r.reason for r in records)
 
 
 def test_a_check_can_end_at_the_first_violation() -> None:
     wrong = implementation(attention=lambda x, h, w, c: 2 * reference.attention(x, h, w, c))
-    properties = ["gradient/mlp/silu", "gradient/attention/plain", "gradient/attention/norm-scalar"]
+    properties = ["gradient/attention/plain", "gradient/attention/norm-scalar"]
     results = check_implementation(wrong, properties=properties, examples=5, first=True)
-    offered = [record for record in results if record.verdict != Verdict.NOT_OFFERED]
-    assert [record.id for record in offered] == ["gradient/attention/plain"]
-    assert results.finished.unasked == ["gradient/attention/norm-scalar"]
-    assert "1 not asked" in str(results)
-
-
-def test_what_is_not_declared_absent_is_tested() -> None:
-    def without_norm(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
-        if c.norm != "none":
-            raise NotImplementedError("no norm inside")
-        return reference.attention(x, h, w, c)
-
-    records = check_implementation(
-        implementation(attention=without_norm), properties=["gradient/attention/norm-scalar"], examples=5
-    )
-    assert [r.verdict for r in records] == [Verdict.VIOLATED]
+    assert [record.id for record in results] == properties[:1]
+    assert results.finished.unasked == properties[1:]
 
 
 @pytest.mark.parametrize(
@@ -239,3 +199,90 @@ def test_an_attention_only_implementation_with_few_features_is_asked_only_what_i
     absent = ("start", "steps", "step-size", "temperature", "head-dim", *options)
     records = check_implementation(implementation(attention=standard, not_offered=absent), examples=6)
     assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}
+
+
+# --- controls ---
+
+
+def anything_goes(caller: Caller, case: Case) -> Evidence:
+    """A check that cannot fail."""
+    got = caller.output(case)
+    return Evidence([Comparison("whatever", got, got, torch.zeros(()))])
+
+
+def rarely_tells(caller: Caller, case: Case) -> Evidence:
+    """A check whose examples tell only for a single token of a single dimension in a single row."""
+    return replace(anything_goes(caller, case), telling=case.x.numel() == 1)
+
+
+def controlled(**changes: Any) -> Record:
+    return judge_property(reference.reference, replace(PLAIN, **changes), Effort(examples=15))
+
+
+def test_every_control_fails_a_property_that_discriminates() -> None:
+    record = controlled(controls=frozenset({"identity", "zero", "constant", "random", "shuffled"}))
+    assert record.verdict == Verdict.HOLDS
+    assert set(record.controls.values()) == {"failed"}
+
+
+def test_a_property_that_a_control_passes_is_inconclusive_and_names_it() -> None:
+    record = controlled(check=anything_goes, controls=frozenset({"identity"}))
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert record.controls == {"identity": "passed"}
+    assert record.reason is not None
+    assert "returns x unchanged" in record.reason
+
+
+def test_too_few_telling_examples_are_inconclusive_with_premise_and_share() -> None:
+    record = controlled(check=rarely_tells, premise="one number is all there is", floor=0.9)
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert record.reason is not None
+    assert "one number is all there is" in record.reason
+    assert record.share is not None
+    assert f"{100 * record.share:.3g} %" in record.reason
+    described = record.describe()
+    assert described["share_telling"] == round(record.telling / record.examples, 4)
+    assert described["premise"] == "one number is all there is"
+
+
+def test_a_control_gives_the_same_answer_twice_and_keeps_the_shape() -> None:
+    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 2, 3, 0)
+    for name in CONTROLS:
+        caller = control(name, Caller(reference.reference))
+        first, second = caller.output(case), caller.output(case)
+        assert first.shape == case.x.shape
+        assert torch.equal(first, second)
+
+
+# --- where there is no right answer, or no kernel ---
+
+
+def test_a_missing_kernel_is_no_violation_and_the_feature_to_declare_is_said() -> None:
+    def attention(*arguments: Any) -> Tensor:
+        rows = reference.attention(*arguments)
+        moved: Tensor = torch.linalg.solve(torch.eye(rows.shape[-1], dtype=rows.dtype), rows.mT).mT
+        return moved
+
+    record = judged(implementation(attention=attention), "precision/attention/bfloat16")
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert "write not_offered=('dtype:bfloat16',)" in str(record.reason)
+
+
+def exploding() -> Case:
+    """relu^2 squares its state in each of nine steps: the right answer is no number any more."""
+    x, h, V, W, d = (torch.tensor(a).double() for a in ([[[0, 2]]], [[[-2, 0]]], [[-1, 1]], [[-1, 0]], [0, 0]))
+    config = MLPConfig(2, 1, activation="relu2", steps=9, preconditioner=PreconditionerConfig("diagonal"))
+    return Case(config, x, h, {"V": V, "W": W, "P_d": d})
+
+
+@pytest.mark.parametrize("property_", [p for p in catalogue() if "/mlp/" in p.id], ids=lambda p: p.id)
+def test_where_the_right_answer_overflows_no_property_calls_an_answer_wrong(property_: Property) -> None:
+    modes = MODES if property_.family == "contexts" else (USUAL,)
+    for mode in modes:
+        question = InContext(exploding(), Context(mode)) if property_.family == "contexts" else exploding()
+        search = PropertySearch(
+            Caller(reference.reference, property_.dtype or torch.float64), property_, CoreBudget(60.0)
+        )
+        with suppress(SuiteBroke):  # the case of a sequence is another
+            search.look_at(question)
+        assert search.tally.violation is None

@@ -1,19 +1,67 @@
-"""A mistake in an adapter is said once, with what to do, before anything is tested."""
+"""Adapters with one mistake, which their first call shows, and some whose mistake it must not hide."""
 
 from __future__ import annotations
 
-import pytest
+import ctypes
+import time
+from typing import Any
 
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import energy_layer, implementation
 from cemverify.cli import main
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.first_call import first_calls
-from suites.conformance import first_calls as adapters
+
+right: Any = reference.functions["attention"]
+single = torch.nn.Linear(4, 4)  # of float32
+
+
+def _half(x: Tensor, *_: Any) -> Tensor:
+    return (x * x).sum(-1) / 2
+
+
+def _misspelt(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
+    return x + h @ weights["W_V"]
+
+
+module = energy_layer(update=lambda x, m: single(x), energy=_half, dim=4)
+misspelt = implementation(attention=_misspelt)
+narrow = implementation(attention=lambda *a: right(*a).float())
+pair = implementation(attention=lambda *a: (right(*a), None))
+flat = implementation(attention=lambda *a: right(*a).flatten())
+other_kind = implementation(attention=lambda *a: np.asarray(right(*a)))
+dies = implementation(attention=lambda *a: ctypes.string_at(0))
+hangs = implementation(attention=lambda *a: time.sleep(600))
+flat_energy = energy_layer(update=lambda x, m: -x, energy=lambda x, m: (x * x).sum() / 2, dim=4)
+
+not_finite = implementation(attention=lambda *a: right(*a) * float("nan"))
+no_options = implementation(
+    attention=right,
+    not_offered=(
+        "diagonal",
+        "position",
+        "preconditioner",
+        "norm",
+        "start",
+        "temperature",
+        "step-size",
+        "steps",
+        "head-dim",
+    ),
+)
+
+
+# --- what is said of them ---
 
 ONCE = {
     "module": ("update: it raised RuntimeError", "working_dtype='float32'"),
-    "misspelt": ("attention: it raised KeyError: 'W_V' (first_calls.py, line", "The weights are W_Q, W_K"),
+    "misspelt": ("attention: it raised KeyError: 'W_V' (test_first_call.py, line", "The weights are W_Q, W_K"),
     "narrow": ("attention: this does not hold: float64 in, float32 out: the dtype is kept", "--dtype float32"),
     "pair": ("attention: it returned a tuple, not an array", ""),
     "flat": ("attention: it returned shape (24,), expected (2, 3, 4)", ""),
@@ -24,19 +72,19 @@ ONCE = {
 
 @pytest.mark.parametrize("name", ONCE)
 def test_a_mistake_of_an_adapter_is_said_once(name: str) -> None:
-    message = first_calls(Caller(getattr(adapters, name)), FUNCTIONS)
+    message = first_calls(Caller(globals()[name]), FUNCTIONS)
     assert message is not None
     for part in ONCE[name]:
         assert part in message
 
 
-@pytest.mark.parametrize("subject", [reference, adapters.not_finite, adapters.no_options])
+@pytest.mark.parametrize("subject", [reference, not_finite, no_options])
 def test_numbers_and_absent_features_are_no_mistake_of_an_adapter(subject: object) -> None:
     assert first_calls(Caller(subject), FUNCTIONS) is None  # type: ignore[arg-type]
 
 
 def test_only_functions_that_are_asked_are_called() -> None:
-    assert first_calls(Caller(adapters.misspelt), {"mlp"}) is None
+    assert first_calls(Caller(misspelt), {"mlp"}) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +95,7 @@ def test_check_says_it_in_one_sentence_and_returns_2(
     name: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--properties", "gradient/attention", "--timeout", "2"]
-    code = main(["check", f"suites.conformance.first_calls:{name}", *options])
+    code = main(["check", f"suites.conformance.test_first_call:{name}", *options])
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
     assert message in err

@@ -84,10 +84,7 @@ def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
         (f"{300 * 'a'}.py:mine", "there is no file"),
         (":mine", "':mine' has no module before the colon: give module:attribute"),
         ("refrence", "unknown implementation 'refrence'; did you mean 'reference'?"),
-        (
-            "zzz",
-            "unknown implementation 'zzz': give module:attribute, file.py:attribute, or one of the installed",
-        ),
+        ("zzz", "unknown implementation 'zzz': give module:attribute, file.py:attribute, or one of the installed"),
     ],
 )
 @pytest.mark.usefixtures("folder")
@@ -125,11 +122,6 @@ def test_whoever_imports_says_the_same_and_sees_more(
         contract.attribute(f"secretive:{path}")
     assert contract.attribute("secretive.py:hidden") is contract.attribute("secretive:mine")
     sys.modules.pop("secretive")
-
-
-def test_a_module_without_implementations_says_what_else_it_defines() -> None:
-    with pytest.raises(LoadError, match=r"has no attribute 'folders'; did you mean \S+\.test_naming:folder\?"):
-        contract.attribute("suites.conformance.test_naming:folders")
 
 
 def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_of_workers_starts(

@@ -9,13 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cemverify import energy_layer, implementation, implementation_from_modules
+from cemverify import check_implementation, energy_layer, implementation, implementation_from_modules
 from cemverify.conformance.implementations.contract import Subject, load
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.properties import select
-from cemverify.conformance.workers.isolation import run
-from suites.kit.judging import finished
 
 HERE = "suites/conformance/test_origin.py"
 
@@ -78,9 +74,12 @@ def test_the_digest_follows_the_files_and_what_they_import_from_beside_them(
 
 
 def test_a_run_in_worker_processes_says_what_a_run_here_says() -> None:
-    subject: Subject = load("suites.conformance.wrong_layers:single")
-    properties = select(["gradient/layer/energy"])
-    origin = finished(run("suites.conformance.wrong_layers:single", properties, Effort(examples=2))).origin
-    assert origin.places == origin_of(subject).places
-    assert origin.places["update"].file == "suites/conformance/wrong_layers.py"
-    assert origin.digest is not None
+    name, properties = "suites.conformance.wrong_layers:single", ("gradient/layer/energy", "structure/layer/dtype")
+    subject: Subject = load(name)
+    here, there = (check_implementation(each, properties=properties, examples=4).finished for each in (subject, name))
+    assert [(r.id, r.verdict, r.margin, r.examples) for r in here.records] == [
+        (r.id, r.verdict, r.margin, r.examples) for r in there.records
+    ]
+    assert there.origin.places == here.origin.places == origin_of(subject).places
+    assert there.origin.places["update"].file == "suites/conformance/wrong_layers.py"
+    assert there.origin.digest is not None

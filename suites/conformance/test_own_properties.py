@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,8 +23,10 @@ from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.listeners import files
 from cemverify.conformance.properties import catalogue, own_properties
 from cemverify.conformance.properties.own import OWN
+from cemverify.results.provenance import Maker
 from suites.kit.judging import finished
 
 QUICK = Effort(examples=12)
@@ -238,27 +239,16 @@ def is_odd(layer, question):
     turned = replace(question, x={"x": -question.x["x"]}, memory={"memory": -question.memory["memory"]})
     return layer.update(turned), {"x": -layer.update(question)["x"]}, 2 * layer.roundoff(question)
 """
-LAYERS = """
-import torch
-from cemverify import energy_layer
-
-def right(x, memory):
-    return 0.5 * (torch.softmax(x @ memory.mT, -1) @ memory - x)
-
-mine = energy_layer(update=right, dim=3, causal=False)
-lopsided = energy_layer(update=lambda x, memory: right(x, memory.abs()), dim=3, causal=False)
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with layers, and with a package whose properties lie deeper."""
+    """A folder with files of properties, one of them deeper."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "odd.py").write_text(FILE)
     (tmp_path / "same.py").write_text(FILE)
     (tmp_path / "nothing.py").write_text("")
     (tmp_path / "broken.py").write_text(FILE.replace('"It is odd."', '""'))
-    (tmp_path / "oddlayers.py").write_text(LAYERS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -268,22 +258,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def test_a_command_asks_and_replays_a_property_from_a_file(folder: Path) -> None:
-    options = ["--properties-from", "notes/odd.py", "--properties", "own", "--workers", "1", "--examples", "12"]
-    assert main(["check", "oddlayers:mine", *options]) == 0
-    outputs = ["--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--save-counterexamples", "found"]
-    assert main(["check", "oddlayers:lopsided", *options, *outputs]) == 1
-    (entry,) = json.loads((folder / "r.json").read_text())["properties"]
-    assert (entry["id"], entry["stated_in"], entry["verdict"]) == ("own/is-odd", "notes.odd", "violated")
-    assert "own/is-odd" in (folder / "r.md").read_text()
-    assert 'classname="cemverify.own" name="is-odd"' in (folder / "r.xml").read_text()
-    assert main(["replay", "found/own-is-odd.json"]) == 1
-    assert main(["replay", "found/own-is-odd.json", "--properties-from", "nothing.py"]) == 2
-
-
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("files", "sentence"),
+    ("named", "sentence"),
     [
         (["missing.py"], "there is no file 'missing.py'"),
         (["nowhere"], "no module 'nowhere'"),
@@ -293,19 +270,21 @@ def test_a_command_asks_and_replays_a_property_from_a_file(folder: Path) -> None
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
-    files: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    named: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", "oddlayers:mine", "--properties-from", *files]) == 2
+    assert main(["check", "reference", "--properties-from", *named]) == 2
     assert sentence in capsys.readouterr().err
     with pytest.raises(LoadError):
-        own_properties(files)
+        own_properties(named)
 
 
 @pytest.mark.usefixtures("folder")
-def test_python_asks_them_too_and_one_file_named_twice_is_one_file() -> None:
-    (record,) = check_implementation(
-        RIGHT, properties=["own"], properties_from=["same.py", "same", Path("same.py")], examples=12
-    )
-    assert (record.id, record.verdict) == ("own/is-odd", Verdict.HOLDS)
+def test_a_property_from_a_file_is_told_with_its_file_and_one_file_named_twice_is_one_file() -> None:
+    for layer, verdict in ((RIGHT, "holds"), (WRONG, "violated")):
+        sources = ["same.py", "same", Path("same.py")]
+        run = check_implementation(layer, properties=["own"], properties_from=sources, examples=12).finished
+        (entry,) = files.as_json(run, Maker.now("test", {}, 0, "cpu"))["properties"]
+        assert (entry["id"], entry["stated_in"], entry["verdict"]) == ("own/is-odd", "same", verdict)
+        assert 'classname="cemverify.own" name="is-odd"' in files.as_junit(run)
     with pytest.raises(LoadError, match=r"are a list: write \['same.py'\]"):
         own_properties("same.py")

@@ -122,12 +122,6 @@ def test_verbose_shows_each_violation_in_full() -> None:
     assert f"VIOLATED {VIOLATED.id}\n  claim: {VIOLATED.claim}" in terminal.report(FINISHED, verbose=True)
 
 
-def test_verbose_shows_every_property() -> None:
-    assert [row[0] for row in rows(terminal.report(FINISHED, verbose=True))] == [
-        record.id for record in FINISHED.records if record.verdict != Verdict.NOT_OFFERED
-    ]
-
-
 def test_a_few_properties_are_not_folded() -> None:
     few = RunFinished("mine", FINISHED.records[:4], 1.0)
     assert [row[0] for row in rows(terminal.report(few))] == [record.id for record in few.records]

@@ -1,0 +1,577 @@
+"""The gate: what got worse than a baseline fails, as do new violations, stale entries and what a pin enforces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from cemverify._version import VERSION
+from cemverify.api import Check
+from cemverify.catalogue import versions
+from cemverify.catalogue.versions import current, introduced, is_newer
+from cemverify.cli import main
+from cemverify.conformance import properties
+from cemverify.conformance.gate.accepting import Acceptance, update_known, updated
+from cemverify.conformance.gate.baselines import (
+    FEWEST,
+    FLOOR,
+    GROWTH,
+    MEDIAN_GROWTH,
+    Baseline,
+    BaselineComparison,
+    Change,
+    Conditions,
+    Difference,
+    check_comparable,
+    compare,
+    read_baseline,
+)
+from cemverify.conformance.gate.known_violations import EntryStanding, Settled, parse_known, read_known, settle
+from cemverify.conformance.gate.pinning import pin
+from cemverify.conformance.implementations.contract import implementation
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code, violations
+from cemverify.conformance.listeners import files, terminal
+from cemverify.conformance.listeners.files import as_json
+from cemverify.results import envelope, provenance
+from cemverify.results.envelope import ResultError, result, write
+from cemverify.results.provenance import Maker
+
+CONDITIONS = Conditions("m:mine", "float64", "cpu", 60, 0)
+
+
+def held(id_: str, margin: float = 0.1) -> Record:
+    return Record(id_, "", "", Verdict.HOLDS, margin=margin)
+
+
+def violated(id_: str, reason: str | None = None) -> Record:
+    return Record(id_, "", "", Verdict.VIOLATED, margin=7.0, cause="c", reason="r", known=reason)
+
+
+def stored(path: Path, records: Sequence[Record], properties: Sequence[str] = ()) -> Baseline:
+    """The records written as `cemverify check --json` does, and read again."""
+    configuration = {"properties": list(properties), "examples": 60, "dtype": "float64"}
+    maker = Maker.now("cemverify check m:mine", configuration, 0, "cpu")
+    write(path, as_json(RunFinished("m:mine", records, 1.0), maker))
+    return read_baseline(path)
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Baseline:
+    return stored(tmp_path / "b.json", [held("a/b"), held("c/d"), violated("e/f")])
+
+
+def changes(differences: Sequence[Difference]) -> list[tuple[str | None, Change, bool]]:
+    return [(f.property, f.change, f.regression) for f in differences]
+
+
+def test_the_same_run_again_differs_in_nothing(baseline: Baseline) -> None:
+    assert compare(baseline, [held("a/b"), held("c/d"), violated("e/f")], (), VERSION) == []
+
+
+def test_what_a_run_that_ended_early_did_not_ask_is_not_missing(baseline: Baseline) -> None:
+    assert changes(compare(baseline, [held("a/b")], (), VERSION)) == [("c/d", Change.MISSING, True)]
+    assert compare(baseline, [held("a/b")], (), VERSION, ["c/d"]) == []
+
+
+def test_a_run_that_ended_early_is_no_baseline(tmp_path: Path) -> None:
+    maker = Maker.now("cemverify check m:mine --quick", {}, 0, "cpu")
+    write(tmp_path / "q.json", as_json(RunFinished("m:mine", [held("a/b")], 1.0, unasked=["c/d", "e/f"]), maker))
+    with pytest.raises(ResultError, match="leave 2 of 3 properties unguarded; write one without --first"):
+        read_baseline(tmp_path / "q.json")
+
+
+@pytest.mark.parametrize(
+    "verdict", [Verdict.VIOLATED, Verdict.INCONCLUSIVE, Verdict.NOT_OFFERED, Verdict.SUITE_ERROR]
+)
+def test_what_held_and_does_not_is_a_regression(baseline: Baseline, verdict: Verdict) -> None:
+    now = [replace(held("a/b"), verdict=verdict), held("c/d"), violated("e/f")]
+    assert changes(compare(baseline, now, (), VERSION)) == [("a/b", Change.LOST, True)]
+
+
+def test_what_held_and_is_gone_is_a_regression_unless_fewer_were_asked(baseline: Baseline) -> None:
+    now = [held("c/d"), violated("e/f")]
+    assert changes(compare(baseline, now, (), VERSION)) == [("a/b", Change.MISSING, True)]
+    assert compare(baseline, now, ["c", "e"], VERSION) == []
+
+
+def test_a_known_violation_is_noted_and_no_regression(baseline: Baseline) -> None:
+    now = [violated("a/b", reason="so"), held("c/d"), violated("e/f")]
+    assert changes(compare(baseline, now, (), VERSION)) == [("a/b", Change.LOST, False)]
+
+
+def test_new_and_repaired_properties_are_noted_after_the_regressions(baseline: Baseline) -> None:
+    now = [held("n/n"), held("e/f"), violated("a/b"), held("c/d")]
+    assert changes(compare(baseline, now, (), VERSION)) == [
+        ("a/b", Change.LOST, True),
+        ("n/n", Change.NEW, False),
+        ("e/f", Change.GAINED, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "regression"),
+    [
+        (0.1, FLOOR, False),  # grew sixfold, as noise does
+        (0.1, FLOOR + 0.01, True),
+        (0.0, 0.7, True),
+        (0.3, GROWTH * 0.3, False),
+        (0.3, GROWTH * 0.3 + 0.01, True),
+        (0.5, 0.99, False),
+        (0.9, 0.1, False),
+    ],
+)
+def test_a_margin_regresses_when_it_grows_far_and_close_to_the_budget(
+    tmp_path: Path, before: float, after: float, regression: bool
+) -> None:
+    differences = compare(stored(tmp_path / "b.json", [held("a/b", before)]), [held("a/b", after)], (), VERSION)
+    assert changes(differences) == ([("a/b", Change.MARGIN, True)] if regression else [])
+
+
+@pytest.mark.parametrize(
+    ("margins", "factor", "regression"),
+    [(FEWEST, MEDIAN_GROWTH + 0.01, True), (FEWEST, MEDIAN_GROWTH - 0.01, False), (FEWEST - 1, 2.9, False)],
+)
+def test_many_small_margins_that_grow_together_are_a_regression(
+    tmp_path: Path, margins: int, factor: float, regression: bool
+) -> None:
+    baseline = stored(tmp_path / "b.json", [held(f"a/{i}", 0.01) for i in range(margins)])
+    now = [held(f"a/{i}", 0.01 * factor) for i in range(margins)]
+    assert changes(compare(baseline, now, (), VERSION)) == ([(None, Change.MARGINS, True)] if regression else [])
+
+
+def test_a_baseline_of_another_version_is_compared_and_said(baseline: Baseline) -> None:
+    now = [held("a/b"), held("c/d"), violated("e/f")]
+    differences = compare(replace(baseline, suite_version="0.0.1"), now, (), VERSION)
+    assert changes(differences) == [(None, Change.VERSION, False)]
+
+
+def test_only_a_strict_comparison_fails(baseline: Baseline) -> None:
+    differences = compare(baseline, [violated("a/b"), held("c/d"), violated("e/f")], (), VERSION)
+    assert not BaselineComparison(baseline.path, differences, strict=False).failed
+    assert BaselineComparison(baseline.path, differences, strict=True).failed
+    assert not BaselineComparison(baseline.path, [], strict=True).failed
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (replace(CONDITIONS, implementation="m:other"), "with implementation m:mine, this run has m:other"),
+        (replace(CONDITIONS, dtype="float32"), "with dtype float64, this run has float32"),
+        (replace(CONDITIONS, device="cuda"), "with device cpu, this run has cuda"),
+        (replace(CONDITIONS, examples=500), "with examples 60, this run has 500"),
+        (replace(CONDITIONS, seed=1), "with seed 0, this run has 1"),
+    ],
+)
+def test_a_baseline_of_other_conditions_is_refused(baseline: Baseline, now: Conditions, words: str) -> None:
+    check_comparable(baseline, CONDITIONS)
+    with pytest.raises(ValueError, match="cannot be compared") as raised:
+        check_comparable(baseline, now)
+    assert words in str(raised.value)
+
+
+def test_what_is_no_result_of_a_check_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    maker = Maker.now("c", {}, 0, "cpu")
+    write(path, result("atlas", maker, [], {}))
+    with pytest.raises(ResultError, match="of kind 'atlas'; a baseline is written by `cemverify check --json`"):
+        read_baseline(path)
+    write(path, result("check", maker, [], {}))
+    with pytest.raises(ResultError, match="is damaged: 'implementation' is a required property"):
+        read_baseline(path)
+
+
+# --- known violations ---
+
+MINE = "mypkg.cem:mine"
+TODAY = date(2027, 1, 10)
+PLAIN, ALIBI, MLP = "gradient/attention/plain", "gradient/attention/alibi", "gradient/mlp/tanh"
+
+
+def entry(property_: str, cause: str = "wrong sign", expires: str = "2027-02-19", implementation: str = MINE) -> str:
+    return (
+        f'[[violation]]\nimplementation = "{implementation}"\nproperty = "{property_}"\ncause = "{cause}"\n'
+        f'reason = "because"\nexpires = {expires}\n'
+    )
+
+
+def record(property_: str, verdict: Verdict = Verdict.VIOLATED, cause: str | None = "wrong sign") -> Record:
+    return Record(property_, "", "", verdict, cause=cause if verdict == Verdict.VIOLATED else None, reason="why")
+
+
+def settled(text: str, *records: Record, today: date = TODAY) -> tuple[list[Record], Settled]:
+    return settle(MINE, records, parse_known(text, "known.toml"), "known.toml", today)
+
+
+def code(text: str, *records: Record, today: date = TODAY) -> int:
+    """The exit code of `cemverify check`, put together as it is there."""
+    judged, outcome = settled(text, *records, today=today)
+    return 1 if outcome.failed else exit_code(judged)
+
+
+# --- judging ------------------------------------------------------------------------------------
+
+
+def test_a_listed_violation_passes_with_its_reason_and_stays_counted() -> None:
+    judged, outcome = settled(entry(PLAIN), record(PLAIN))
+    assert [r.known for r in judged] == ["because"]
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
+    tally = counts(judged)
+    assert (tally["violated"], tally["known"]) == (1, 1)
+    assert exit_code(judged) == 0
+    assert judged[0].describe()["known"] == "because"
+
+
+HELD = record(ALIBI, Verdict.HOLDS)
+LAST, AFTER = date(2027, 2, 19), date(2027, 2, 20)  # days of an entry
+
+
+@pytest.mark.parametrize(
+    ("text", "records", "today", "expected"),
+    [
+        (entry(PLAIN), [record(PLAIN), record(ALIBI)], TODAY, 1),
+        *((entry(PLAIN, cause=pattern), [record(PLAIN)], TODAY, 0)
+          for pattern in ("wrong sign", "wrong*", "*", "wrong [s]ign")),
+        (entry(PLAIN, cause="f[x] = 0"), [record(PLAIN, cause="f[x] = 0")], TODAY, 0),
+        (entry(PLAIN), [record(PLAIN)], LAST, 0),
+        (entry(PLAIN), [record(PLAIN)], AFTER, 1),
+        (entry(PLAIN), [HELD], TODAY, 0),  # its property was not asked
+        (entry(PLAIN), [HELD], AFTER, 1),
+        (entry(PLAIN), [record(PLAIN, Verdict.INCONCLUSIVE)], TODAY, 2),
+        (entry(PLAIN, implementation="theirs:theirs"), [record(PLAIN)], TODAY, 1),
+    ],
+)  # fmt: skip
+def test_what_is_listed_for_this_cause_until_this_day_passes(
+    text: str, records: list[Record], today: date, expected: int
+) -> None:
+    assert code(text, *records, today=today) == expected
+
+
+def test_a_violation_for_another_cause_is_new() -> None:
+    judged, outcome = settled(entry(PLAIN), record(PLAIN, cause="raised"))
+    assert judged[0].known is None
+    assert exit_code(judged) == 1
+    assert "another cause than line 1 accepts: raised" in outcome.outcomes[0].sentence
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HOLDS, Verdict.NOT_OFFERED])
+def test_an_entry_that_excuses_nothing_any_more_fails_with_its_line(verdict: Verdict) -> None:
+    text = "# why\n\n" + entry(PLAIN)
+    _, outcome = settled(text, record(PLAIN, verdict))
+    assert outcome.failed
+    assert "delete the entry on line 3" in outcome.outcomes[0].sentence
+
+
+def test_what_could_not_be_judged_or_is_of_others_leaves_its_entry_alone() -> None:
+    _, outcome = settled(entry(PLAIN), record(PLAIN, Verdict.INCONCLUSIVE))
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.UNDECIDED]
+    _, outcome = settled(entry(PLAIN, implementation="theirs:theirs"), record(PLAIN))
+    assert (list(outcome.outcomes), outcome.elsewhere) == ([], 1)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def test_the_line_of_an_entry_is_where_its_header_stands() -> None:
+    tricky = entry(PLAIN).replace('"because"', '"""\n[[violation]]\nbecause"""')
+    text = f"# a comment\n{tricky}\n\n  [[ violation ]] # indented\n" + entry(ALIBI).partition("\n")[2]
+    assert [e.line for e in parse_known(text, "f")] == [2, 12]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[violation]", "known.toml is not TOML"),
+        ("[violation]\nreason = 'x'\n", "known.toml: start every entry on a line of its own with [[violation]]"),
+        ("violation = [{}]\n", "known.toml: start every entry"),
+        ("[[violations]]\n", "known.toml: unknown key 'violations'"),
+        (entry(PLAIN) + entry("gradient/attention/plian"), "line 7: there is no property 'gradient/attention/plian'"),
+        (entry("gradient/attention/plian"), "did you mean gradient/attention/plain?"),
+        (entry(PLAIN, expires='"2027-02-19"'), "line 1: expires must be a date without quotes"),
+        (entry(PLAIN, expires="2027-02-19T10:00:00"), "line 1: expires must be a date without quotes"),
+        (entry(PLAIN, expires="2027"), "line 1: expires must be a date"),
+        (entry(PLAIN, expires="2027-02-30"), "known.toml is not TOML"),
+        (entry(PLAIN).replace("expires", "until"), "line 1: unknown key 'until'"),
+        (
+            "\n" + entry(PLAIN).partition("expires")[0],
+            "line 2: expires must be a date without quotes, like 2027-02-19",
+        ),
+        (entry(PLAIN).replace('reason = "because"\n', ""), "line 1: the entry lacks 'reason'"),
+        (entry(PLAIN).replace('"because"', '" "'), "line 1: reason must be a non-empty string"),
+        (entry(PLAIN) + entry(PLAIN, cause="*"), f"line 7: {PLAIN} of {MINE} is already listed on line 1"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_that_names_the_line(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"known\.toml") as raised:
+        read_known(path)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_says_how_one_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="--update-known creates it"):
+        read_known(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
+    with pytest.raises(ResultError, match="is not UTF-8"):
+        read_known(tmp_path / "latin.toml")
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def accept(text: str, *records: Record, reason: str = "accepted", today: date = TODAY) -> str:
+    return updated(text, "known.toml", MINE, records, Acceptance(reason, date(2027, 4, 1)), today)
+
+
+@pytest.mark.parametrize("reason", ["plain", 'with "quotes" and \\ and\nlines', "é ⟨χ⟩ [[violation]]"])
+def test_what_an_update_writes_makes_the_same_run_pass(reason: str) -> None:
+    records = [record(PLAIN, cause='a "cause" [x]'), record(ALIBI, Verdict.HOLDS), record(MLP)]
+    text = accept("", *records, reason=reason)
+    assert code(text, *records) == 0
+    assert {(e.property, e.reason) for e in parse_known(text, "f")} == {(PLAIN, reason), (MLP, reason)}
+    assert accept(text, *records, reason="another") == text
+
+
+NOTED = entry(PLAIN).replace('"because"', '"because" # see the notes')
+LISTED = f"""\
+# Ours.
+
+# about alibi
+{entry(ALIBI)}\
+# right above plain
+{NOTED}
+
+{entry(MLP, implementation="theirs:theirs")}
+# the end
+"""
+
+
+def test_an_entry_whose_property_holds_again_goes_with_its_comment_and_the_rest_stays() -> None:
+    text = accept(LISTED, record(ALIBI), record(PLAIN, Verdict.HOLDS))
+    assert "right above plain" not in text
+    assert "see the notes" not in text
+    assert text == LISTED.replace(f"# right above plain\n{NOTED}\n\n", "")
+
+
+def test_an_expired_entry_is_renewed_in_its_place() -> None:
+    text = accept(LISTED, record(ALIBI), record(PLAIN), today=date(2027, 3, 1))
+    assert [(e.property, e.reason, e.expires) for e in parse_known(text, "f")][:2] == [
+        (ALIBI, "accepted", date(2027, 4, 1)),
+        (PLAIN, "accepted", date(2027, 4, 1)),
+    ]
+    assert all(comment in text for comment in ("# Ours.", "# about alibi", "# right above plain", "# see the notes"))
+    assert text.endswith("# the end\n")
+
+
+def test_another_cause_replaces_the_one_that_was_accepted() -> None:
+    text = accept(entry(PLAIN), record(PLAIN, cause="raised"))
+    assert [(e.cause, e.reason) for e in parse_known(text, "f")] == [("raised", "accepted")]
+
+
+def test_deleting_several_entries_leaves_their_neighbours_whole() -> None:
+    records = [record(ALIBI, Verdict.HOLDS), record(PLAIN, Verdict.HOLDS), record(MLP)]
+    assert [e.implementation for e in parse_known(accept(LISTED, *records), "f")] == ["theirs:theirs", MINE]
+    expired = [record(ALIBI), record(PLAIN, Verdict.HOLDS)]
+    text = accept(LISTED, *expired, today=date(2027, 3, 1))
+    assert [(e.property, e.reason) for e in parse_known(text, "f")] == [(ALIBI, "accepted"), (MLP, "because")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"# ours\n\n# about it\n{entry(PLAIN)}# below\n\n", "# ours\n\n# below\n"),
+        (f"# about it\n{entry(PLAIN)}\n# below\n\n{entry(ALIBI)}", f"# below\n\n{entry(ALIBI)}"),
+        (f"{entry(ALIBI)}\n{entry(PLAIN)}".rstrip(), entry(ALIBI)),
+    ],
+    ids=["the only entry", "the first entry", "the last entry, without a newline"],
+)
+def test_only_the_comment_above_a_deleted_entry_goes_with_it(before: str, after: str) -> None:
+    assert accept(before, record(PLAIN, Verdict.HOLDS)) == after
+
+
+def test_where_nothing_is_left_stands_what_the_file_is_for() -> None:
+    text = accept(entry(PLAIN), record(PLAIN, Verdict.HOLDS))
+    assert text.startswith("# Violations that are accepted for now")
+    assert parse_known(text, "f") == ()
+
+
+def test_what_was_not_judged_stays_listed() -> None:
+    assert accept(LISTED, record(PLAIN, Verdict.INCONCLUSIVE)) == LISTED
+
+
+def test_a_file_is_made_where_there_is_none_and_a_bad_one_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "known.toml"
+    update_known(path, MINE, [record(PLAIN)], Acceptance("so", TODAY), TODAY)
+    assert [e.property for e in read_known(path)] == [PLAIN]
+    path.write_text("[[violation]]\n")
+    with pytest.raises(ValueError, match="lacks"):
+        update_known(path, MINE, [record(PLAIN)], Acceptance("so", TODAY), TODAY)
+    assert path.read_text() == "[[violation]]\n"
+
+
+# --- a pinned catalogue ---
+
+OLD, NEW = "gradient/attention/plain", "gradient/attention/alibi"
+TRAINED = "trained/"
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue with a second version, which introduced one property."""
+    table = {**introduced(), NEW: "2027.02"}
+    monkeypatch.setattr(versions, "introduced", lambda: table)
+
+
+def record_of(id_: str, verdict: Verdict) -> Record:
+    return Record(id_, "a claim", "a source", verdict, examples=10, telling=10, reason="because")
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_every_property_has_a_version_which_is_a_month() -> None:
+    there = {property_.id: property_.since for property_ in properties.catalogue()}
+    listed = {id_: since for id_, since in introduced().items() if not id_.startswith(TRAINED)}
+    assert listed == there, "write the list again: python -m cemverify.commands.catalogue"
+    assert all(re.fullmatch(r"\d{4}\.(0[1-9]|1[0-2])", version) for version in versions.versions())
+    assert list(versions.versions()) == sorted(versions.versions())
+
+
+@pytest.mark.usefixtures("later")
+def test_a_property_is_newer_than_a_pin_before_its_version() -> None:
+    assert is_newer(NEW, "2026.11")
+    assert not is_newer(NEW, "2027.02")
+    assert not is_newer(OLD, "2026.11")
+    assert not is_newer(NEW, None)
+
+
+# --- a pinned run ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(
+    ("old", "new", "pinned", "code"),
+    [
+        ("holds", "violated", None, 1),
+        ("holds", "violated", "2027.02", 1),
+        ("holds", "violated", "2026.11", 0),
+        ("holds", "inconclusive", "2026.11", 0),
+        ("holds", "suite error", "2026.11", 0),
+        ("violated", "holds", "2026.11", 1),
+        ("violated", "violated", "2026.11", 1),
+        ("inconclusive", "holds", "2026.11", 2),
+        ("not offered", "holds", "2026.11", 2),  # nothing that is enforced was run
+    ],
+)
+def test_only_what_the_pin_enforces_decides_the_exit_code(old: str, new: str, pinned: str | None, code: int) -> None:
+    assert exit_code(pin([record_of(OLD, Verdict(old)), record_of(NEW, Verdict(new))], pinned)) == code
+
+
+@pytest.fixture
+def finished(later: None) -> RunFinished:
+    """A pinned run in which the new property is violated."""
+    records = pin([record_of(OLD, Verdict.HOLDS), record_of(NEW, Verdict.VIOLATED)], "2026.11")
+    return RunFinished("mypkg:mine", records, 1.0)
+
+
+def test_what_is_not_enforced_is_reported_all_the_same(finished: RunFinished) -> None:
+    text = terminal.report(finished)
+    assert re.search(rf"{NEW} +violated, not enforced", text)
+    assert f"NOT ENFORCED {NEW}" in text
+    assert "came with catalogue 2027.02, and this run is pinned to 2026.11" in text
+    assert "1 violated, 0 inconclusive, 0 suite errors (1 of these not enforced)" in text
+    assert violations(finished.records) == []
+
+
+def test_junit_skips_it_with_the_reason_and_says_what_was_enforced(finished: RunFinished) -> None:
+    suite = ElementTree.fromstring(files.as_junit(finished, "2026.11"))[0]  # noqa: S314
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["2", "0", "0", "1"]
+    facts = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    assert facts == {"catalogue": "2027.02", "catalogue enforced": "2026.11"}
+    (skipped,) = suite.iter("skipped")
+    assert skipped.get("type") == "not enforced"
+    assert "came with catalogue 2027.02" in str(skipped.get("message"))
+    assert f"VIOLATED {NEW}" in str(skipped.text)
+
+
+def test_the_result_file_says_it_for_the_run_and_for_each_property(finished: RunFinished, tmp_path: Path) -> None:
+    maker = provenance.Maker.now("cemverify check", {}, 0, "cpu")
+    envelope.write(tmp_path / "r.json", files.as_json(finished, maker, pinned="2026.11"))
+    content = envelope.read(tmp_path / "r.json")
+    assert content["catalogue"] == {"version": "2027.02", "pinned": "2026.11"}
+    assert content["counts"]["not_enforced"] == 1
+    assert content["headline"] is None
+    assert [(p["introduced"], p.get("newer_than")) for p in content["properties"]] == [
+        ("2026.11", None),
+        ("2027.02", "2026.11"),
+    ]
+
+
+@pytest.mark.usefixtures("later")
+def test_a_baseline_notes_it_as_no_regression() -> None:
+    baseline = Baseline(
+        Path("b.json"), Conditions("i", "float64", "cpu", 60, 0), "0", (), {OLD: "holds", NEW: "holds"}, {}
+    )
+
+    def regressions(records: Sequence[Record]) -> list[str | None]:
+        return [d.property for d in compare(baseline, records, (), "0") if d.regression]
+
+    lost = [record_of(OLD, Verdict.VIOLATED), record_of(NEW, Verdict.VIOLATED)]
+    assert regressions(pin(lost, None)) == [OLD, NEW]
+    assert regressions(pin(lost, "2026.11")) == [OLD]
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(
+    ("id_", "pinned", "outcome"),
+    [
+        (NEW, "2026.11", pytest.xfail.Exception),
+        (NEW, "2027.02", pytest.fail.Exception),
+        (OLD, "2026.11", pytest.fail.Exception),
+    ],
+)
+def test_pytest_expects_the_failure_of_what_is_not_enforced(
+    id_: str, pinned: str, outcome: type[BaseException]
+) -> None:
+    idle = implementation(attention=lambda x, h, weights, config: x)
+    with pytest.raises(outcome):
+        Check(idle, properties.by_id(id_), Effort(examples=3, shrink=False), pinned=pinned)()
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_a_pin_that_is_not_known_is_refused_before_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "cemverify:reference", "--catalogue", "2099.01"]) == 2
+    assert "there is no catalogue '2099.01' here" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("later")
+def test_what_is_newer_than_a_pin_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "gradient", "--newer-than", "2026.11"]) == 0
+    output = capsys.readouterr().out
+    assert NEW in output
+    assert "1 property, catalogue 2027.02" in output
+    assert main(["list", "--newer-than", "2027.02"]) == 2
+    assert "none of these properties is newer than catalogue 2027.02" in capsys.readouterr().err
+
+
+def test_the_version_says_which_catalogue_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip().endswith(f", catalogue {current()}")
+
+
+def test_a_known_property_of_a_trained_layer_has_a_version_too() -> None:
+    assert {id_ for id_ in introduced() if id_.startswith(TRAINED)} == {
+        f"trained/{name}" for name in ("update", "slope", "whole-step", "preconditioner", "symmetry", "precision")
+    }

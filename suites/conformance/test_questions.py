@@ -1,0 +1,460 @@
+"""Questions: of all pairs of options, contexts and sizes; and what is shrunk is still a case of its property.
+
+For that, a walk takes one smaller form after another at random, as a search would if every one of them failed. It
+ends at the barest case there is. That is either outside the property's premise, and then not judged, or within it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, islice, product
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from torch import Tensor
+
+import cemverify
+from cemverify import energy_layer, implementation
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.cli import main
+from cemverify.conformance.asking.boxes import form_of
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.contexts import answered_in
+from cemverify.conformance.implementations.arrays import JAX
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.search import PropertySearch
+from cemverify.conformance.judging.verdicts import Verdict, asked_up_to
+from cemverify.conformance.listeners.terminal import how_far
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.properties import Property, by_id, catalogue, select
+from cemverify.conformance.properties.base import Offer, Over
+from cemverify.conformance.properties.layers.base import Cases
+from cemverify.conformance.properties.sizes import windows
+from cemverify.conformance.questions.cases import Case, Config, Layer, dense_case
+from cemverify.conformance.questions.contexts import (
+    ARRAYS,
+    BEFORE,
+    BETWEEN,
+    RECORDED,
+    Context,
+    InContext,
+    Table,
+    factors,
+)
+from cemverify.conformance.questions.coverage import covering, meetings
+from cemverify.conformance.questions.shrinking import smaller
+from cemverify.conformance.questions.spaces import Space
+from cemverify.processes.time_limits import CoreBudget
+from suites.kit.judging import mutant
+
+STEPS = 16
+TRIED = 8  # smaller forms that are looked at before one is taken
+
+pulled: EnergyLayer = energy_layer(
+    update=lambda x, m: m - x,
+    energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2,
+    state=("J", 3),
+    memory=("J", 3),
+    lagrangian=lambda x: (x**2).sum(-1) / 2,
+)
+OFFERS = {"CEM implementation": Offer(), "energy layer": Offer(layer=pulled)}
+SUBJECTS: dict[str, Subject] = {"CEM implementation": reference, "energy layer": pulled}
+
+
+def barest(property_: Property, seed: int) -> Any:
+    """Where a walk of smaller forms ends; None where the property draws no scattered questions."""
+    offer, choose = OFFERS[property_.kind], random.Random(seed)  # noqa: S311
+    question = property_.questions.scattered(offer, seed)
+    for _ in range(STEPS if question is not None else 0):
+        forms = list(islice(property_.questions.smaller(offer, question), TRIED))
+        if not forms:
+            break
+        question = choose.choice(forms)
+    return question
+
+
+def asked_of(property_: Property, question: Any) -> Any:
+    """The case as the layer is asked it; None if the property does not judge it."""
+    try:
+        evidence = property_.check(Caller(SUBJECTS[property_.kind], property_.dtype or torch.float64), question)
+    except Discard:
+        return None
+    return question if evidence.case is None else evidence.case
+
+
+def _logit(case: Case) -> float:
+    q, k = (torch.einsum("bjd,krd->bkjr", a, case.weights[n]) for a, n in ((case.x, "W_Q"), (case.h, "W_K")))
+    return float((q @ k.mT).tril().abs().amax()) / case.attention.tau
+
+
+def _preactivation(case: Case) -> float:
+    return float((case.x @ case.weights["V"].mT).abs().amax())
+
+
+def _subnormal(x: Tensor) -> bool:
+    return bool((x != 0).any()) and float(x.abs().max()) < torch.finfo(torch.float64).tiny
+
+
+# What the claim of a property says of its cases, beside their sizes and options.
+PREMISES: Mapping[str, Callable[[Any], bool]] = {
+    "extremes/attention/large-logits": lambda case: _logit(case) >= 4e3,
+    "extremes/attention/energy-large-logits": lambda case: _logit(case) >= 4e3,
+    "extremes/attention/subnormal-states": lambda case: _subnormal(case.x),
+    "extremes/mlp/subnormal-states": lambda case: _subnormal(case.x),
+    "extremes/attention/long-row": lambda case: case.h.abs().amax((0, 2)).argmax() < 20 and case.h.shape[1] > 128,
+    "extremes/attention/exact-ties": lambda case: not case.x.any(),
+    "extremes/attention/zero-memory": lambda case: not case.h.any(),
+    "extremes/mlp/zero-memory": lambda case: not case.h.any(),
+    "extremes/mlp/large-preactivations": lambda case: _preactivation(case) >= 4e3,
+    "extremes/mlp/energy-large-preactivations": lambda case: _preactivation(case) >= 4e3,
+    "extremes/mlp/every-magnitude": lambda case: _preactivation(case) >= 350,
+    "extremes/mlp/energy-every-magnitude": lambda case: _preactivation(case) >= 350,
+    "extremes/attention/large-preconditioner": lambda case: float(case.weights["P_d"].max()) >= 4e3,
+    "extremes/mlp/large-preconditioner": lambda case: float(case.weights["P_d"].max()) >= 4e3,
+    "extremes/attention/preconditioner-every-magnitude": lambda case: not case.x.any(),
+    "extremes/mlp/preconditioner-every-magnitude": lambda case: not case.x.any(),
+    "extremes/layer/huge-states": lambda q: float(q.x["x"].abs().max()) >= 64,
+    "extremes/layer/huge-memory": lambda q: float(q.memory["memory"].abs().max()) >= 64,
+    "extremes/layer/huge": lambda q: min(float(a.abs().max()) for a in (q.x["x"], q.memory["memory"])) >= 64,
+    "extremes/layer/huge-lagrangian": lambda q: float(q.x["x"].abs().max()) >= 64,
+    "extremes/layer/zero-states": lambda q: not q.x["x"][:, 0].any(),
+    "extremes/layer/ties": lambda q: bool((q.x["x"][:, :-1] == q.x["x"][:, :1]).all()),
+    "extremes/layer/long-rows": lambda q: max(q.x["x"].shape[:2]) >= 32,
+    "recursion/attention/is-not-reuse": lambda case: torch.equal(case.x, case.h),
+    "recursion/mlp/is-not-reuse": lambda case: torch.equal(case.x, case.h),
+    "metamorphic/attention/equal-tokens": lambda case: bool((case.h == case.h[:, :1]).all()),
+}
+
+DRAWN = [p for p in catalogue() if isinstance(p.questions, Over | Cases)]
+
+
+@pytest.mark.parametrize("property_", DRAWN, ids=lambda p: p.id)
+def test_the_barest_case_has_the_sizes_and_options_of_its_property(property_: Property) -> None:
+    question = barest(property_, 1)
+    if isinstance(property_.questions, Over):
+        spaces: tuple[Space, ...] = (property_.questions.space,)
+        case = question.case if isinstance(question, InContext) else question
+        assert any(_within(space, case) for space in spaces)
+    else:
+        assert isinstance(property_.questions, Cases)
+        form, least = form_of(pulled), property_.questions.least
+        assert question.batch >= least.get("B", 1)
+        assert question.x["x"].shape[1] >= max(form.shortest, least.get("J", 1))
+
+
+def _within(space: Space, case: Case) -> bool:
+    options = {**{name: (value,) for name, value in space.options.items()}, **space.choices}
+    parts = [case.part("attention"), case.part("mlp")] if case.layer == "block" else [case]
+    configs = [part.layer_config for part in parts]
+    return (
+        case.layer == space.layer
+        and case.h.shape[0] >= space.batch
+        and case.h.shape[1] >= space.tokens
+        and all(getattr(c, name) in values for c in configs for name, values in options.items() if hasattr(c, name))
+        and all(config.steps in space.steps for config in configs)
+        and (space.apart or torch.equal(case.x, case.h))
+    )
+
+
+@pytest.mark.parametrize("id_", PREMISES)
+def test_what_the_claim_says_is_true_of_the_barest_case(id_: str) -> None:
+    judged = 0
+    for seed in range(6):
+        case = asked_of(by_id(id_), barest(by_id(id_), seed))
+        judged += case is not None
+        assert case is None or PREMISES[id_](case)
+        drawn = by_id(id_).questions.scattered(OFFERS[by_id(id_).kind], seed)
+        case = asked_of(by_id(id_), drawn)
+        assert case is None or PREMISES[id_](case)
+        judged += case is not None
+    assert judged, "some case is judged"
+
+
+def test_every_claim_about_extreme_cases_has_its_premise_here() -> None:
+    assert {p.id for p in catalogue() if p.family == "extremes"} <= PREMISES.keys()
+
+
+# --- A default run asks every pair of options: faults like to live where two of them meet ---
+
+
+def test_every_two_values_meet_in_a_covering_array_of_few_rows() -> None:
+    for levels in ((3, 4, 4, 7, 4), (4, 9, 4, 4), (2,), (1, 1), (5, 5)):
+        rows = covering(levels)
+        expected = {
+            (i, a, j, b)
+            for i, j in combinations(range(len(levels)), 2)
+            for a in range(levels[i])
+            for b in range(levels[j])
+        }
+        assert set().union(*(meetings(row) for row in rows)) == expected
+        assert all({row[k] for row in rows} == set(range(values)) for k, values in enumerate(levels))
+        largest = sorted(levels)[-2:]
+        assert len(rows) <= 1.5 * largest[0] * largest[-1]
+
+
+@pytest.mark.parametrize("layer", ["attention", "mlp", "block"])
+def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
+    (property_,) = select([f"gradient/{layer}/any-options"])
+    seen: set[tuple[str, Any, str, Any]] = set()
+    judge_property(reference, _noting(property_, seen), Effort(shrink=False))
+    assert not [pair for pair in _pairs(property_) if pair not in seen]
+
+
+def asked_of_jax(property_: Property, count: int) -> list[Case]:
+    """Cases as they are asked of an implementation that is compiled for each of them."""
+    questions: list[Any] = [property_.questions.scattered(Offer(kind=JAX), seed) for seed in range(count)]
+    questions = [question.case if isinstance(question, InContext) else question for question in questions]
+    return [case for case in questions if isinstance(case, Case)]
+
+
+OF_CASES = [p for p in catalogue() if p.kind == "CEM implementation" and isinstance(p.questions, Over)]
+
+
+@pytest.mark.parametrize("property_", OF_CASES, ids=lambda p: p.id)
+def test_an_implementation_that_compiles_each_case_is_asked_many_of_few_shapes_and_options(
+    property_: Property,
+) -> None:
+    every = property_.id in [f"gradient/{layer}/any-options" for layer in ("attention", "mlp", "block")]
+    cases = asked_of_jax(property_, 60)
+    compiled = {(str(case.config), *(tuple(a.shape) for a in (case.x, *case.weights.values()))) for case in cases}
+    assert 2 <= len(compiled) <= (60 if every else 8)
+    assert len({case.h.numpy().tobytes() for case in cases}) > 50  # their numbers are their own
+
+
+@pytest.mark.parametrize("layer", ["attention", "mlp"])
+def test_all_pairs_of_options_are_asked_of_an_implementation_that_compiles_too(layer: Layer) -> None:
+    (property_,) = select([f"gradient/{layer}/any-options"])
+    cases = asked_of_jax(property_, 80)
+    met = {pair for case in cases for pair in combinations(sorted(_options(case).items()), 2)}
+    assert met >= {((a, u), (b, v)) for a, u, b, v in _pairs(property_)}
+
+
+def _noting(property_: Property, seen: set[tuple[str, Any, str, Any]]) -> Property:
+    """The property with a check that writes down which options it was asked about."""
+
+    def check(caller: Any, case: Case) -> Evidence:
+        options = sorted(_options(case).items())
+        seen.update((a, u, b, v) for (a, u), (b, v) in combinations(options, 2))
+        return judge(Comparison("asked", torch.zeros(1), torch.zeros(1), torch.zeros(1)))
+
+    return replace(property_, check=check)
+
+
+def _options(case: Case) -> dict[str, Any]:
+    if case.layer == "block":
+        return _options(case.part("attention")) | {"activation": case.part("mlp").mlp.activation}
+    config = case.layer_config
+    options: dict[str, Any] = {
+        "norm": config.norm,
+        "steps": config.steps,
+        "preconditioner": _kind(config.preconditioner),
+    }
+    if case.layer == "mlp":
+        return options | {"activation": case.mlp.activation}
+    return options | {"diagonal": case.attention.diagonal, "position": case.attention.position}
+
+
+def _kind(config: Any) -> str:
+    return f"{config.kind}{' per head' if config.per_head else ''}"
+
+
+def _pairs(property_: Property) -> Iterator[tuple[str, Any, str, Any]]:
+    assert isinstance(property_.questions, Over)
+    space = property_.questions.space
+    values: dict[str, tuple[Any, ...]] = {**space.choices, "steps": space.steps}
+    values["preconditioner"] = tuple(_kind(kind) for kind in space.preconditioners)
+    for a, b in combinations(sorted(values), 2):
+        yield from ((a, u, b, v) for u in values[a] for v in values[b])
+
+
+# --- The table of contexts is asked whole, and each of its values does what it says ---
+
+OFFER = Offer(frozenset())
+PROPERTY = by_id("contexts/attention/any-options")
+
+
+def questions(count: int, id_: str = PROPERTY.id) -> Sequence[InContext]:
+    table = by_id(id_).questions
+    assert isinstance(table, Table)
+    return [table.scattered(OFFER, seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize("layer", ["attention", "mlp"])
+def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -> None:
+    property_ = by_id(f"contexts/{layer}/any-options")
+    count = round(Effort().examples / 3 * property_.scattered)
+    assert isinstance(property_.questions, Table)
+    offered = factors(property_.questions.space, OFFER)
+    drawn = questions(count, property_.id)
+    for one, other in combinations(("mode", "before", "arrays"), 2):
+        met = {(getattr(q.context, one), getattr(q.context, other)) for q in drawn}
+        assert met == set(product(offered[one], offered[other]))
+    assert {(q.context.mode, max(q.sizes["T"], 1)) for q in drawn} == set(product(offered["mode"], offered["steps"]))
+    between = {(q.context.mode, q.context.between) for q in drawn}
+    assert between == {*product(RECORDED, BETWEEN), *product(set(offered["mode"]) - set(RECORDED), BETWEEN[:1])}
+    one_array = {(q.context.mode, q.case.x is q.case.h) for q in drawn}
+    # x that is h records no gradient of its own
+    assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
+
+
+def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
+    table = PROPERTY.questions
+    assert isinstance(table, Table)
+    drawn = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
+    assert len({str(question.case.config) for question in drawn}) == 1
+    offered = factors(table.space, Offer(kind=JAX))
+    assert {(q.context.mode, q.context.before) for q in drawn} == set(product(offered["mode"], offered["before"]))
+    assert "in inference mode" not in offered["mode"]  # which is torch's
+
+
+def test_a_run_of_few_questions_takes_them_from_all_over_the_table() -> None:
+    contexts = [question.context for question in questions(20, "contexts/decode/any-options")]
+    assert len({context.mode for context in contexts}) >= 7
+    assert {context.before for context in contexts} == set(BEFORE)
+    assert {context.arrays for context in contexts} == set(ARRAYS) - {"read-only"}  # which NumPy alone has
+
+
+def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:
+    fault = mutant("windows-misread-when-mapped")
+    search = PropertySearch(Caller(fault.subject()), by_id(fault.property), CoreBudget(60.0))
+    search.look(Effort())
+    assert search.tally.violation is not None
+    context = search.tally.violation.question.context
+    # arrays that are mapped over are windows already
+    assert (context.mode, context.arrays, context.before) == ("mapped", "as usual", "as usual")
+
+
+def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() -> None:
+    fault = mutant("one-array-trained-once")
+    search = PropertySearch(Caller(fault.subject()), by_id(fault.property), CoreBudget(60.0))
+    search.look(Effort())
+    assert search.tally.violation is not None
+    case = search.tally.violation.question.case
+    assert case.x is case.h
+    assert max(case.sizes.values()) <= 3
+
+
+@pytest.mark.parametrize("unlocks", [False, True])
+def test_an_array_that_was_read_only_must_stay_so(unlocks: bool) -> None:
+    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        h.setflags(write=unlocks)  # it owns its data, so that it could be written
+        return x + h
+
+    case = dense_case(AttentionConfig(4, 2, head_dim=2), 1, 3, 0)
+    caller = Caller(implementation(attention=attention, arrays="numpy"))
+    _, changed = answered_in(caller, "attention", case, Context(arrays="read-only"), case.x.shape)
+    assert changed == (["h"] if unlocks else [])
+
+
+# --- Large cases: known in windows of their rows, made smaller by halves, and stated in every result ---
+
+USED = {"T": 16, "J": 2304, "B": 64, "M": 2304, "K": 64, "D": 1024}
+_PER_HEAD = PreconditionerConfig("low-rank", rank=2, per_head=True)
+
+
+def attention(**options: Any) -> AttentionConfig:
+    return AttentionConfig(5, 2, head_dim=4, temperature=1.0, step_size=0.3, **options)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        attention(position="rotary", steps=2),
+        attention(position="alibi", diagonal="per-head", norm="folded", preconditioner=_PER_HEAD),
+        attention(position="self-cross", diagonal="shared"),
+        MLPConfig(5, 4, norm="channel", steps=2),
+        BlockConfig(attention(position="rotary", norm="channel"), MLPConfig(5, 4, norm="channel")),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_window_has_the_answer_the_energy_and_the_budget_that_its_tokens_have_in_the_whole_row(
+    config: Config,
+) -> None:
+    case = dense_case(config, 2, 70, seed=3)
+    if isinstance(config, BlockConfig):
+        case = replace(case, x=case.h)
+    whole, budget = golden(case), output_budget(case, torch.float64)
+    parts = windows(case)
+    assert len(parts) > 3
+    for part in parts:
+        stop = part.h.shape[1] if case.layer != "mlp" else _place(case, part) + part.x.shape[1]
+        there = slice(stop - part.x.shape[1], stop)
+        assert torch.allclose(golden(part), whole[:, there], rtol=0, atol=1e-12)
+        assert torch.allclose(output_budget(part, torch.float64), budget[:, there], rtol=0.05)
+        if case.layer != "block":
+            energies = energies_at(case, case.x)[:, there]
+            assert torch.allclose(energies_at(part, part.x), energies, rtol=0, atol=1e-12)
+
+
+def _place(case: Case, part: Case) -> int:
+    """Where the tokens of a part stand in the row."""
+    return next(j for j in range(case.x.shape[1]) if torch.equal(case.x[:, j], part.x[:, 0]))
+
+
+def test_windows_stand_on_both_sides_of_every_power_of_two_and_at_the_end() -> None:
+    case = dense_case(attention(), 1, 1025, seed=0)
+    seen = {j for part in windows(case) for j in range(part.h.shape[1] - part.x.shape[1], part.h.shape[1])}
+    assert {n + off for n in (16, 32, 64, 128, 256, 512) for off in (-1, 0, 1)} | {1023, 1024} <= seen
+
+
+def test_rows_that_users_have_are_asked() -> None:
+    reach = [p.questions.reach() for p in catalogue()]
+    assert all(max(sizes.get(axis, 0) for sizes in reach) >= size for axis, size in USED.items())
+
+
+def test_every_size_that_a_property_lists_is_asked_once() -> None:
+    (property_,) = select(["sizes/mlp/hidden-units"])
+    record = judge_property(reference, property_, Effort(shrink=False))
+    sizes = {property_.questions.scattered(Offer(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
+    assert record.verdict == Verdict.HOLDS
+    assert record.asked_up_to == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
+    assert {1023, 1024, 1025, 2304, 2305} <= sizes
+
+
+def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:
+    records = [
+        judge_property(reference, property_, Effort(examples=6, shrink=False))
+        for property_ in select(["sizes/mlp/energy", "gradient/attention/wide"])
+    ]
+    assert records[0].describe()["asked_up_to"] == dict(records[0].asked_up_to) != {}
+    together = asked_up_to(records)
+    assert list(together) == ["T", "J", "B", "M", "K", "D"]
+    words = how_far(RunFinished("mine", records, 1.0))
+    assert words == "tested up to " + ", ".join(f"{letter} = {size}" for letter, size in together.items())
+    assert how_far(RunFinished("mine", [replace(r, verdict=Verdict.VIOLATED) for r in records], 1.0)) == ""
+
+
+def test_the_list_says_how_far_each_property_asks_as_a_result_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["list", "sizes", "--json", "l.json"]) == 0
+    assert "They are tested up to T = 17, J = 2304, B = 128, M = 2305, K = 64, D = 4609." in capsys.readouterr().out
+    content = json.loads((tmp_path / "l.json").read_text())
+    schema = Path(cemverify.__file__ or "").parent / "results" / "result.schema.json"
+    jsonschema.validate(content, json.loads(schema.read_text()))
+    units = next(p for p in content["properties"] if p["id"] == "sizes/mlp/hidden-units")
+    assert units["asked_up_to"] == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
+    assert main(["list", "--features", "--json", "l.json"]) == 2
+
+
+def test_a_long_case_is_made_smaller_by_halves() -> None:
+    case = dense_case(MLPConfig(4, 2304), 1, 2, seed=0)
+    first = next(c for c in smaller(case, Space("mlp")) if c.mlp.hidden < 2304)
+    assert first.mlp.hidden == 1152
+    assert torch.equal(first.weights["V"], case.weights["V"][:1152])
