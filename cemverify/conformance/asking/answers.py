@@ -23,9 +23,6 @@ def plain(returned: Any) -> Any:
     """The array without its subclass; a lazy object as the array that it gives now. Whatever else, as it is.
 
     Gradients still flow through a tensor. A JAX array stays one, and so does what stands for an array in a trace.
-
-    Raises:
-        NotAnArray: it cannot be read.
     """
     kind = type(returned)  # `isinstance` believes an object that lies about its class
     if kind is Tensor or kind is np.ndarray:
@@ -50,9 +47,6 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
 
     Args:
         shape: the one that is due, if one is; looked at before a copy of something huge is made.
-
-    Raises:
-        NotAnArray: it is no such array. WrongShape: it has another shape.
     """
     try:
         array = plain(returned)
@@ -90,10 +84,6 @@ def unlocked(arrays: Mapping[str, Any]) -> list[str]:
 
 
 def check_shape(shape: Sequence[int], expected: Sequence[int] | None) -> None:
-    """Refuses another shape than the one that is due.
-
-    Raises:
-        WrongShape: it is another one.
-    """
+    """Refuses another shape than the one that is due."""
     if expected is not None and tuple(shape) != tuple(expected):
         raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(expected)}")

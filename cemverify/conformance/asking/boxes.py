@@ -404,9 +404,6 @@ class Box:
 
         Args:
             function: (states of rows * B rows, rows) -> (rows * B,).
-
-        Raises:
-            Discard: half the width does not give half the error: the function is not smooth at these widths.
         """
         at, eps = flat(x), self.eps
         size = 1 + at.abs().amax(1) + function(x, 1).abs()  # (B,)
@@ -578,11 +575,7 @@ def varying_size(layer: EnergyLayer, state: Any, memory: Any) -> Any:
 
 
 def like_the_state(size: Any, state: Any) -> Any:
-    """A step size with as many axes as the state has: its own are the state's first ones.
-
-    Raises:
-        WrongShape: they are not.
-    """
+    """A step size with as many axes as the state has: its own are the state's first ones."""
     expected = tuple(state.shape)[: len(size.shape)]
     if len(size.shape) > len(state.shape) or any(
         n not in (1, of) for n, of in zip(size.shape, expected, strict=True)
@@ -647,11 +640,7 @@ def _tuple_of(kind: str, names: tuple[str, ...]) -> Any:
 
 
 def unpacked(returned: Any, like: Named) -> list[Any]:
-    """The arrays of an answer, in the order of the declared names.
-
-    Raises:
-        NotAnArray: they are not as many.
-    """
+    """The arrays of an answer, in the order of the declared names."""
     if isinstance(returned, Mapping):
         if set(returned) != set(like):
             raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, expected {list(like)}")

@@ -156,9 +156,6 @@ def check(value: Any, expected: Any, *, finite: bool = True) -> None:
 
     Args:
         expected: as `experiment` describes it. finite: whether numbers have to be finite.
-
-    Raises:
-        Tampered: it has other parts. WrongShape: an array has another shape. NotFinite: a number is NaN or infinite.
     """
     match expected:
         case None:

@@ -158,11 +158,7 @@ def right_where_asked(function: Function, rival: Rival) -> Check:
 
 
 def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
-    """Refuses a row that is so long that loops over pairs of tokens would be taken for a hang.
-
-    Raises:
-        Discard: judged by a shorter row, it would take the implementation more than `_PATIENCE`.
-    """
+    """Refuses a row that is so long that loops over pairs of tokens would be taken for a hang."""
     J = case.h.shape[1]
     # looked at again before it is given up: on a busy machine a single look may be far too long
     if J > _SHORT and all(_seconds(answer, caller, case) > _PATIENCE for _ in range(_LOOKS)):

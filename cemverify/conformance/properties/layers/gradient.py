@@ -149,9 +149,6 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
 
     With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g. A singular P has no
     inverse: there it is J_u P^T = -eta P H P^T.
-
-    Raises:
-        Discard: P is singular, and there is a state map.
     """
     u, layer = box.displacement(q), box.layer
     mapped = layer.state_map is not None or layer.lagrangian is not None or layer.domain is not None

@@ -155,9 +155,6 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
 
     Returns:
         P (D, D), an estimate of its relative error, and an orthonormal basis (D, r) of the gradients that there were.
-
-    Raises:
-        Discard: the gradients vanish.
     """
     (name,) = q.x
     D = q.x[name].shape[-1]

@@ -48,11 +48,7 @@ def parameters_matter(box: Box, q: Question) -> Evidence:
 
 
 def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
-    """Whether some draw shows a change.
-
-    Raises:
-        Discard: with another value of the parameter there never was an answer.
-    """
+    """Whether some draw shows a change."""
     answered = False
     for draw in range(_DRAWS):
         generator = torch.Generator().manual_seed((q.seed + draw) % 2**31)
