@@ -24,7 +24,7 @@ CLAUSES: Sequence[Clause] = (
     Clause(
         "The functions",
         """
-An implementation is a set of functions. Provide those that you have; one that you leave out is not tested.
+An implementation is a set of functions. Those that you leave out are not tested.
 
 {functions}
 
@@ -42,9 +42,8 @@ Arguments are passed by position. `block` and `decode` get no x: they start at h
 
 {weights}
 
-A P_d, P_U or P_V that belongs to single heads has a leading axis of K. `gain` has shape (1,) for `norm: scalar` and
-(D,) for `channel` and `folded`; a gain may be negative. The weights of a block are named "attention.W_Q", "mlp.V"
-and so on.
+With one preconditioner per head, P_d, P_U and P_V have a leading axis of K. A gain may be negative. The weights of a
+block are named "attention.W_Q", "mlp.V" and so on.
 """,
         ("gradient/*/any-options",),
     ),
@@ -106,9 +105,9 @@ is the exact one (erf), `gelu-tanh` the approximation. `relu2` is relu(z)^2.
         "dtype and device",
         """
 All arrays of a call have one dtype: float64, float32 or bfloat16 (no bfloat16 in NumPy). Every function returns that
-dtype: float32 in and float64 out is a violation, and so is bfloat16 in and float32 out. Inside a call any precision
-may be used. The dtype decides how exact the answer must be: its error is at most the roundoff of a straightforward
-evaluation in that dtype ([§16 of the mathematics](mathematics.md#16-floating-point-error)).
+dtype; float32 in and float64 out is a violation. Inside a call you may use any precision. The dtype decides how exact
+the answer must be: its error is at most the roundoff of a straightforward evaluation in that dtype
+([§16 of the mathematics](mathematics.md#16-floating-point-error)).
 
 Two things may not be computed in bfloat16, because the answer would be useless. Sums (of a matrix product, a
 softmax, a mean square) accumulate in float32 at least. Positions and rotary angles are float32 at least, because
@@ -122,11 +121,10 @@ torch arrays come back on the device that they came on.
     Clause(
         "What a call may read",
         """
-The result depends on the values of the arguments at the time of the call, and on nothing else. A call reads the
-current values of its arrays, whatever was in them before. It does not depend on:
+The result depends on the values of the arguments at the time of the call, and on nothing else. It does not depend on:
 
 * the memory layout: arrays may be transposed, reversed, or windows into larger arrays whose other values must not
-  be read, and so may the gradients that a backward pass gets, which may also be one number read for every place;
+  be read. So may the gradients that a backward pass gets, which may also be one number for every place;
 * whether arrays share memory (see "Arrays that share memory");
 * earlier calls, their number, or their options;
 * settings of the process. The settings that are tested are inference mode, the default dtype, the number of threads,
@@ -138,9 +136,9 @@ current values of its arrays, whatever was in them before. It does not depend on
     Clause(
         "What a call may keep",
         """
-Anything, as long as no answer shows it: compiled code, buffers, tables of angles, modules by configuration. Two
-traps. An array is not known by its identity or address, because its values may have been edited in place, as an
-optimiser does. A buffer that is used again must not be what an earlier call returned.
+Anything that shows in no answer: compiled code, buffers, tables of angles, modules by configuration. There are two
+traps. An array cannot be recognised by its identity or address: an optimiser edits its values in place. And a buffer
+that is reused must not be one that an earlier call returned.
 """,
         ("contract/*/edited-arrays", "contract/*/determinism", "sequences"),
     ),
@@ -151,11 +149,11 @@ Nothing that anybody else can see:
 
 * Its arguments: the values, layout and flags of all arrays, the mapping of weights, and the configuration.
 * What a checkpoint holds of a torch module in eval mode. A buffer may be a cache if it is not persistent, or grows.
-* Settings of the process: each of those listed here.
+* Settings of the process: those listed below.
 * Random state. A call may *draw* from the global generators of torch, NumPy and Python, as building an `nn.Module`
-  does. It must not seed them, because what somebody draws afterwards must depend on what was drawn before.
+  does. It must not seed them.
 
-The settings are: {settings}. Modules that a call imports are no change; one that it removes or replaces is.
+The settings are: {settings}. Importing a module is no change; removing or replacing one is.
 """,
         ("contract/*/inputs-unchanged", "contract/*/settings-unchanged"),
     ),
@@ -197,8 +195,8 @@ skipped and counts as discarded.
     Clause(
         "Repeated calls and first calls",
         """
-The same call gives the same bits, whatever was called in between. The first call of a process is answered as
-correctly as any later one: compiling, tuning and filling caches show in the time alone.
+The same call gives the same bits, whatever was called in between. The first call of a process is as right as any
+later one; compiling, tuning and filling caches may only cost time.
 """,
         ("contract/*/determinism", "contract/all/first-calls", "contract/all/training-after-other-uses"),
     ),
@@ -206,8 +204,7 @@ correctly as any later one: compiling, tuning and filling caches show in the tim
         "Threads",
         """
 A call may be made while another one runs in another thread of the same process. Each returns what it would return
-alone. An implementation may make one wait for the other. One that cannot be called from several threads declares
-`threads` absent.
+alone; one may wait for the other. If yours cannot be called from several threads, declare `threads` absent.
 """,
         ("contract/*/threads",),
     ),
@@ -224,20 +221,24 @@ return the same. Each of the three is a feature that you can declare absent.
     Clause(
         "Bad input",
         """
-`attention` and `mlp` raise a ValueError or TypeError with a message for: a weight of the wrong shape, also where it
-could be broadcast; x and h with different numbers of tokens; an integer dtype of x, h or a weight, or bool; NaN or
-infinity anywhere in x, h or a weight; T = 0; a negative step size; and a temperature that is zero or negative. Every
-finite number is good input, however large. An error from deep inside a library (an IndexError, a RuntimeError) does
-not count. A refused call leaves its arguments and the settings of the process as they were. This is the feature
-`validation`.
+`attention` and `mlp` raise a ValueError or TypeError with a message for:
+
+* a weight of the wrong shape, even if it could be broadcast;
+* x and h with different numbers of tokens;
+* x, h or a weight with an integer dtype or bool, or with NaN or infinity anywhere;
+* T = 0, a negative step size, a temperature that is zero or negative.
+
+Every finite number is good input, however large. An error from deep inside a library (an IndexError, a RuntimeError)
+does not count as a refusal. A refused call leaves its arguments and the settings of the process as they were. This is
+the feature `validation`.
 """,
         ("rejection",),
     ),
     Clause(
         "Time and memory",
         """
-A call that does not return within `--timeout` seconds, or needs more memory than `--memory`, or ends its process,
-violates the property that made it.
+A call that takes longer than `--timeout` seconds, needs more memory than `--memory`, or ends its process violates the
+property that made it.
 """,
         unasked="every property tests this.",
     ),
@@ -245,7 +246,7 @@ violates the property that made it.
         "What you may leave out",
         """
 Functions, and the features below. Declare them in `not_offered=`; the word before a colon stands for its whole
-group. What you do not declare is tested. What you declare is counted and printed as "not offered".
+group. What you declare is counted and printed as "not offered"; the rest is tested.
 
 {features}
 
