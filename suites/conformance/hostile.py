@@ -143,7 +143,7 @@ def _change_settings() -> None:
     np.set_printoptions(threshold=0)
     np.seterr(all="raise")
     warnings.simplefilter("error")
-    sys.setrecursionlimit(sys.getrecursionlimit() // 10)
+    sys.setrecursionlimit(sys.getrecursionlimit() // 3)
     gc.disable()
     os.environ.update({"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "1"})
     time.tzset()
