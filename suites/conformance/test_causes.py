@@ -100,8 +100,9 @@ def _dropping(x: Tensor, m: Tensor, dropout: Any = torch.nn.Dropout(0.5)) -> Ten
 
 
 def _shortened(x: Tensor, m: Tensor) -> Tensor:
-    step = m - x
-    return step * step.norm(dim=-1, keepdim=True) / (step.norm(dim=-1, keepdim=True) + 1e-6)
+    length = (m - x).norm(dim=-1, keepdim=True)
+    shortened: Tensor = (m - x) * length / (length + 1e-6)
+    return shortened
 
 
 _ENERGY, _MASK, _TWICE = "gradient/layer/energy", "structure/layer/mask", "one call has two answers"

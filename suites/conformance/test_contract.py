@@ -40,8 +40,8 @@ def test_a_group_name_declares_all_its_members_absent() -> None:
         (lambda: absences(["rotary"]), r"unknown feature 'rotary'; choose from .*position"),
         (lambda: implementation(attention=reference.attention, not_offered="norm"), "collection of names"),
         (implementation, "at least one of: attention, mlp"),
-        (lambda: as_subject({}), "is a dict, not an implementation"),  # type: ignore[arg-type]
-        (lambda: as_subject(Mine), "is a class: give an instance of it"),  # type: ignore[arg-type]
+        (lambda: as_subject({}), "is a dict, not an implementation"),
+        (lambda: as_subject(Mine), "is a class: give an instance of it"),
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),
         *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "an energy layer")
           for options in ({"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")})),

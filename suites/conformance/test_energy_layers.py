@@ -68,7 +68,9 @@ def test_a_right_layer_holds_with_all_that_its_declaration_implies(name: str, py
     if name in EXAMPLES:
         layer = load(f"examples.energy_layers.{name}:mine")
     else:
-        layer = mutant(name).original() if name in ORIGINALS else TWINS[name].right()
+        make = mutant(name).original if name in ORIGINALS else TWINS[name].right
+        assert make is not None
+        layer = make()
     properties = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
     if thorough or name in COMPILED:
         properties.append("modes/layer/compiled")

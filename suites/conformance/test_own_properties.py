@@ -281,7 +281,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
 @pytest.mark.usefixtures("folder")
 def test_a_property_from_a_file_is_told_with_its_file_and_one_file_named_twice_is_one_file() -> None:
     for layer, verdict in ((RIGHT, "holds"), (WRONG, "violated")):
-        sources = ["same.py", "same", Path("same.py")]
+        sources: list[str | Path] = ["same.py", "same", Path("same.py")]
         run = check_implementation(layer, properties=["own"], properties_from=sources, examples=12).finished
         (entry,) = files.as_json(run, Maker.now("test", {}, 0, "cpu"))["properties"]
         assert (entry["id"], entry["stated_in"], entry["verdict"]) == ("own/is-odd", "same", verdict)
