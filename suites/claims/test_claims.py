@@ -181,7 +181,7 @@ def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again_and_writt
 ) -> None:
     assert main(["claims", "6-softplus-diagonal", "--json", str(tmp_path / "c.json")]) == 0
     printed = capsys.readouterr().out
-    words = ("statement:", "OpenReview draft", "(transcribed)", "finding:", "for your implementation:")
+    words = ["statement:", "OpenReview draft", "(transcribed)", "finding:", "for your implementation:"]
     words += ("d = 0, U = 1, V = -1", "again: cemverify claims 6-softplus-diagonal")
     assert [each for each in words if each not in printed] == []
     content = json.loads((tmp_path / "c.json").read_text())
