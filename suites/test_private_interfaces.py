@@ -208,10 +208,8 @@ class _Counting(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-c
         return func(*args, **(kwargs or {}))
 
 
-def test_operations_are_taken_apart_and_pass_through_a_dispatch_mode() -> None:
-    x = torch.linspace(-3, 3, 7, dtype=torch.float64)
-    part = torch_internals.get_decompositions([torch.ops.aten.gelu])[torch.ops.aten.gelu.default]
+def test_operations_pass_through_a_dispatch_mode() -> None:
     with _Counting() as counting:  # type: ignore[no-untyped-call]
-        torch.testing.assert_close(part(x), torch.nn.functional.gelu(x), msg=TORCH)
+        torch.ones(3).exp()
     assert counting.count >= 2, TORCH
     assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["FakeTensorMode", "TorchDispatchMode", "get_decompositions", "tree_leaves"]
+__all__ = ["FakeTensorMode", "TorchDispatchMode", "tree_leaves"]
 
 
 def is_transforming() -> bool:

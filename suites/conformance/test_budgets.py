@@ -196,6 +196,19 @@ def test_a_margin_near_one_is_the_rounding_of_the_state_which_every_implementati
     assert max(beyond) < 0.3  # and nothing else comes near
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_is_taken_apart_and_stays_what_it_is(approximate: str) -> None:
+    z = torch.linspace(-6, 6, 25, dtype=torch.float64, requires_grad=True)
+
+    def gelu() -> tuple[Tensor, Tensor]:
+        value = torch.nn.functional.gelu(z, approximate=approximate)
+        return value, torch.autograd.grad(value.sum(), z)[0]
+
+    with Perturbed(torch.Generator(), size=0.0):
+        apart = gelu()
+    torch.testing.assert_close(apart, gelu(), rtol=0, atol=1e-15)
+
+
 def test_a_sum_too_long_for_float32_has_no_bound() -> None:
     u = unit_roundoff(torch.float32)
     numbers = Bounded(np.array(1.0), np.array(0.0), u)
