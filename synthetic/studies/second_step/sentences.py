@@ -165,9 +165,10 @@ def read(study: StudyOutcome) -> Findings:
     blocks.append(GENERATED)
     # what a title adds where the study also asks what else the FLOPs of the second step buy
     against = " against a wider layer" if plan.row(WIDER) is not None else ""
+    question = f"Does a second step help{against}?" if _has_second_step(plan) else "Which single step is better?"
     scale = f"{plan.size}, {plan.per_parameter:.3g} tokens a parameter"
     return Findings(
-        Page(f"Does a second step help{against}? {LAYERS[plan.replaced]}, {scale}", blocks),
+        Page(f"{question} {LAYERS[plan.replaced]}, {scale}", blocks),
         f"the second step: {summary.verdict}; {summary.why}",
         summary.pairs,
         figures={"verdict": {"word": summary.verdict, "why": summary.why}},
@@ -185,7 +186,15 @@ def sentences(plan: Plan, summary: StepSummary) -> Iterator[str]:
         "does not pay": f"**A second step does not help in {layers} at this size and at equal tokens.**",
         "undecided": f"**Whether a second step helps in {layers} at this size and at equal tokens is undecided.**",
     }
-    yield f"{answers[summary.verdict]} This page rests on {count} seed{'' if count == 1 else 's'}: {summary.why}."
+    seeds = f"{count} seed{'' if count == 1 else 's'}"
+    if not _has_second_step(plan):
+        of_pairs = [
+            f"*{p.model}* needs {shown_ratio(p.comparison)} times the bits of *{p.base}*" for p in summary.pairs
+        ]
+        yield f"**At equal tokens {joined(of_pairs)}.** This page rests on {seeds}, and no row takes a second step."
+        yield "T is the number of steps inside a layer; a ratio below 1 means fewer bits."
+        return
+    yield f"{answers[summary.verdict]} This page rests on {seeds}: {summary.why}."
     yield "T is the number of steps inside a layer and eta their size; a ratio below 1 means fewer bits."
     yield from _price(plan)
     if not count:
@@ -219,6 +228,10 @@ def sentences(plan: Plan, summary: StepSummary) -> Iterator[str]:
         yield _beyond(summary)
     scale = max(parameters(row.design) for row in plan.rows)
     yield f"The largest model has {scale:,} parameters."
+
+
+def _has_second_step(plan: Plan) -> bool:
+    return plan.row(several(plan.depth)) is not None
 
 
 def _price(plan: Plan) -> Iterator[str]:
