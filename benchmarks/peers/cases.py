@@ -17,7 +17,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfi
 from cemverify.cem.models import BlockConfig
 
 PRECONDITIONERS: dict[str, dict[str, Any]] = {
-    kind: {"preconditioner": PreconditionerConfig(kind, rank=2)}  # type: ignore[arg-type]
+    kind: {"preconditioner": PreconditionerConfig(kind, rank=2)}
     for kind in ("diagonal", "low-rank", "low-rank-printed")
 }
 STEPS: tuple[dict[str, Any], ...] = ({"steps": 3, "step_size": 0.4}, {"steps": 2}, {"step_size": 0.3})
@@ -74,7 +74,7 @@ def configurations(layer: Implementation, name: str, sizes: Mapping[str, int] | 
     if name not in layer.functions:
         return
     of_attention = dict(sizes or {"dim": 8, "heads": 2, "head_dim": 4})
-    of_mlp = {"dim": of_attention["dim"], "hidden": of_attention.pop("hidden", 12)}
+    of_mlp: dict[str, Any] = {"dim": of_attention["dim"], "hidden": of_attention.pop("hidden", 12)}
     attentions = [attention_config(**of_attention, **options) for options in ATTENTION_OPTIONS]
     mlps = [MLPConfig(**of_mlp, **options) for options in MLP_OPTIONS]
     plain = next((one for one in mlps if not features(one) & layer.not_offered.keys()), mlps[0])

@@ -59,7 +59,7 @@ def configs(layer: Implementation, name: str) -> st.SearchStrategy[Any]:
     def some(option: str, *values: str) -> st.SearchStrategy[str]:
         return st.sampled_from([value for value in values if f"{option}:{value}" not in absent])
 
-    shared = {
+    shared: dict[str, Any] = {
         "steps": st.just(1) if "steps" in absent else st.integers(1, 3),
         "step_size": st.just(1.0) if "step-size" in absent else st.sampled_from((1.0, 0.3, 1.7)),
         "norm": some("norm", *NORMS),
