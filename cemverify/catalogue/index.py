@@ -65,9 +65,17 @@ def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     ids = list(ids)
     for pattern in patterns:
         if not any(_matches(id_, pattern) for id_ in ids):
+            if (new := new_id(pattern, ids)) is not None:
+                raise ValueError(f"no property matches {pattern!r}; it is {new} now")
             families = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in ids))
             raise ValueError(f"no property matches {pattern!r}; families are: {families}; see `cemverify list`")
     return [id_ for id_ in ids if not patterns or any(_matches(id_, pattern) for pattern in patterns)]
+
+
+def new_id(old: str, ids: Iterable[str]) -> str | None:
+    """The property of the same function and name that a family of another name has now; None if there is none."""
+    there = [id_ for id_ in ids if "/" in old and id_.partition("/")[2] == old.partition("/")[2]]
+    return there[0] if len(there) == 1 else None
 
 
 def _matches(id_: str, pattern: str) -> bool:

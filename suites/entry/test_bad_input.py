@@ -59,6 +59,7 @@ ROWS = [
     ("cemverify check cemverify:reference --device cuda:99", "device 'cuda:99' is not available"),
     ("cemverify check cemverify:reference --memory 1", "--memory is 1"),
     ("cemverify check cemverify:reference --properties nonsense", "no property matches 'nonsense'"),
+    ("cemverify check cemverify:reference --properties structure/mlp/windows", "it is contract/mlp/windows now"),
     ("cemverify check cemverify:reference --json .", "cannot write .: it is a folder"),
     ("cemverify check cemverify:reference --json x/y --markdown x", "x cannot be a file, and a folder for x/y"),
     ("cemverify check cemverify:reference --json x --markdown y/../x", "two outputs have the same path"),

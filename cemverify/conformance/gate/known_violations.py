@@ -30,6 +30,7 @@ from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT
 
+from cemverify.catalogue.index import new_id
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.properties.own import OWN
@@ -190,8 +191,10 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
         if not isinstance(table[key], str) or not table[key].strip():
             raise ValueError(f"{key} must be a non-empty string, not {table[key]!r}")
     if table["property"] not in ids and not table["property"].startswith(f"{OWN}/"):
-        near = get_close_matches(table["property"], ids, 1)
-        did_you_mean = f"did you mean {near[0]}?" if near else "see `cemverify list`"
+        moved, near = new_id(table["property"], ids), get_close_matches(table["property"], ids, 1)
+        did_you_mean = (
+            f"it is {moved} now" if moved else f"did you mean {near[0]}?" if near else "see `cemverify list`"
+        )
         raise ValueError(f"there is no property {table['property']!r}; {did_you_mean}")
     expires = table.get("expires")
     if not isinstance(expires, date) or isinstance(expires, datetime):
