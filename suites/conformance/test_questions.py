@@ -31,6 +31,7 @@ from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
@@ -424,6 +425,13 @@ def test_every_size_that_a_property_lists_is_asked_once() -> None:
     assert record.verdict == Verdict.HOLDS
     assert record.asked_up_to == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
     assert {1023, 1024, 1025, 2304, 2305} <= sizes
+
+
+def test_sizes_that_are_offered_are_asked_once_however_few_they_are() -> None:
+    (property_,) = select(["sizes/attention/tokens-float64"])
+    without = Offer(frozenset(FEATURES) - {"attention"})
+    assert property_.questions.rows(Offer()) == 11
+    assert property_.questions.rows(without) in range(1, 11)
 
 
 def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:

@@ -126,10 +126,17 @@ def properties() -> Iterator[Property]:
         integers = "x, h, a weight or all of them with any integer dtype or bool"
         not_finite = "NaN or infinity anywhere in x, h or a weight, however large the array, and for no finite number"
         each = _with_each_weight(layer)
-        yield _of_each(layer, "wrong-weight-shape", shapes, rejects(_misshapen), each)
-        yield _of_each(layer, "integer-input", integers, rejects(_integers), each)
+        listed = OneAfterTheOther(tuple(each), len(each))
+        yield _property(layer, "wrong-weight-shape", shapes, rejects(_misshapen), listed)
+        yield _property(layer, "integer-input", integers, rejects(_integers), listed)
         spaces = [*each, *_of_many_numbers(layer)]
-        yield _of_each(layer, "not-finite", not_finite, rejects_only_what_is_not_finite, spaces)
+        yield _property(
+            layer,
+            "not-finite",
+            not_finite,
+            rejects_only_what_is_not_finite,
+            OneAfterTheOther(tuple(spaces), len(spaces)),
+        )
         ways: list[tuple[str, str, Spoil, Questions]] = [
             ("nan-input", "NaN anywhere in x", _nan_x, any_options),
             ("mismatched-memory", "x and h with different numbers of tokens", _other_memory, any_options),
@@ -191,12 +198,6 @@ _NEEDS = {
     "zero-temperature": {"temperature"},
     "mismatched-memory": {"start"},
 }
-
-
-def _of_each(layer: Layer, name: str, fault: str, check: Check, spaces: Sequence[Space]) -> Property:
-    """A property of one case of each space, where 60 examples are asked for."""
-    property_ = _property(layer, name, fault, check, OneAfterTheOther(tuple(spaces)))
-    return replace(property_, scattered=len(spaces) / 3)
 
 
 def _property(layer: Layer, name: str, fault: str, check: Check, questions: Questions) -> Property:

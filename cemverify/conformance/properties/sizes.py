@@ -67,6 +67,7 @@ class OneAfterTheOther(Questions):
     """A list of spaces, each of which gives one case in its turn; the seed decides the numbers in it."""
 
     spaces: Sequence[Space]
+    least: int = 1  # cases, however few spaces are offered
 
     def offered(self, absent: Iterable[str]) -> list[Space]:
         """The spaces whose features are all offered, without those of their options that are not.
@@ -82,6 +83,9 @@ class OneAfterTheOther(Questions):
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return None if self.offered(absent) else "sizes"
+
+    def rows(self, offer: Offer) -> int:
+        return max(self.least, len(self.offered(offer.absent)))
 
     def scattered(self, offer: Offer, seed: int) -> Case:
         spaces = [offer.within(space) for space in self.offered(offer.absent)]
@@ -235,7 +239,7 @@ def _property(
         OneAfterTheOther(tuple(spaces)),
         frozenset(needs),
         dtype=dtype,
-        share=len(spaces) / 20,  # a third of the examples is asked, so each space once at 60 of them
+        share=len(spaces) / 20,
         looks_around=dtype == torch.float64,
         premise=rival.premise,
         controls=TRIVIAL,

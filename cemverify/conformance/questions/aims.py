@@ -135,6 +135,10 @@ class Questions(Protocol):
         """One question from a plain random generator, or None if there are no such questions."""
         return None
 
+    def rows(self, offer: Any) -> int | None:  # noqa: ARG002
+        """How many scattered questions are asked at 60 examples; None where that is the property's to say."""
+        return None
+
     def smaller(self, offer: Any, question: Any) -> Iterator[Any]:  # noqa: ARG002
         """Questions that are slightly smaller than one that found a violation."""
         return iter(())
