@@ -24,7 +24,7 @@ from suites.kit.source import PACKAGES, files_of, name
 # Each file with what it takes that no documentation has. A file that is not here takes nothing of the kind.
 USED = {
     "cemverify/cem/torch_internals.py": {
-        *("torch._decomp", "torch._subclasses.fake_tensor", "torch.utils._python_dispatch", "torch.utils._pytree"),
+        *("torch._subclasses.fake_tensor", "torch.utils._python_dispatch", "torch.utils._pytree"),
         *("torch._dynamo", "_dynamo", "_C", "_are_functorch_transforms_active", "_current_level", "_functorch"),
         *("_len_torch_function_stack", "_len_torch_dispatch_stack"),
         *("_softmax_backward_data", "_standard_gamma", "_set_deterministic_algorithms", "_tensor_str"),

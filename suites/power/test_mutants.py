@@ -103,7 +103,7 @@ PAIRS = [
 ]
 
 
-def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> None:
+def test_the_table_has_all_properties_and_mutants() -> None:
     pytest.importorskip("jax", reason="the extra `jax` is not installed: some mutants are not there")
     again = "run python -m cemverify.commands.detection --missing"
     assert list(detected()) == [p.id for p in catalogue()], again
