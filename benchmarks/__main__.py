@@ -27,14 +27,6 @@ and repeat it. Without a GPU the same stages run at small sizes, and the page li
 GPU.
 """
 
-PEERS = """\
-What one would do without cemverify: golden outputs, gradcheck, a suite by hand and Hypothesis by hand, each asked
-about the same sample of blind faults and of right layers as `cemverify check`. Stop it at any moment; the same
-command continues from there.
-"""
-
-NAMES = ("golden", "gradients", "by_hand", "drawn", "quick", "check")
-
 EPILOG = """\
 examples:
   python -m benchmarks                                      every benchmark of a CPU, about five minutes
@@ -44,7 +36,6 @@ examples:
   python -m benchmarks gpu                                  everything, at most 25 minutes
   python -m benchmarks gpu --only training attention        some stages
   python -m benchmarks gpu --report --page docs/results/gpu.md   no measurement: the page of what was found
-  python -m benchmarks peers --page docs/results/peers.md   tests by hand beside cemverify check; hours
 
 Exit code 0, or 2 with one sentence on stderr if the request makes no sense or a file cannot be written.
 """
@@ -70,7 +61,7 @@ def _chosen(arguments: list[str]) -> Run:
     return run
 
 
-HARVEST = ("gpu", "gpu-stage", "peers")
+HARVEST = ("gpu", "gpu-stage")
 
 
 def _parser() -> Parser:
@@ -188,21 +179,6 @@ def _harvest_parser() -> Parser:
     )
     gpu.add_argument("--page", type=path, metavar="FILE", help="write the page, Markdown")
     gpu.set_defaults(run=_gpu)
-    peers = commands.add_parser(
-        "peers",
-        help="four tests by hand beside cemverify check, on a sample of the blind faults",
-        description=PEERS,
-        formatter_class=Help,
-    )
-    peers.add_argument("--only", nargs="+", metavar="PEER", default=NAMES, help=f"of {', '.join(NAMES)} (all)")
-    peers.add_argument("--faults", type=int, default=40, metavar="N", help="how many are drawn (default 40)")
-    peers.add_argument("--right", type=int, default=12, metavar="N", help="right layers drawn (default 12)")
-    peers.add_argument(
-        "--seconds", type=positive, default=3600.0, metavar="S", help="ask nothing new after that (default 3600)"
-    )
-    peers.add_argument("--store", type=path, default=Path("out/store"), metavar="DIR", help="where answers are kept")
-    peers.add_argument("--page", type=path, metavar="FILE", help="write the page, and beside it the result file")
-    peers.set_defaults(run=_peers)
     stage = commands.add_parser("gpu-stage", description="One stage of the harvest, in this process.")
     stage.add_argument("stage")
     stage.add_argument("--device", default="cpu")
@@ -239,30 +215,6 @@ def _gpu(options: argparse.Namespace) -> int:
     envelope.show(terminal(envelope.tables_of(result)))
     if result["owed"]:
         envelope.show("\nowed, to be run on a GPU: " + "; ".join(result["owed"]))
-    return 0
-
-
-def _peers(options: argparse.Namespace) -> int:
-    from benchmarks.peers import asking
-    from cemverify.console.errors import UsageError
-    from cemverify.results import envelope
-    from cemverify.results.provenance import Maker
-    from cemverify.results.tables import terminal
-
-    if unknown := [name for name in options.only if name not in NAMES]:
-        raise UsageError(f"unknown peer {unknown[0]!r}; choose from {', '.join(NAMES)}")
-    if options.faults < 1 or options.right < 0:
-        raise UsageError("the sample needs a fault at least, and no negative number of right layers")
-    envelope.check_outputs(page=options.page, stores=[options.store])
-    peers = [name for name in NAMES if name in options.only]
-    layers = asking.sample(options.faults, options.right)
-    maker = Maker.now(options.made_by, {"faults": options.faults, "right": options.right, "peers": peers}, 54, "cpu")
-    answers = asking.answer_all(peers, layers, options.store, options.seconds)
-    result = asking.result(peers, layers, answers, maker)
-    if options.page:
-        envelope.write(options.page.with_suffix(".json"), result)
-        envelope.write_text(options.page, asking.page(result))
-    envelope.show(terminal(envelope.tables_of(result)[:3]))
     return 0
 
 

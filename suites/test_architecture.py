@@ -75,7 +75,7 @@ synthetic.studies.depth_dial: results reports engine
 synthetic.language: console processes results cem runs implementations memory corpora training side_by_side engine
     paper second_step fixed_memory depth_dial
 synthetic.__main__: console runs
-benchmarks: console processes results cem runs implementations questions workers reports flops gp training
+benchmarks: console processes results cem implementations questions reports flops gp training
     studies.recursion
 """
 

@@ -330,22 +330,23 @@ def test_a_run_of_few_questions_takes_them_from_all_over_the_table() -> None:
     assert {context.arrays for context in contexts} == set(ARRAYS) - {"read-only"}  # which NumPy alone has
 
 
-def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:
-    fault = mutant("windows-misread-when-mapped")
+def smallest_violation_of(name: str) -> Any:
+    """The question that a mutant's property ends with."""
+    fault = mutant(name)
     search = PropertySearch(Caller(fault.subject()), by_id(fault.property), CoreBudget(60.0))
     search.look(Effort())
     assert search.tally.violation is not None
-    context = search.tally.violation.question.context
+    return search.tally.violation.question
+
+
+def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:
+    context = smallest_violation_of("windows-misread-when-mapped").context
     # arrays that are mapped over are windows already
     assert (context.mode, context.arrays, context.before) == ("mapped", "as usual", "as usual")
 
 
 def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() -> None:
-    fault = mutant("one-array-trained-once")
-    search = PropertySearch(Caller(fault.subject()), by_id(fault.property), CoreBudget(60.0))
-    search.look(Effort())
-    assert search.tally.violation is not None
-    case = search.tally.violation.question.case
+    case = smallest_violation_of("one-array-trained-once").case
     assert case.x is case.h
     assert max(case.sizes.values()) <= 3
 

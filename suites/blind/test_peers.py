@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.peers import asking, by_hand, drawn, golden, gradients
+from benchmarks.peers import by_hand, drawn, golden, gradients
 from cemverify.results import envelope
 from cemverify.start.energy_layer import mine as energy_layer
 from examples.attention_numpy import attention, mine
+from suites.blind import peers as asking
+from suites.blind.__main__ import main
 from suites.kit.source import ROOT
 
 PAGE = ROOT / "docs" / "results" / "peers.md"
@@ -54,5 +55,7 @@ def test_the_page_is_made_again_of_its_result_file() -> None:
 
 
 def test_an_unknown_peer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["peers", "--only", "nobody"]) == 2
+    with pytest.raises(SystemExit) as end:
+        main(["peers", "--only", "nobody"])
+    assert end.value.code == 2
     assert "choose from golden" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from unittest import SkipTest
 
 import torch
 
+import benchmarks.peers
 from benchmarks.peers import golden
 from cemverify import EnergyLayer, reference
 from cemverify.conformance.workers.limits import adopt_orphans
@@ -39,8 +40,10 @@ from cemverify.runs.cells import Cell, algorithm
 from cemverify.runs.options import RunOptions
 from cemverify.runs.run import run_cells
 from cemverify.runs.store import CellStore, StoredCell
+from suites.blind.rounds import answers as stored_answers
+from suites.blind.rounds import at_first, load, rounds
 
-HERE = Path(__file__).parent
+HERE = Path(benchmarks.peers.__file__).parent
 FIRST = "first contact"
 BY_HAND = ("golden", "gradients", "by_hand", "drawn")
 PEERS = {  # what a table calls it, and what it cannot see
@@ -102,8 +105,8 @@ def _answer(there: Any, question: Question) -> None:
 
 
 def _tested(question: Question) -> dict[str, Any]:
-    layer = _round(question.round).implementation(question.name)
-    tests = vars(import_module(f"{__package__}.{question.peer}")).items()
+    layer = load(question.round).implementation(question.name)
+    tests = vars(import_module(f"benchmarks.peers.{question.peer}")).items()
     outcome = "unasked"
     for name, test in tests:
         of_energy_layers = name.startswith("test_energy_layer")
@@ -125,7 +128,7 @@ def _checked(question: Question) -> dict[str, Any]:
         options = ["--first", "--workers", "1", "--json", f"{file}", *(["--quick"] * (question.peer == "quick"))]
         layer = f"suites.blind.faults:{question.name}"
         command = [sys.executable, "-m", "cemverify.cli", "check", layer, *options]
-        code = subprocess.run(command, capture_output=True).returncode  # noqa: S603
+        code = subprocess.run(command, capture_output=True).returncode
         result = json.loads(file.read_text()) if file.exists() else {}
     violated = [row["id"] for row in result.get("properties", ()) if row["verdict"] == "violated"]
     outcome = {0: "passed", 1: "found"}.get(code, "no verdict")
@@ -137,16 +140,11 @@ def _spent() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, kinds))
 
 
-def _round(number: int) -> Any:
-    return import_module(f"suites.blind.{'rounds'}").load(number)
-
-
 def sample(faults: int, right: int, seed: int = 54) -> list[tuple[int, Any, bool]]:
     """Faults and right layers of the blind rounds in torch and NumPy, mixed: round, layer, whether it is right."""
-    rounds = import_module(f"suites.blind.{'rounds'}").rounds()
     chance = random.Random(seed)  # noqa: S311
-    wrong = [(r.number, fault, False) for r in rounds for fault in r.faults if fault.framework != "jax"]
-    styles = [(r.number, style, True) for r in rounds for style in r.styles if style.framework != "jax"]
+    wrong = [(r.number, fault, False) for r in rounds() for fault in r.faults if fault.framework != "jax"]
+    styles = [(r.number, style, True) for r in rounds() for style in r.styles if style.framework != "jax"]
     drawn = [chance.sample(kind, min(n, len(kind))) for kind, n in ((wrong, faults), (styles, right))]
     placed = [((i + 1) / len(kind), layer) for kind in drawn for i, layer in enumerate(kind)]
     return [layer for _, layer in sorted(placed, key=lambda pair: pair[0])]
@@ -158,7 +156,7 @@ def answer_all(
     """What the peers say of the layers, by peer and name; nothing new is begun after those seconds."""
     ends = time.monotonic() + seconds
     for peer in BY_HAND:  # what is imported at first use is imported once, and not in every fork
-        import_module(f"{__package__}.{peer}")
+        import_module(f"benchmarks.peers.{peer}")
     golden.test_golden_outputs(reference)
     answers = {}
     for peer, cell, name in _cells(peers, layers):
@@ -194,12 +192,11 @@ def result(
     maker: Maker,
 ) -> dict[str, Any]:
     """The result file, with its tables."""
-    blind = import_module(f"suites.blind.{'rounds'}")
-    stored = {number: blind.answers(number) for number, _, _ in layers}
+    stored = {number: stored_answers(number) for number, _, _ in layers}
     answers = dict(answers)
     for number, layer, _ in layers:
         if (old := stored[number].get(layer.name)) is not None:
-            answers[FIRST, layer.name] = {"outcome": "found" if blind.at_first(old) else "passed", "seconds": None}
+            answers[FIRST, layer.name] = {"outcome": "found" if at_first(old) else "passed", "seconds": None}
     rows = [{"round": n, "name": one.name, "framework": one.framework, "area": one.area, "fault": one.fault,
              "right": right, "answers": {peer: answers.get((peer, one.name)) for peer in (*peers, FIRST)}}
             for n, one, right in layers]  # fmt: skip
