@@ -57,10 +57,10 @@ class Function:
         """Whether the right answer is another one than doing nothing gives."""
         return moved(expected - self.start(case), tolerance)
 
-    def evidence(self, claim: str, got: Tensor, case: Case, dtype: torch.dtype) -> Evidence:
+    def evidence(self, claim: str, answer: Tensor, case: Case, dtype: torch.dtype) -> Evidence:
         """An answer beside the right one; it tells if that is another one than doing nothing gives."""
         expected, tolerance = self.expected(case), self.tolerance(case, dtype)
-        return judge(Comparison(claim, got, expected, tolerance), telling=self.moved(expected, case, tolerance))
+        return judge(Comparison(claim, answer, expected, tolerance), telling=self.moved(expected, case, tolerance))
 
 
 def function_of(name: str) -> Function:
