@@ -26,6 +26,7 @@ from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select
 from cemverify.conformance.workers import isolation
 from cemverify.processes.cores import cores
+from cemverify.processes.devices import check_device
 
 
 def check_implementation(
@@ -147,6 +148,7 @@ def parametrize_with_properties(
         subject = load(implementation) if isinstance(implementation, str) else as_subject(implementation)
     except LoadError as error:
         raise LoadError(str(error)) from None
+    check_device(device)
     effort = Effort(examples, seed, device=device)
     chosen = applicable(kind_of(subject), select(properties, own_properties(properties_from)))
     excuses = None

@@ -88,3 +88,17 @@ def test_the_server_ends_with_its_program(start: str, tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
     status = Path(f"/proc/{int(done.stdout)}/status")
     assert not status.exists() or "Z (zombie)" in status.read_text()
+
+
+_LOOKED = """
+import torch
+looked = []
+torch.cuda.is_available = lambda: bool(looked.append("available"))
+torch.cuda.init = torch.cuda._lazy_init = lambda: looked.append("initialised")
+from cemverify.conformance.workers import server_imports
+assert not looked, looked
+"""
+
+
+def test_the_server_of_workers_looks_for_no_gpu_which_its_forks_could_not_use_any_more() -> None:
+    subprocess.run([sys.executable, "-c", _LOOKED], check=True)

@@ -114,7 +114,9 @@ def of(options: argparse.Namespace, *, reads_code: bool = False) -> Effort:
     import torch
 
     from cemverify.conformance.judging.effort import Effort
+    from cemverify.processes.devices import check_device
 
+    check_device(options.device)
     effort = Effort(
         options.examples,
         options.seed,

@@ -6,6 +6,7 @@ who ends for a reason of its own and says that.
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
 
@@ -24,5 +25,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 sys.excepthook = _hook
+# whoever looks for a GPU during an import asks its driver: CUDA cannot be used in forks of a process that asked CUDA
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 if FORKS:
     ignore_terminal()

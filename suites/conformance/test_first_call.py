@@ -16,7 +16,9 @@ from cemverify.cli import main
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.first_call import first_calls
+from cemverify.conformance.workers.judge import FirstCalls, _called
 
 right: Any = reference.functions["attention"]
 single = torch.nn.Linear(4, 4)  # of float32
@@ -101,3 +103,18 @@ def test_check_says_it_in_one_sentence_and_returns_2(
     assert message in err
     assert "violated" not in err.lower()
     assert len(err.strip().splitlines()) == 1
+
+
+class _Broken:
+    """A process in which an experiment fails before it calls the implementation, as where no GPU can be used."""
+
+    not_offered = reference.not_offered
+    processes: tuple[int, ...] = ()
+
+    def perform(self, *_: Any) -> Any:
+        raise RuntimeError("CUDA cannot be initialised")
+
+
+def test_a_first_call_that_fails_outside_the_implementation_is_told() -> None:
+    called = _called(reference, FirstCalls(("attention",)), Effort(), _Broken())  # type: ignore[arg-type]
+    assert called.reason == "the suite itself failed: RuntimeError: CUDA cannot be initialised"

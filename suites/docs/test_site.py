@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sphinx", reason="sphinx is not installed")
+pytest.importorskip("sphinx.application", reason="sphinx is not installed")
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 

@@ -183,6 +183,9 @@ class Interaction:
         """sum_j a_kij (W_K h_j), un-rotated if positions are rotary: (B, K, J, R)."""
         queries, keys = self._queries(x, memory), memory.keys
         scale = 1.0 / self.temperature
+        if queries.shape[-1] == 1 and queries.is_cuda:
+            # padded to eight in half precision, by strides that may look channels-last; fused attention refuses these
+            queries, keys = (array.clone(memory_format=torch.contiguous_format) for array in (queries, keys))
         # Never a mask and is_causal together; is_causal aligns rows at the start, so only for J = S.
         if self.causal and self.bias is None and x.shape[1] == memory.length:
             attended = F.scaled_dot_product_attention(queries, keys, keys, is_causal=True, scale=scale)

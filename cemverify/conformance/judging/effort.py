@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 
 from cemverify.console.parsing import MOST_SECONDS
-from cemverify.processes.devices import check_device
 
 
 @dataclass
@@ -42,8 +41,7 @@ class Effort:
         explaining: seconds of a core for making violations smaller and finding their causes, of the whole run.
 
     Raises:
-        ValueError: no examples, a time budget that is not positive or longer than any run, or a device that is not
-            available.
+        ValueError: no examples, or a time budget that is not positive or longer than any run.
     """
 
     examples: int = 60
@@ -66,4 +64,3 @@ class Effort:
         if not (0 < self.seconds <= MOST_SECONDS and 0 < self.timeout <= MOST_SECONDS):
             allowed = f"positive and at most {MOST_SECONDS:,} seconds"
             raise ValueError(f"time budgets must be {allowed}, not {self.seconds} and {self.timeout}")
-        check_device(self.device)

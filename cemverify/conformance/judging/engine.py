@@ -38,6 +38,7 @@ from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
 from cemverify.conformance.source.reach.summary import Reach, Trail
+from cemverify.processes.devices import check_device
 from cemverify.processes.time_limits import CoreBudget
 
 # properties of calls whatever they answer: no wrong part of a formula explains why one is violated
@@ -68,6 +69,9 @@ def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dty
         absent: the features that the implementation declares absent, with reasons.
         dtype: of the run; a dtype is a feature too.
     """
+    # not asked where an implementation is declared: CUDA cannot be used in forks of a process that has looked for it
+    if "cuda" in property_.needs - absent.keys() and not torch.cuda.is_available():
+        absent = {**absent, "cuda": "torch sees no CUDA device on this machine"}
     asked_in = str(property_.dtype or dtype).removeprefix("torch.")
     missing = sorted((property_.needs | {f"dtype:{asked_in}"}) & absent.keys())
     if missing:
@@ -92,7 +96,11 @@ def run(
 
     Args:
         ending: when the run ends before everything is asked.
+
+    Raises:
+        ValueError: none of the properties is for its kind, or the device is not available.
     """
+    check_device(effort.device)
     started = time.monotonic()
     chosen, absent = applicable(kind_of(subject), properties), subject.not_offered
     records = {p.id: r for p in chosen if (r := not_offered(p, absent, effort.dtype)) is not None}

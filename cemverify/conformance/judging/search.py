@@ -41,7 +41,7 @@ _USUAL = 60  # `Effort.examples` where nobody asks for more
 _SEARCHES = 3  # parts of `Effort.examples`: one for the rows, one for a source that is drawn from at length
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
-_LATEST = 12  # telling examples that are kept, to put trivial controls to
+_LATEST = 32  # telling examples that are kept, to put trivial controls to
 
 
 class SuiteBroke(Exception):

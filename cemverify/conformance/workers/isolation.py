@@ -56,6 +56,7 @@ from cemverify.conformance.workers.judge import (
 from cemverify.conformance.workers.limits import check_memory, descendants
 from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
+from cemverify.processes.devices import check_device
 from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit, busy
 
@@ -82,9 +83,10 @@ def run(
 
     Raises:
         LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its kind,
-            or memory cannot be limited so.
+            memory cannot be limited so, or the device is not available.
     """
     check_memory(effort.memory)
+    check_device(effort.device)
     run = _CheckRun(name, effort, ending)
     try:
         run.load(properties)
@@ -231,8 +233,10 @@ def ask_again(
         parameters: numbers that an energy layer's parameters are given first, by name.
 
     Raises:
-        LoadError: it cannot be loaded. ValueError: the property is for another kind of implementation.
+        LoadError: it cannot be loaded. ValueError: the property is for another kind of implementation, or the device
+            is not available.
     """
+    check_device(device)
     worker = _Worker(name, replace(effort, dtype=dtype, device=device, reads_code=False))
     try:
         introduction = worker.introduce()

@@ -34,6 +34,7 @@ from cemverify.conformance.implementations.faults import (
     OutOfMemory,
     Tampered,
     printable,
+    words,
 )
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.aiming import Aiming
@@ -374,6 +375,8 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return called
     except Lost as lost:
         return Called(lost.reason)
+    except Exception as error:  # or this process would end without a word
+        return Called(f"the suite itself failed: {printable(words(error))}")
 
 
 def _judged(
