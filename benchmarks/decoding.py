@@ -70,13 +70,13 @@ def measure(
 
 
 def table(title: str, decoded: Sequence[Decoded]) -> Table:
-    """One line for each model and context; the others are compared with Llama, the first of a context."""
+    """One line for each model and context; the others are compared with Llama, the first of a context and batch."""
     columns = ("context", "sequences", "model", "tokens / s", "time / Llama", "cache bytes / token")
-    first = {d.context: d for d in reversed(decoded)}
+    first = {(d.context, d.batch): d for d in reversed(decoded)}
     rows: list[list[Any]] = []
     for d in decoded:
         own = [f"{d.context:,}", d.batch, d.model]
-        against = first[d.context].tokens_per_second / d.tokens_per_second
+        against = first[d.context, d.batch].tokens_per_second / d.tokens_per_second
         rows.append([*own, f"{d.tokens_per_second:,.0f}", f"{against:.2f}", f"{d.cache_bytes_per_token:,.0f}"])
     return Table(title, columns, rows)
 

@@ -23,7 +23,7 @@ from cemverify.cem.norms import NoNorm, Norm
 from cemverify.cem.preconditioners import Identity, Preconditioner
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """The states of a descent and their energies.
 
@@ -36,7 +36,7 @@ class Trajectory:
     energies: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stopped:
     """A descent in which each token stops by itself.
 
@@ -49,7 +49,7 @@ class Stopped:
     steps: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Own:
     """What one step of a descent has for itself alone; None is what all steps share.
 
@@ -62,7 +62,7 @@ class Own:
     temperature: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Descent:
     """T preconditioned gradient steps on an energy whose memory stays fixed.
 

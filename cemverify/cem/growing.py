@@ -10,7 +10,7 @@ from torch import Tensor
 from cemverify.cem.torch_internals import is_transforming
 
 
-@dataclass
+@dataclass(eq=False)
 class Spare:
     """Storage with room for more, shared by all who have grown from it.
 

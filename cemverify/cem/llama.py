@@ -57,7 +57,7 @@ class SwiGLUConfig:
             raise ValueError(f"dim and hidden must be positive, not {self.dim} and {self.hidden}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KeyValueCache:
     """Keys and values of the tokens so far, two tensors (B, K, S, R), and the room behind each for those to come."""
 

@@ -45,7 +45,7 @@ class NoNorm:
         return g
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RMSNormInside:
     """N(x) = gain x / r; the gradient is used as it is, without the Jacobian of N.
 
@@ -64,7 +64,7 @@ class RMSNormInside:
         return g
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RMSNormFolded(RMSNormInside):
     """RMSNorm with the gain in both paths, G F(G x / r): monotone again, whatever the gains."""
 

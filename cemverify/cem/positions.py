@@ -48,7 +48,7 @@ def alibi(heads: int, like: Tensor) -> Alibi:
     return Alibi(torch.exp2(torch.where(k < below, (k + 1) * (-8 / below), (k - below + 0.5) * (-8 / below))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alibi:
     """b_ijk = -m_k |i - j|: the further, the less (Press et al. 2022).
 
@@ -74,7 +74,7 @@ def printed_alibi(heads: int, like: Tensor) -> Alibi:
     return Alibi(torch.exp2(-torch.arange(1, heads + 1, dtype=like.dtype, device=like.device)), sign=+1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SelfCross:
     """One bias for a token's own key, another for all the rest (Sec. 2.3).
 

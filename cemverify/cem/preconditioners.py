@@ -63,7 +63,7 @@ class Identity:
         return torch.ones(())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Diagonal:
     """P = diag(softplus(d)), always positive definite.
 
@@ -127,7 +127,7 @@ class _LowRank:
         return (g @ self.V) @ self.U.mT + (g @ self.U) @ self.V.mT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LowRankPrinted(_LowRank):
     """P = diag(softplus(d)) + U V^T + V U^T, as the paper prints it (Eq. 12, 13).
 
@@ -147,7 +147,7 @@ class LowRankPrinted(_LowRank):
         return g * (scale[:, None, :] if self.per_head else scale) + self._cross(g)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LowRank(_LowRank):
     """P = S^1/2 (I + c (U V^T + V U^T)) S^1/2, S = diag(softplus(d)), c = min(1, rho / (2 |U|_F |V|_F)).
 

@@ -19,7 +19,7 @@ from cemverify.cem.energies.curvature import Curvature
 from cemverify.cem.energies.elementwise import ElementwiseMemory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Convexified:
     """The convexified element-wise energy.
 

@@ -18,7 +18,7 @@ from cemverify.cem.activations import Activation
 from cemverify.cem.energies.curvature import Curvature
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ElementwiseMemory:
     """The memory of the element-wise energy.
 
@@ -29,7 +29,7 @@ class ElementwiseMemory:
     gate: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Elementwise:
     """The element-wise energy of one gated MLP.
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from cemverify.cem.energies.curvature import Curvature
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HopfieldMemory:
     """The stored patterns.
 

@@ -21,7 +21,7 @@ from cemverify.cem.growing import Spare, append
 from cemverify.cem.positions import Bias, Rotary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class InteractionMemory:
     """The memory of the interaction energy: one tensor that serves as keys and as values.
 
@@ -43,7 +43,7 @@ class InteractionMemory:
         return self.keys.shape[2]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Interaction:
     """The interaction energy of one attention layer.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from cemverify.cem.energies.elementwise import Elementwise, ElementwiseMemory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LeanElementwise(Elementwise):
     """An element-wise energy whose gradient keeps no hidden numbers."""
 

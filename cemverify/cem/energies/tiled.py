@@ -28,7 +28,7 @@ Context = Literal["none", "summed", "per-head"]
 Reading = tuple[Tensor, Tensor | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TiledInteraction(Interaction):
     """An interaction energy whose gradient is evaluated in tiles.
 
@@ -310,7 +310,7 @@ def _second(
     return [next(gradients) if w and t is not None else None for t, w in zip(inputs, wanted, strict=False)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Added:
     """What is added to the scores of all tiles.
 
