@@ -146,9 +146,9 @@ class Caller:
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call
+            changed = before.restore()
             if self.noticed is not None:
-                self.noticed.extend(before.changed())
-            before.restore()
+                self.noticed.extend(changed)
 
 
 @experiment(lambda arguments: arguments.shape)

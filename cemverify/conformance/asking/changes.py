@@ -79,6 +79,5 @@ def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
         before.restore()
         del noticed[already:]
         before, made = ProcessState.now(), make()
-    noticed.extend(before.changed())
-    before.restore()
+    noticed.extend(before.restore())
     return made

@@ -183,7 +183,7 @@ class _Named:
     objects: dict[str, Any]
 
     def __eq__(self, later: object) -> bool:
-        return isinstance(later, _Named) and all(later.objects.get(name) is one for name, one in self.objects.items())
+        return isinstance(later, _Named) and later.objects.items() >= self.objects.items()
 
 
 def _collector() -> tuple[Any, ...]:
@@ -396,18 +396,13 @@ class ProcessState:
         """The settings of this process at the moment."""
         return cls(settings, tuple([setting.read() for setting in settings]))
 
-    def changed(self) -> list[str]:
-        """The names of the settings that have another value now."""
-        return [setting.name for setting, value in self._pairs() if value != setting.read()]
-
-    def restore(self) -> None:
-        """Sets every setting that has changed since back to what it was."""
-        for setting, value in self._pairs():
-            if value != setting.read():
-                setting.put(value)
-
-    def _pairs(self) -> Iterator[tuple[Setting, Any]]:
-        return zip(self.settings, self.values, strict=True)
+    def restore(self) -> list[str]:
+        """Sets every setting that has changed since back to what it was; their names."""
+        pairs = zip(self.settings, self.values, strict=True)
+        changed = [(setting, value) for setting, value in pairs if value != setting.read()]
+        for setting, value in changed:
+            setting.put(value)
+        return [setting.name for setting, _ in changed]
 
 
 @contextmanager

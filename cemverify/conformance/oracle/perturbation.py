@@ -43,13 +43,21 @@ def movement(
             distance = (moved[name] - values).abs().max() if values.numel() else worst[name]
             worst[name] = torch.maximum(worst[name], distance.nan_to_num(nan=torch.inf))
     # a movement as large as the values themselves is not first order
-    scale = {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in exact.items()}
+    scale, least = _scale(exact), least_movement(exact, unit)
     factor = _OTHER_ORDERS * terms * unit / _SIZE
     return {
-        name: torch.where(distance > 0.01 * scale[name], torch.inf, factor * distance)
-        + _OTHER_ORDERS * unit * scale[name]
+        name: torch.where(distance > 0.01 * scale[name], torch.inf, factor * distance) + least[name]
         for name, distance in worst.items()
     }
+
+
+def least_movement(exact: Mapping[str, Tensor], unit: float) -> dict[str, Tensor]:
+    """What `movement` allows at least, known without an evaluation: one number () per array."""
+    return {name: _OTHER_ORDERS * unit * scale for name, scale in _scale(exact).items()}
+
+
+def _scale(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in arrays.items()}
 
 
 class Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -94,8 +94,7 @@ def _outcome(caller: Caller, name: str, case: Case) -> str:
             try:
                 caller.functions[name](x, h, weights, config)
             finally:
-                changed = [f"the process's {setting}" for setting in before.changed()]
-                before.restore()
+                changed = [f"the process's {setting}" for setting in before.restore()]
                 changed += [key for key, array in arrays.items() if not _is_as_it_was(array, *before_it[key])]
                 if ["x", "h", *weights] != [*arrays] or any(w is not arrays[key] for key, w in weights.items()):
                     changed.append("the mapping of weights")

@@ -179,7 +179,7 @@ def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
 def _fastest(answer: Answer, caller: Caller, case: Case) -> float:
     """Seconds of the fastest of a few calls, which other programs do not change; the first may compile."""
     seconds = []
-    for _ in range(4):
+    for _ in range(2):
         work = CoreBudget(_PATIENCE, lambda: caller.processes)
         answer(caller, case)
         seconds.append(max(work.spent(), _TICK))
