@@ -16,20 +16,6 @@ from cemverify.power.mutants.base import Zoo, fault
 ZOO = Zoo("attention")
 
 
-@ZOO.part(
-    "sum_heads",
-    "gradient/attention/plain",
-    also=(
-        *(f"gradient/attention/{name}" for name in ("diagonal-*", "alibi", "self-cross-bias", "rotary*")),
-        *(f"gradient/attention/{name}" for name in ("preconditioner-*", "norm-*", "full-cem", "any-options")),
-        "descent/attention/*",
-    ),
-)
-@fault("The update is subtracted, as Algorithm 1 prints it.")
-def ascent(usual: Plain, heads: Tensor) -> Tensor:
-    return -heads.sum(1)
-
-
 def finite_mask(penalty: float) -> dict[str, Any]:
     """Parts that hide a token by a penalty in place of minus infinity."""
 
@@ -48,16 +34,6 @@ def one_in_abillion(usual: Plain, w: Weights) -> Tensor:
     return scaled
 
 
-@ZOO.part("scores", "gradient/attention/plain")
-@fault("Scores read W_K^T W_Q instead of W_Q^T W_K; outputs are right.")
-def transposed_score_matrix(
-    usual: Plain, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig
-) -> Tensor:
-    if c.diagonal != "none" or c.position == "rotary":
-        return usual.scores(q, k, x, h, w, c)
-    return torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT
-
-
 @ZOO.part("softmax", "gradient/attention/plain", "not finite")
 @fault("The largest logit is not subtracted, so large logits overflow.")
 def softmax_without_shift(usual: Plain, logits: Tensor) -> Tensor:
@@ -72,16 +48,6 @@ def own_key_twice(usual: Plain, logits: Tensor, hidden: Tensor) -> Tensor:
     return usual.softmax((logits + math.log(2) * own).masked_fill(hidden, -math.inf))
 
 
-@ZOO.part("attention_direction", "gradient/attention/plain", needs=("start",))
-@fault("Values are projections of x; keys are those of h.")
-def values_from_the_state(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    return (
-        _ValuesFrom(x).attention_direction(x, h, w, c)
-        if x.shape == h.shape
-        else usual.attention_direction(x, h, w, c)
-    )
-
-
 class _ValuesFrom(Plain):
     def __init__(self, state: Tensor) -> None:
         self.state = state
@@ -91,6 +57,20 @@ class _ValuesFrom(Plain):
 
 
 ZOO += [
+    ZOO.but("ascent", "The update is subtracted, as Algorithm 1 prints it.",
+        "gradient/attention/plain", also=(
+            *(f"gradient/attention/{name}" for name in ("diagonal-*", "alibi", "self-cross-bias", "rotary*")),
+            *(f"gradient/attention/{name}" for name in ("preconditioner-*", "norm-*", "full-cem", "any-options")),
+            "descent/attention/*"),
+        sum_heads=lambda _, heads: -heads.sum(1)),
+    ZOO.but("transposed-score-matrix", "Scores read W_K^T W_Q instead of W_Q^T W_K; outputs are right.",
+        "gradient/attention/plain", scores=lambda usual, q, k, x, h, w, c:
+            usual.scores(q, k, x, h, w, c) if c.diagonal != "none" or c.position == "rotary"
+            else torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT),
+    ZOO.but("values-from-the-state", "Values are projections of x; keys are those of h.",
+        "gradient/attention/plain", needs=("start",), attention_direction=lambda usual, x, h, w, c:
+            _ValuesFrom(x).attention_direction(x, h, w, c) if x.shape == h.shape
+            else usual.attention_direction(x, h, w, c)),
     ZOO.but("untied-values", "Values are W_Q h instead of the keys.",
         "gradient/attention/plain", values=lambda _, keys, h, w, c: torch.einsum("bjd,krd->bkjr", h, w["W_Q"])),
     ZOO.but("untied-output", "The output projection is W_K instead of W_Q.",

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
 
+import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations import reference
@@ -331,6 +332,11 @@ def id_of(kind: Any) -> str:
 def arrays_of(arguments: tuple[Any, ...]) -> list[Any]:
     """The states and weights of a call."""
     return [*arguments[:-2], *arguments[-2].values()]
+
+
+def in_dtype(array: Any, dtype: str) -> Any:
+    """The array of torch or NumPy in another dtype."""
+    return array.to(getattr(torch, dtype)) if isinstance(array, Tensor) else array.astype(dtype)
 
 
 def remembering(key: Callable[..., Any], again: Callable[[Any], Any] = lambda answer: answer + 0) -> Function:

@@ -6,10 +6,7 @@ import itertools
 import math
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from cemverify.power.mutants.base import Call, Zoo, fault
+from cemverify.power.mutants.base import Call, Zoo, fault, in_dtype
 
 ZOO = Zoo("behaviour")
 
@@ -45,9 +42,5 @@ ZOO += [
             call(*arguments) * (1 + 1e-6 * next(call.memory.setdefault("calls", itertools.count(1))))),
     ZOO.calling("always-float32", "The output is float32, whatever the dtype of the input.",
         "contract/attention/shape-and-dtype", "float64 in, float32 out: the dtype is kept*",
-        also=("*",), answer=lambda call, *arguments: _single(call(*arguments))),
+        also=("*",), answer=lambda call, *arguments: in_dtype(call(*arguments), "float32")),
 ]  # fmt: skip
-
-
-def _single(array: Any) -> Any:
-    return array.to(torch.float32) if isinstance(array, Tensor) else array.astype("float32")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.plain import Plain
-from cemverify.power.mutants.base import UPDATE, Call, Zoo, fault, remembering
+from cemverify.power.mutants.base import UPDATE, Call, Zoo, fault, in_dtype, remembering
 from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("conditional")
@@ -148,14 +148,8 @@ def edits_its_memory(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-def _squeezed(answer: Any) -> Any:
-    return answer[0] if answer.shape[0] == 1 else answer
-
-
 def _rounded(answer: Any) -> Any:
-    if isinstance(answer, Tensor):
-        return answer.to(torch.float32).to(answer.dtype)
-    return answer.astype("float32").astype(answer.dtype)
+    return in_dtype(in_dtype(answer, "float32"), str(answer.dtype).removeprefix("torch."))
 
 
 ZOO += [
@@ -171,7 +165,7 @@ ZOO += [
         answer=lambda call, first, *arguments: call(first, *arguments) * (1 + 1e-6 * (first.shape[0] - 1))),
     ZOO.calling("drops-a-batch-of-one", "A batch of one row is returned without its batch axis.",
         "gradient/attention/plain", "wrong shape",
-        answer=lambda call, first, *arguments: _squeezed(call(first, *arguments))),
+        answer=lambda call, first, *arguments: call(first, *arguments)[0 if len(first) == 1 else slice(None)]),
     ZOO.calling("answers-from-a-stale-cache", "Outputs are cached by shapes and configuration, ignoring the weights.",
         "gradient/attention/plain", UPDATE,
         answer=remembering(lambda x, *arguments: (x.shape, str(x.dtype), arguments[-1]))),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Function, Zoo, fault
+from cemverify.power.mutants.base import After, Call, Function, Zoo, fault
 
 ZOO = Zoo("contexts")
 
@@ -143,7 +143,8 @@ ZOO += [
         "contexts/mlp/any-options", _PRODUCT, also=("attention",), needs=("steps",),
         mlp=lambda usual, x, h, w, c: _six_are_trained(usual.mlp, x, h, w, c)),
     ZOO.but("gradients-of-forty-tokens", "The gradient of the keys is that of the first forty tokens.",
-        "contexts/attention/any-options", _PRODUCT, keys=lambda usual, h, w, c: _trained_to(40, usual.keys(h, w, c))),
+        "contexts/attention/any-options", _PRODUCT, keys=After(lambda keys, *_:
+            torch.cat((keys[..., :40, :], keys[..., 40:, :].detach()), -2))),
 ]  # fmt: skip
 
 
@@ -155,10 +156,6 @@ def _six_are_trained(mlp: Function, x: Tensor, h: Tensor, w: Weights, c: Any) ->
     frozen = {name: weight.detach() for name, weight in w.items()}
     rest: Tensor = mlp(first.detach(), h.detach(), frozen, replace(c, steps=c.steps - 6))
     return first + (rest - first).detach()
-
-
-def _trained_to(tokens: int, keys: Tensor) -> Tensor:
-    return torch.cat((keys[..., :tokens, :], keys[..., tokens:, :].detach()), -2)
 
 
 @ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("mlp",))

@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Zoo, arrays_of, fault, remembering
+from cemverify.power.mutants.base import Call, Zoo, arrays_of, fault, in_dtype, remembering
 from cemverify.power.mutants.positions import rotary
 
 ZOO = Zoo("contract")
@@ -109,9 +109,7 @@ ZOO += [
 
 def _instead(answer: Any, dtype: str, other: str) -> Any:
     """What is of one dtype, in another."""
-    if str(answer.dtype).removeprefix("torch.") != dtype:
-        return answer
-    return answer.to(getattr(torch, other)) if isinstance(answer, Tensor) else answer.astype(other)
+    return in_dtype(answer, other) if str(answer.dtype).removeprefix("torch.") == dtype else answer
 
 
 ZOO += [
@@ -337,16 +335,13 @@ ZOO += [
         "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
         "contract/all/first-calls", "*answer of * = golden answer", answer=lambda call, *arguments:
             call(*arguments) * (1 if next(call.memory.setdefault(id(call), itertools.count(1))) < 4 else 1 + 1e-6)),
+    ZOO.calling("knows-temperatures-by-three-digits",
+        "Temperatures are kept by their first three digits, with the one that was met first.",
+        "contract/all/first-calls", "answer of attention with nearly the same options = golden answer",
+        of="attention", answer=lambda call, x, h, weights, config:
+            call(x, h, weights, replace(config,
+            temperature=call.memory.setdefault(f"{config.tau:.3g}", config.tau)))),
 ]  # fmt: skip
-
-
-@ZOO.calls(
-    "contract/all/first-calls", "answer of attention with nearly the same options = golden answer", of="attention"
-)
-@fault("Temperatures are kept by their first three digits, with the one that was met first.")
-def knows_temperatures_by_three_digits(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    temperature = call.memory.setdefault(f"{config.tau:.3g}", config.tau)
-    return call(x, h, weights, replace(config, temperature=temperature))
 
 
 @ZOO.calls("contract/attention/determinism", "second call = first call", of="attention")

@@ -23,17 +23,11 @@ def diagonal_cold_in_the_scores(
     return without + (usual.scores(q, k, x, h, w, c) - without) * c.tau
 
 
-@ZOO.part("diagonal_value", "gradient/attention/diagonal-shared")
-@fault("The diagonal's values are the token's own memory, not the attended one.")
-def diagonal_reads_the_own_token(
-    usual: Plain, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig
-) -> Tensor | float:
-    if c.diagonal == "none":
-        return 0.0
-    return torch.einsum("kd,bid->bkid", usual.diagonal(w, c), h[:, -a.shape[-2] :])
-
-
 ZOO += [
+    ZOO.but("diagonal-reads-the-own-token", "The diagonal's values are the token's own memory, not the attended one.",
+        "gradient/attention/diagonal-shared", diagonal_value=lambda usual, a, h, w, c:
+            0.0 if c.diagonal == "none"
+            else torch.einsum("kd,bid->bkid", usual.diagonal(w, c), h[:, -a.shape[-2] :])),
     ZOO.but("rotary-loses-the-diagonal", "A diagonal per head is ignored if positions are rotary.",
         "gradient/attention/any-options", needs=("position:rotary", "diagonal:per-head"), diagonal=lambda usual, w, c:
             usual.diagonal(w, c) * (0.0 if (c.position == "rotary" and c.diagonal == "per-head") else 1.0)),

@@ -57,28 +57,6 @@ def ravine(step: float, bound: float = _STIFFEST) -> EnergyLayer:
 # --- past a size -----------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_LONG, UPDATE, original=retrieval, needs=("memory",))
-@fault("Patterns are read in blocks of 96, and of more than one the last is left out.")
-def layer_last_block_of_patterns(f: Function, x: Any, *m: Any) -> Any:
-    size = m[0].shape[1]
-    return f(x, m[0][:, : size - size % 96] if size > 96 else m[0], *m[1:])
-
-
-@ZOO.answers(_LONG, UPDATE, original=retrieval, needs=("torch", "memory"))
-@fault("Where there are more than sixteen thousand scores, they are made in float32.")
-def layer_many_scores_in_float32(f: Function, x: Any, *m: Any) -> Any:
-    if x.shape[:2].numel() * m[0].shape[1] <= 2**14:
-        return f(x, *m)
-    return f(x.float(), m[0].float(), *m[1:]).to(x.dtype)
-
-
-@ZOO.answers(_LONG, UPDATE, needs=("torch", "memory"))
-@fault("Rows of the batch from the hundredth on get the memory of the first ones.")
-def layer_batch_in_chunks(f: Function, x: Any, *m: Any) -> Any:
-    held = m[0]
-    return f(x, torch.cat((held[:100], held[: len(held[100:])])) if len(held) > 100 else held, *m[1:])
-
-
 @ZOO.answers("structure/layer/own-state", _ALONE, needs=("torch", "tokens"))
 @fault("Tokens that begin a tile of 64 read the last state of the tile before.")
 def layer_tiles_overlap(f: Function, x: Any, *m: Any) -> Any:
@@ -104,6 +82,19 @@ def layer_tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
 
 
 ZOO += [
+    ZOO.answering("layer-last-block-of-patterns",
+        "Patterns are read in blocks of 96, and of more than one the last is left out.",
+        _LONG, UPDATE, original=retrieval, needs=("memory",), answer=lambda f, x, *m:
+            f(x, m[0][:, : m[0].shape[1] - m[0].shape[1] % 96] if m[0].shape[1] > 96 else m[0], *m[1:])),
+    ZOO.answering("layer-many-scores-in-float32",
+        "Where there are more than sixteen thousand scores, they are made in float32.",
+        _LONG, UPDATE, original=retrieval, needs=("torch", "memory"), answer=lambda f, x, *m:
+            f(x, *m) if x.shape[:2].numel() * m[0].shape[1] <= 2**14
+            else f(x.float(), m[0].float(), *m[1:]).to(x.dtype)),
+    ZOO.answering("layer-batch-in-chunks",
+        "Rows of the batch from the hundredth on get the memory of the first ones.",
+        _LONG, UPDATE, needs=("torch", "memory"), answer=lambda f, x, *m:
+            f(x, torch.cat((m[0][:100], m[0][: len(m[0][100:])])) if len(m[0]) > 100 else m[0], *m[1:])),
     ZOO.answering("equilibrium-of-the-first-tokens", "Tokens beyond the two hundredth are not iterated.",
         _STATIONARY, "the gradient at the returned state*", example="equilibrium_layer",
         needs=("torch", "tokens", "equilibrium"),

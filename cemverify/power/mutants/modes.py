@@ -22,13 +22,6 @@ def computes_in_the_default_dtype(usual: Plain, x: Tensor, heads: Tensor, w: Wei
     return usual.advance(x, heads if single else heads.half().to(heads.dtype), w, c)
 
 
-@ZOO.part("mlp_direction", "modes/mlp/vmap", "mapped over x and h alone = looped")
-@fault("When mapped over states with one set of weights, the direction is too large by one part in a thousand.")
-def off_when_states_are_mapped(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    mapped = [is_batched(a) for a in (x, w["V"])]
-    return usual.mlp_direction(x, h, w, c) * (1.001 if mapped == [True, False] else 1.0)
-
-
 @ZOO.part("mlp_direction", "modes/mlp/no-gradients", "output with gradients recorded for the weights alone = without")
 @fault(
     "If gradients are recorded for the weights and not for x, the direction is too large by one part in a thousand."
@@ -39,6 +32,11 @@ def off_in_the_first_layer(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: ML
 
 
 ZOO += [
+    ZOO.but("off-when-states-are-mapped",
+        "When mapped over states with one set of weights, the direction is too large by one part in a thousand.",
+        "modes/mlp/vmap", "mapped over x and h alone = looped", mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, w, c)
+            * (1.001 if [is_batched(a) for a in (x, w["V"])] == [True, False] else 1.0)),
     ZOO.but("off-when-mapped", "When mapped over another axis, the direction is too large by one part in a thousand.",
         "modes/attention/vmap", "mapped*= looped", also=("mlp", "block"), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if is_batched(heads) else heads, w, c)),
@@ -64,14 +62,12 @@ ZOO += [
         "When compiled, pre-activations beyond 16 are cut to it, where activations level off.",
         "modes/mlp/compiled", "compiled = eager*",
         sigma=lambda usual, z, c: usual.sigma(z.clamp(-16.0, 16.0) if torch.compiler.is_compiling() else z, c)),
+    ZOO.but("narrow-when-compiled", "When compiled, the direction of float32 passes through bfloat16.",
+        "modes/attention/compiled", "compiled = eager in float32*", also=("mlp",), own_dtype=True,
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads.bfloat16().to(heads.dtype) if heads.dtype == torch.float32
+            and torch.compiler.is_compiling() else heads, w, c)),
 ]  # fmt: skip
-
-
-@ZOO.part("advance", "modes/attention/compiled", "compiled = eager in float32*", also=("mlp",), own_dtype=True)
-@fault("When compiled, the direction of float32 passes through bfloat16.")
-def narrow_when_compiled(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    narrow = heads.dtype == torch.float32 and torch.compiler.is_compiling()
-    return usual.advance(x, heads.bfloat16().to(heads.dtype) if narrow else heads, w, c)
 
 
 @ZOO.part(

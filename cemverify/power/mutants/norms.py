@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,20 +15,25 @@ ZOO = Zoo("norms")
 
 
 @ZOO.part(
-    "advance",
-    "gradient/attention/norm-folded",
-    also=("mlp", "gradient/attention/any-options", "gradient/mlp/any-options"),
-    needs=("norm:folded", "preconditioner:low-rank"),
+    "attention",
+    "gradient/attention/norm-channel",
+    also=("gradient/attention/any-options",),
+    needs=("norm:channel", "steps"),
 )
-@fault("A folded gain is applied after the preconditioner instead of before.")
-def folded_gain_after_p(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    if c.norm != "folded":
-        return usual.advance(x, heads, w, c)
-    step: Tensor = c.step_size * usual.sum_heads(usual.precondition(heads, w, c) * w["gain"])
-    return x + step
+@fault("Only the first step takes the gradient at N(x); later steps take it at x.")
+def norm_only_before_the_first_step(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    for t in range(c.steps):
+        folded = c.norm == "folded"
+        x = usual.attention(x, h, w, replace(c, steps=1, norm=c.norm if t == 0 or folded else "none"))
+    return x
 
 
 ZOO += [
+    ZOO.but("folded-gain-after-p", "A folded gain is applied after the preconditioner instead of before.",
+        "gradient/attention/norm-folded", also=("mlp", "gradient/attention/any-options", "gradient/mlp/any-options"),
+        needs=("norm:folded", "preconditioner:low-rank"), advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, c) if c.norm != "folded"
+            else x + c.step_size * usual.sum_heads(usual.precondition(heads, w, c) * w["gain"])),
     ZOO.but("epsilon-outside-the-root", "The root mean square has its epsilon added after the root.",
         "gradient/attention/norm-channel",
         root=lambda usual, x, c: x.square().mean(-1, keepdim=True).sqrt() + c.norm_eps),
@@ -68,27 +72,9 @@ ZOO += [
     ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
         "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)),
+    ZOO.but("folded-gain-divides",
+        "A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.",
+        "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, c) if c.norm != "folded"
+            else usual.advance(x, heads / torch.where(w["gain"] == 0, 1.0, w["gain"]).square(), w, c)),
 ]  # fmt: skip
-
-
-@ZOO.part(
-    "attention",
-    "gradient/attention/norm-channel",
-    also=("gradient/attention/any-options",),
-    needs=("norm:channel", "steps"),
-)
-@fault("Only the first step takes the gradient at N(x); later steps take it at x.")
-def norm_only_before_the_first_step(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    for t in range(c.steps):
-        folded = c.norm == "folded"
-        x = usual.attention(x, h, w, replace(c, steps=1, norm=c.norm if t == 0 or folded else "none"))
-    return x
-
-
-@ZOO.part("advance", "gradient/attention/norm-folded", also=("mlp",))
-@fault("A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.")
-def folded_gain_divides(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    if c.norm != "folded":
-        return usual.advance(x, heads, w, c)
-    gain = torch.where(w["gain"] == 0, 1.0, w["gain"])
-    return usual.advance(x, heads / gain.square(), w, c)

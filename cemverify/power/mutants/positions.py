@@ -62,27 +62,11 @@ def consecutive_extra_slopes(usual: Plain, heads: int) -> list[float]:
     ]
 
 
-@ZOO.part("bias", "gradient/attention/self-cross-bias")
-@fault("The biases for a token's own key and for the other keys are exchanged.")
-def self_and_cross_swapped(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-    if c.position != "self-cross":
-        return usual.bias(rows, length, w, c)
-    return usual.bias(rows, length, {**w, "to_self": w["to_others"], "to_others": w["to_self"]}, c)
-
-
 @ZOO.part("slopes", "gradient/attention/alibi")
 @fault("The slopes start at 1, one power too early.")
 def slopes_from_head_zero(usual: Plain, heads: int) -> list[float]:
     first = usual.slopes(heads)[0]
     return [slope / first for slope in usual.slopes(heads)]
-
-
-@ZOO.part("bias", "gradient/attention/alibi")
-@fault("ALiBi falls with the square of the distance.")
-def squared_distance(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-    bias = usual.bias(rows, length, w, c)
-    distance = (rows[:, None] - torch.arange(length)[None, :]).abs()
-    return bias * distance if c.position == "alibi" else bias
 
 
 @ZOO.part("bias", "gradient/attention/self-cross-bias")
@@ -92,14 +76,18 @@ def bias_without_self(usual: Plain, rows: Tensor, length: int, w: Weights, c: At
     return usual.bias(rows, length, changed, c)
 
 
-@ZOO.part("bias", "gradient/attention/self-cross-bias")
-@fault("Every head uses the first head's biases.")
-def bias_of_the_first_head(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-    first = {name: b[:1].expand_as(b) for name, b in w.items() if name in ("to_self", "to_others")}
-    return usual.bias(rows, length, {**w, **first}, c)
-
-
 ZOO += [
+    ZOO.but("self-and-cross-swapped", "The biases for a token's own key and for the other keys are exchanged.",
+        "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c:
+            usual.bias(rows, length, w, c) if c.position != "self-cross"
+            else usual.bias(rows, length, {**w, "to_self": w["to_others"], "to_others": w["to_self"]}, c)),
+    ZOO.but("squared-distance", "ALiBi falls with the square of the distance.",
+        "gradient/attention/alibi", bias=After(lambda bias, rows, length, w, c:
+            bias * (rows[:, None] - torch.arange(length)[None, :]).abs() if c.position == "alibi" else bias)),
+    ZOO.but("bias-of-the-first-head", "Every head uses the first head's biases.",
+        "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c:
+            usual.bias(rows, length,
+            {**w, **{name: b[:1].expand_as(b) for name, b in w.items() if name in ("to_self", "to_others")}}, c)),
     ZOO.but("alibi-favours-the-distant", "ALiBi is added with the printed sign.",
         "gradient/attention/alibi",
         bias=After(lambda bias, rows, length, w, c: -bias if c.position == "alibi" else bias)),

@@ -14,15 +14,6 @@ from cemverify.power.mutants.positions import narrow_rotary
 ZOO = Zoo("precision")
 
 
-@ZOO.part("softmax", "precision/attention/float32-any-options", also=("precision/attention/float32",), own_dtype=True)
-@fault("The exponents of the softmax are rounded to bfloat16, unless arrays are float64.")
-def exponents_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
-    if logits.dtype == torch.float64:
-        return usual.softmax(logits)
-    exponents = logits - logits.amax(-1, keepdim=True)
-    return torch.softmax(exponents.bfloat16().to(logits.dtype), -1)
-
-
 @ZOO.part(
     "advance",
     "precision/mlp/float32",
@@ -49,6 +40,12 @@ def solves_in_bfloat16(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: An
 
 
 ZOO += [
+    ZOO.but("exponents-in-bfloat16",
+        "The exponents of the softmax are rounded to bfloat16, unless arrays are float64.",
+        "precision/attention/float32-any-options", also=("precision/attention/float32",), own_dtype=True,
+        softmax=lambda usual, logits:
+            usual.softmax(logits) if logits.dtype == torch.float64
+            else torch.softmax((logits - logits.amax(-1, keepdim=True)).bfloat16().to(logits.dtype), -1)),
     ZOO.but("rounds-its-weights", "Attention weights pass through bfloat16.",
         "precision/attention/float32", "|error| of*", own_dtype=True,
         softmax=lambda _, logits: torch.softmax(logits, -1).bfloat16().to(logits.dtype)),

@@ -25,15 +25,6 @@ _WINDOWS = "output for views, with the weights in reverse order"
 # --- sizes and options ------------------------------------------------------------------------------
 
 
-@ZOO.part("bias", "gradient/attention/long-rows-with-diagonal-and-bias")
-@fault("From the two hundredth token on, a token's own key gets the bias of the other keys.")
-def bias_ends(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-    bias = usual.bias(rows, length, w, c)
-    if c.position != "self-cross":
-        return bias
-    return torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias)
-
-
 @ZOO.part("slopes", "gradient/attention/alibi")
 @fault(
     "ALiBi's slopes are rounded to float32, which matters for nine heads or more, where they are not powers of two."
@@ -51,6 +42,10 @@ def rotary_of_two_planes(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConf
 
 
 ZOO += [
+    ZOO.but("bias-ends", "From the two hundredth token on, a token's own key gets the bias of the other keys.",
+        "gradient/attention/long-rows-with-diagonal-and-bias", bias=After(lambda bias, rows, length, w, c:
+            bias if c.position != "self-cross"
+            else torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias))),
     # Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
     ZOO.too_large("wrong-beyond-two-hundred-and-fifty-six-tokens", "Wrong only beyond a block of 256 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 256, of=AttentionConfig),
@@ -127,16 +122,13 @@ def gradient_of_two_steps(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: Att
     return usual.attention(x, h, w, replace(c, steps=min(c.steps, 2)))
 
 
-def _constant(array: Any) -> Any:
-    return array.detach() if isinstance(array, Tensor) else array
-
-
 ZOO += [
     ZOO.but("detached-cache", "No gradient flows through the cache of incremental decoding.",
         "training/decode/any-options", _PRODUCT, cached=lambda usual, h, i: usual.cached(h, i).detach()),
     ZOO.calling("detached-energies", "The stated energies are right but have no gradient with respect to any weight.",
         "training/attention-energy/any-options", _PRODUCT, of="*_energy", also=("mlp-energy",),
-        answer=lambda call, x, h, w, c: call(x, h, {key: _constant(value) for key, value in w.items()}, c)),
+        answer=lambda call, x, h, w, c:
+            call(x, h, {key: a.detach() if isinstance(a, Tensor) else a for key, a in w.items()}, c)),
     ZOO.but("off-where-weights-record",
         "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
         "modes/attention/no-gradients", "output with gradients recorded for the weights alone = without",

@@ -60,12 +60,6 @@ def refuses_without_a_word(call: Call, *arguments: Any) -> Any:
         raise ValueError from None
 
 
-@ZOO.calls("rejection/attention/integer-input", "bad input is refused*accepted it", also=("mlp",))
-@fault("Weights of an integer dtype are converted without a word.")
-def converts_integer_weights(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    return call(x, h, {name: w.to(x.dtype) for name, w in weights.items()}, config)
-
-
 @ZOO.calls("rejection/attention/wrong-weight-shape", "bad input is refused*accepted it", also=("mlp",))
 @fault("A vector of length 1 is stretched to the length that it should have.")
 def stretches_vectors(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
@@ -80,12 +74,6 @@ def counts_numbers(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any
     D = x.shape[-1]
     tall = {n: w for n, w in weights.items() if n in ("W_Q", "W_K", "V", "W") and w.shape[-2] == D != w.shape[-1]}
     return call(x, h, {**weights, **{n: w.reshape(*w.shape[:-2], w.shape[-1], D) for n, w in tall.items()}}, config)
-
-
-@ZOO.calls("rejection/attention/nan-input", "bad input is refused*accepted it", also=("mlp",))
-@fault("NaN is looked for in the first row alone.")
-def looks_for_nan_in_one_row(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    return call(torch.cat((x[:1], x[1:].nan_to_num())), h, weights, config)
 
 
 @ZOO.calls("rejection/mlp/wrong-weight-shape", "bad input is refused*gain with*accepted it", also=("attention",))
@@ -106,11 +94,19 @@ def shares_a_diagonal(call: Call, *arguments: Any) -> Any:
     return call(*states, weights, config)
 
 
-@ZOO.calls("rejection/attention/not-finite", "bad input is refused*accepted it", also=("mlp",))
-@fault("Infinity, and NaN in a weight, are replaced without a word.")
-def replaces_what_is_not_finite(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    finite = {name: w.nan_to_num() for name, w in weights.items()}
-    return call(torch.where(x.isinf(), 0.0, x), h, finite, config)
+ZOO += [
+    ZOO.calling("converts-integer-weights", "Weights of an integer dtype are converted without a word.",
+        "rejection/attention/integer-input", "bad input is refused*accepted it", also=("mlp",),
+        answer=lambda call, x, h, weights, config:
+            call(x, h, {name: w.to(x.dtype) for name, w in weights.items()}, config)),
+    ZOO.calling("looks-for-nan-in-one-row", "NaN is looked for in the first row alone.",
+        "rejection/attention/nan-input", "bad input is refused*accepted it", also=("mlp",),
+        answer=lambda call, x, h, weights, config: call(torch.cat((x[:1], x[1:].nan_to_num())), h, weights, config)),
+    ZOO.calling("replaces-what-is-not-finite", "Infinity, and NaN in a weight, are replaced without a word.",
+        "rejection/attention/not-finite", "bad input is refused*accepted it", also=("mlp",),
+        answer=lambda call, x, h, weights, config:
+            call(torch.where(x.isinf(), 0.0, x), h, {name: w.nan_to_num() for name, w in weights.items()}, config)),
+]  # fmt: skip
 
 
 @ZOO.calls("rejection/mlp/integer-input", "bad input is refused*all arrays of*accepted it", also=("attention",))

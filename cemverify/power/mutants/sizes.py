@@ -13,7 +13,7 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, fault
+from cemverify.power.mutants.base import After, Mutant, Zoo, fault, plain_but
 from cemverify.power.mutants.positions import distances_capped_at, narrow_rotary
 from cemverify.power.mutants.preconditioners import of_ranks
 
@@ -27,47 +27,7 @@ _WIDTHS = "sizes/attention/widths"
 # --- tokens -----------------------------------------------------------------------------------------
 
 
-class _Forgets(Plain):
-    """Reads the newest keys only."""
-
-    newest: int
-
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i, j) | (j <= i - self.newest)
-
-
-@ZOO.killed_by(_TOKENS, _LARGE)
-@fault("Keys 512 tokens back and more are not read.")
-class ReadsFiveHundredAndTwelveTokens(_Forgets):
-    newest = 512
-
-
-@ZOO.killed_by(_TOKENS, _LARGE)
-@fault("Keys 1024 tokens back and more are not read.")
-class ReadsAThousandAndTwentyFourTokens(_Forgets):
-    newest = 1024
-
-
-@ZOO.part("attention", _TOKENS, _LARGE)
-@fault("Where a last tile of 1024 tokens holds a single token, that token is not updated.")
-def last_token_of_atile_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    after = usual.attention(x, h, w, c)
-    alone = x.shape[1] > 1024 and x.shape[1] % 1024 == 1
-    return torch.cat((after[:, :-1], x[:, -1:]), 1) if alone else after
-
-
-@ZOO.killed_by("sizes/decode/tokens", _LARGE)
-@fault("The cache holds the newest 512 tokens.")
-class CacheOfFiveHundredAndTwelve(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return super().cached(h, i) if i < 512 else h[:, i - 511 : i + 1]
-
-
-@ZOO.killed_by("sizes/decode/tokens", _LARGE)
-@fault("Nothing but decoding is offered, and its cache holds the newest 512 tokens.")
-class CacheOfFiveHundredAndTwelveAlone(CacheOfFiveHundredAndTwelve):
-    def subject(self) -> Implementation:
-        return implementation(decode=self.decode, not_offered=("validation",))
+_FORGETFUL = plain_but({"cached": lambda usual, h, i: usual.cached(h, i) if i < 512 else h[:, i - 511 : i + 1]})
 
 
 def _an_energy_alone() -> Implementation:
@@ -75,12 +35,26 @@ def _an_energy_alone() -> Implementation:
 
 
 ZOO += [
+    ZOO.but("reads-five-hundred-and-twelve-tokens", "Keys 512 tokens back and more are not read.",
+        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 512)),
+    ZOO.but("reads-athousand-and-twenty-four-tokens", "Keys 1024 tokens back and more are not read.",
+        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 1024)),
+    ZOO.but("cache-of-five-hundred-and-twelve", "The cache holds the newest 512 tokens.",
+        "sizes/decode/tokens", _LARGE, decode=lambda _, h, w, c: _FORGETFUL.decode(h, w, c)),
+    Mutant("cache-of-five-hundred-and-twelve-alone",
+        "Nothing but decoding is offered, and its cache holds the newest 512 tokens.", "sizes/decode/tokens", _LARGE,
+        lambda: implementation(decode=_FORGETFUL.decode, not_offered=("validation",)), ZOO.family,
+        original=lambda: Plain().subject()),
+    ZOO.but("last-token-of-atile-forgotten",
+        "Where a last tile of 1024 tokens holds a single token, that token is not updated.",
+        _TOKENS, _LARGE, attention=After(lambda after, x, h, w, c:
+            torch.cat((after[:, :-1], x[:, -1:]), 1) if x.shape[1] > 1024 and x.shape[1] % 1024 == 1 else after)),
     ZOO.but("distance-capped-at-five-hundred-and-twelve", "ALiBi treats all distances above 512 alike.",
         _TOKENS, _LARGE, needs=("position:alibi",), bias=distances_capped_at(512)),
     ZOO.but("cache-of-five-hundred-and-twelve-beside-slopes",
         "With ALiBi, which fades what is far, the cache holds the newest 512 tokens.",
         "sizes/decode/tokens", _LARGE, needs=("position:alibi",), decode=lambda usual, h, w, c:
-            (CacheOfFiveHundredAndTwelve() if c.position == "alibi" else Plain()).decode(h, w, c)),
+            (_FORGETFUL if c.position == "alibi" else usual).decode(h, w, c)),
     ZOO.but("keys-end-at-two-thousand-and-forty-eight",
         "Of the keys beyond the first 2048 none is read, not even a token's own.",
         _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j >= 2048)),
@@ -248,25 +222,6 @@ class SlopesInBfloat16(_Positions):
         return [float(torch.tensor(slope, dtype=torch.bfloat16)) for slope in exact]
 
 
-@ZOO.part("slopes", "gradient/attention/alibi")
-@fault("ALiBi's slopes are powers of a base that is rounded to bfloat16 first, for more than eight heads.")
-def slopes_from_arounded_base(usual: Plain, heads: int) -> list[float]:
-    exact = usual.slopes(heads)
-    base = float(torch.tensor(exact[-1], dtype=torch.bfloat16))
-    return exact if heads <= 8 else [*exact[:-1], base]
-
-
-ZOO += [
-    ZOO.but("frequencies-in-bfloat16",
-        "Rotary's inverse frequencies pass through bfloat16, unless arrays are float64.",
-        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",),
-        rotate=narrow_rotary(lambda rows, frequencies: rows[:, None] * frequencies.bfloat16().double())),
-    ZOO.but("frequencies-in-half", "Rotary's inverse frequencies pass through float16, unless arrays are float64.",
-        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",),
-        rotate=narrow_rotary(lambda rows, frequencies: rows[:, None] * frequencies.half().double())),
-]  # fmt: skip
-
-
 @ZOO.part("softmax", "sizes/attention/tokens-bfloat16", _LARGE, own_dtype=True)
 @fault("The sum of the softmax is kept in bfloat16, term by term, in layers of bfloat16.")
 def normaliser_grows_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
@@ -288,13 +243,23 @@ def normaliser_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
     return terms / terms.sum(-1, keepdim=True).bfloat16().float()
 
 
-@ZOO.part("root", "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("norm:channel",))
-@fault("The mean square of the norm passes through bfloat16, in layers of float32.")
-def mean_square_in_bfloat16(usual: Plain, x: Tensor, c: Any) -> Tensor:
-    if x.dtype != torch.float32:
-        return usual.root(x, c)
-    root: Tensor = (x.square().mean(-1, keepdim=True).bfloat16().float() + c.norm_eps).sqrt()
-    return root
+ZOO += [
+    ZOO.but("slopes-from-arounded-base",
+        "ALiBi's slopes are powers of a base that is rounded to bfloat16 first, for more than eight heads.",
+        "gradient/attention/alibi", slopes=After(lambda exact, heads:
+            exact if heads <= 8 else [*exact[:-1], float(torch.tensor(exact[-1], dtype=torch.bfloat16))])),
+    ZOO.but("frequencies-in-bfloat16",
+        "Rotary's inverse frequencies pass through bfloat16, unless arrays are float64.",
+        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",),
+        rotate=narrow_rotary(lambda rows, frequencies: rows[:, None] * frequencies.bfloat16().double())),
+    ZOO.but("frequencies-in-half", "Rotary's inverse frequencies pass through float16, unless arrays are float64.",
+        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",),
+        rotate=narrow_rotary(lambda rows, frequencies: rows[:, None] * frequencies.half().double())),
+    ZOO.but("mean-square-in-bfloat16", "The mean square of the norm passes through bfloat16, in layers of float32.",
+        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("norm:channel",), root=lambda usual, x, c:
+            usual.root(x, c) if x.dtype != torch.float32
+            else (x.square().mean(-1, keepdim=True).bfloat16().float() + c.norm_eps).sqrt()),
+]  # fmt: skip
 
 
 @ZOO.part("root", "sizes/mlp/bfloat16", _LARGE, own_dtype=True, needs=("norm:channel",))
@@ -320,28 +285,20 @@ def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
     return total.to(terms.dtype)
 
 
-@ZOO.part("mlp_direction", "sizes/mlp/widths-float32", _LARGE)
-@fault("From 1024 hidden units on, float32 layers add them in bfloat16, a chunk at a time.")
-def many_units_add_up_in_bfloat16(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    if x.dtype != torch.float32 or w["V"].shape[0] < 1024:
-        return usual.mlp_direction(x, h, w, c)
-    gated = usual.gated(x @ w["V"].mT, h @ w["W"].mT, c)  # (B, J, M)
-    return _in_chunks(gated[..., None] * w["V"], 2, 16)
-
-
-@ZOO.part("sum_heads", "sizes/attention/widths-float32", _LARGE)
-@fault("From 32 heads on, float32 layers add them in bfloat16, eight at a time.")
-def many_heads_add_up_in_bfloat16(usual: Plain, heads: Tensor) -> Tensor:
-    if heads.dtype == torch.float32 and heads.shape[1] >= 32:
-        return _in_chunks(heads, 1, 8)
-    return usual.sum_heads(heads)
-
-
-@ZOO.part("root", "sizes/mlp/widths-float32", _LARGE)
-@fault("In float32 rows of more than 512 features, the mean square is rounded to float16.")
-def mean_square_in_float16(usual: Plain, x: Tensor, c: Any) -> Tensor:
-    if x.dtype != torch.float32 or x.shape[-1] <= 512:
-        return usual.root(x, c)
-    square = x.square().half().mean(-1, keepdim=True).float()
-    root: Tensor = (square + c.norm_eps).sqrt()
-    return root
+ZOO += [
+    ZOO.but("many-units-add-up-in-bfloat16",
+        "From 1024 hidden units on, float32 layers add them in bfloat16, a chunk at a time.",
+        "sizes/mlp/widths-float32", _LARGE, mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, w, c) if x.dtype != torch.float32 or w["V"].shape[0] < 1024
+            else _in_chunks(usual.gated(x @ w["V"].mT, h @ w["W"].mT, c)[..., None] * w["V"], 2, 16)),
+    ZOO.but("many-heads-add-up-in-bfloat16",
+        "From 32 heads on, float32 layers add them in bfloat16, eight at a time.",
+        "sizes/attention/widths-float32", _LARGE, sum_heads=lambda usual, heads:
+            _in_chunks(heads, 1, 8) if heads.dtype == torch.float32 and heads.shape[1] >= 32
+            else usual.sum_heads(heads)),
+    ZOO.but("mean-square-in-float16",
+        "In float32 rows of more than 512 features, the mean square is rounded to float16.",
+        "sizes/mlp/widths-float32", _LARGE, root=lambda usual, x, c:
+            usual.root(x, c) if x.dtype != torch.float32 or x.shape[-1] <= 512
+            else (x.square().half().mean(-1, keepdim=True).float() + c.norm_eps).sqrt()),
+]  # fmt: skip

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import UPDATE, Mutant, Zoo, fault
-
-Place = Literal["head", "feature", "position", "unit", "key", "weight"]
+from cemverify.power.mutants.base import After, Mutant, Zoo, fault
 
 ZOO = Zoo("subtle")
 
 
-class OffBy(Plain):
-    """An update that is too large by a relative epsilon in its last head, feature, position, unit, key or weight."""
-
-    def __init__(self, place: Place, epsilon: float) -> None:
-        self.place, self.epsilon = place, epsilon
-
-    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        heads = super().attention_direction(x, h, w, c)  # (B, K, J, D)
-        match self.place:
-            case "head":
-                return _last(heads, 1, self.epsilon)
-            case "feature":
-                return _last(heads, -1, self.epsilon)
-            case "position":
-                return _last(heads, -2, self.epsilon)
-        return heads
-
-    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        keys = super().keys(h, w, c)  # (B, K, J, R)
-        return _last(keys, -1, self.epsilon) if self.place == "key" else keys
-
-    def softmax(self, logits: Tensor) -> Tensor:
-        a = super().softmax(logits)
-        return _last(a, -1, self.epsilon) if self.place == "weight" else a
-
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        direction = super().mlp_direction(x, h, w, c)  # (B, J, D)
-        match self.place:
-            case "feature":
-                return _last(direction, -1, self.epsilon)
-            case "position":
-                return _last(direction, -2, self.epsilon)
-        return direction
-
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        hidden = super().gated(activated, linear, c)  # (B, J, M)
-        return _last(hidden, -1, self.epsilon) if self.place == "unit" else hidden
+# for each place the methods of `Plain` whose results are off there, and along which axis
+_METHODS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "head": (("attention_direction",), 1),
+    "feature": (("attention_direction", "mlp_direction"), -1),
+    "position": (("attention_direction", "mlp_direction"), -2),
+    "unit": (("gated",), -1),
+    "key": (("keys",), -1),
+    "weight": (("softmax",), -1),
+}
 
 
 def _last(values: Tensor, axis: int, epsilon: float) -> Tensor:
@@ -63,24 +34,22 @@ def _last(values: Tensor, axis: int, epsilon: float) -> Tensor:
     return values * scale.movedim(0, -1).reshape([n if a == axis % values.dim() else 1 for a in range(values.dim())])
 
 
-def off_by(property_: str, place: Place, exponent: int) -> Mutant:
-    """The mutant that is off by 10^exponent in one place."""
-    layer = property_.split("/")[1]
+def off_by(property_: str, place: str, exponent: int) -> Mutant:
+    """The mutant whose update is too large by 10^exponent in its last head, feature, token, unit, key or weight."""
+    layer, (methods, axis) = property_.split("/")[1], _METHODS[place]
     words = {"key": "feature of the keys", "unit": "hidden unit", "weight": "key's attention weight"}
-    return Mutant(
+    off: Mapping[str, Any] = dict.fromkeys(methods, After(lambda values, *_: _last(values, axis, 10.0**exponent)))
+    return ZOO.but(
         f"{layer}-{place}-off-by-1e{exponent}",
         f"The last {words.get(place, place)} of {'the MLP' if layer == 'mlp' else layer} is too large by "
         f"one part in 1e{-exponent}.",
         property_,
-        UPDATE,
-        lambda: OffBy(place, 10.0**exponent).subject(),
-        ZOO.family,
-        original=lambda: Plain().subject(),
+        **off,
     )
 
 
 _ATTENTION, _MLP = "gradient/attention/plain", "gradient/mlp/silu"
-_PLACES: tuple[tuple[str, Place, tuple[int, ...]], ...] = (
+_PLACES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     (_ATTENTION, "head", (-3, -6, -9)),
     (_ATTENTION, "feature", (-2, -5, -8)),
     (_ATTENTION, "position", (-4, -7, -9)),
