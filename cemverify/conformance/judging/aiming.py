@@ -21,16 +21,11 @@ _MOST_NUMBERS = 48
 
 @dataclass
 class Aiming:
-    """What is known of the code of the implementation that is asked.
+    """What is known of the code of the implementation that is asked."""
 
-    Attributes:
-        code: what was read of it. reached: what ran since the property began.
-        around: the numbers that a question was asked around.
-    """
-
-    code: OwnCode
-    reached: Callable[[], Trail]
-    around: set[float] = field(default_factory=set)
+    code: OwnCode  # what was read of it
+    reached: Callable[[], Trail]  # what ran since the property began
+    around: set[float] = field(default_factory=set)  # the numbers that a question was asked around
     _seen: set[tuple[str, int, int]] = field(default_factory=set)
 
     @property

@@ -22,23 +22,16 @@ _EVAL = "where dropout or another random layer is in training mode, call eval() 
 
 @dataclass(frozen=True)
 class Cause:
-    """What makes properties fail.
+    """What makes properties fail."""
 
-    Attributes:
-        name: of the wrong part, or what a call does; a phrase.
-        because: the experiment that shows it, as a sentence; empty if the name says it.
-        records: the violations that it explains, the most fundamental first.
-        place: where it raised, or the first line that the smallest case runs and nothing that held; else where the
-            function that was called begins. at: how such a line is known, as a phrase; empty if none is.
-        edit: a change of the source that clears it, if one was looked for and found.
-    """
-
-    name: str
-    because: str
-    records: Sequence[Record]
+    name: str  # of the wrong part, or what a call does; a phrase
+    because: str  # the experiment that shows it, as a sentence; empty if the name says it
+    records: Sequence[Record]  # the violations that it explains, the most fundamental first
+    # where it raised, or the first line that the smallest case runs and nothing that held; else where the function
+    # that was called begins
     place: Place | None = None
-    at: str = ""
-    edit: SuggestedEdit | None = None
+    at: str = ""  # how such a line is known, as a phrase; empty if none is
+    edit: SuggestedEdit | None = None  # a change of the source that clears it, if one was looked for and found
 
     @property
     def first(self) -> Record:
@@ -65,19 +58,13 @@ class Cause:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why a run has violations.
+    """Why a run has violations."""
 
-    Attributes:
-        implementation: its name. run: how many properties were run. causes: the most fundamental first.
-        unexplained: violations that may follow from the first cause.
-        unasked: how many properties were not asked, as the run ended before.
-    """
-
-    implementation: str
-    run: int
-    causes: Sequence[Cause]
-    unexplained: Sequence[Record] = ()
-    unasked: int = 0
+    implementation: str  # its name
+    run: int  # how many properties were run
+    causes: Sequence[Cause]  # the most fundamental first
+    unexplained: Sequence[Record] = ()  # violations that may follow from the first cause
+    unasked: int = 0  # how many properties were not asked, as the run ended before
 
     @property
     def violated(self) -> int:

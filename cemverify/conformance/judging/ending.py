@@ -18,17 +18,11 @@ def never(_: Record) -> bool:
 
 @dataclass(frozen=True)
 class Ending:
-    """When a run ends before everything is asked.
+    """When a run ends before everything is asked."""
 
-    Attributes:
-        at: whether a record ends it at once.
-        after: seconds of asking after which nothing more is begun; what is begun is finished.
-        before: ids of properties that are asked before the others.
-    """
-
-    at: Callable[[Record], bool] = never
-    after: float = math.inf
-    before: Collection[str] = ()
+    at: Callable[[Record], bool] = never  # whether a record ends it at once
+    after: float = math.inf  # seconds of asking after which nothing more is begun; what is begun is finished
+    before: Collection[str] = ()  # ids of properties that are asked before the others
 
     def ordered(self, offered: Sequence[Property], absent: Collection[str]) -> list[Property]:
         """The properties in the order in which they are asked: those first that find most for their time.

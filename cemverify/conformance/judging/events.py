@@ -13,15 +13,11 @@ from cemverify.conformance.source.reach.summary import Reach
 
 @dataclass(frozen=True)
 class RunStarted:
-    """Sent before the first property is tested.
-
-    Attributes:
-        applicable: number of properties for this kind of implementation. offered: how many of those it offers.
-    """
+    """Sent before the first property is tested."""
 
     implementation: str
-    applicable: int
-    offered: int
+    applicable: int  # number of properties for this kind of implementation
+    offered: int  # how many of those it offers
 
 
 @dataclass(frozen=True)
@@ -40,36 +36,27 @@ class PropertyFinished:
 
 @dataclass(frozen=True)
 class SuggestedEdit:
-    """A change of the implementation's source that makes properties hold.
+    """A change of the implementation's source that makes properties hold."""
 
-    Attributes:
-        place: the first line that changes. before, after: the text of the lines, as it is and as it should be.
-    """
-
-    place: Place
+    place: Place  # the first line that changes
+    # before, after: the text of the lines, as it is and as it should be
     before: str
     after: str
 
 
 @dataclass(frozen=True)
 class RunFinished:
-    """Sent at the end, with the record of every property that was judged, in catalogue order.
-
-    Attributes:
-        origin: where the implementation is written. reach: what was reached of its code, if that was read.
-        edit: one with which every property holds, if one was looked for and found.
-        unasked: ids of properties that it offers and that were not asked, or not to the end: the run ended before.
-        worth: how many mutants those kill that were asked, where some were not.
-    """
+    """Sent at the end, with the record of every property that was judged, in catalogue order."""
 
     implementation: str
     records: Sequence[Record]
     seconds: float
-    origin: Origin = field(default_factory=Origin)
-    reach: Reach | None = None
-    edit: SuggestedEdit | None = None
+    origin: Origin = field(default_factory=Origin)  # where the implementation is written
+    reach: Reach | None = None  # what was reached of its code, if that was read
+    edit: SuggestedEdit | None = None  # one with which every property holds, if one was looked for and found
+    # ids of properties that it offers and that were not asked, or not to the end: the run ended before
     unasked: Sequence[str] = ()
-    worth: KilledShare | None = None
+    worth: KilledShare | None = None  # how many mutants those kill that were asked, where some were not
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

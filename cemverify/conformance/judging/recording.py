@@ -32,20 +32,14 @@ _MOST_WEIGHTS = 1_000
 
 @dataclass(frozen=True)
 class Recorded:
-    """One call.
+    """One call."""
 
-    Attributes:
-        function: its name. arguments: by name, as they were before; x, h, weights or x, memory.
-        config: of a CEM implementation's call. answer: None if there was none. fault: what it did instead.
-        changed: whether its arrays were other ones afterwards.
-    """
-
-    function: str
-    arguments: Mapping[str, Any]
-    config: Any
-    answer: Tensor | None
-    fault: str | None
-    changed: bool
+    function: str  # its name
+    arguments: Mapping[str, Any]  # by name, as they were before; x, h, weights or x, memory
+    config: Any  # of a CEM implementation's call
+    answer: Tensor | None  # None if there was none
+    fault: str | None  # what it did instead
+    changed: bool  # whether its arrays were other ones afterwards
 
 
 def _traced(arguments: Sequence[Any]) -> bool:
@@ -57,15 +51,11 @@ def _traced(arguments: Sequence[Any]) -> bool:
 
 @dataclass
 class CallRecorder:
-    """A caller that records its calls.
-
-    Attributes:
-        in_words: whether a script can make the calls: named tuples, masks and noise it cannot.
-    """
+    """A caller that records its calls."""
 
     caller: Caller
     calls: list[Recorded] = field(default_factory=list)
-    in_words: bool = True
+    in_words: bool = True  # whether a script can make the calls: named tuples, masks and noise it cannot
 
     def listening(self) -> Caller:
         """The caller whose calls are recorded."""

@@ -38,20 +38,15 @@ REACHED = "reached"  # which lines ran; whether the property is finished is its 
 
 @dataclass(frozen=True)
 class Request:
-    """An experiment to perform.
+    """An experiment to perform."""
 
-    Attributes:
-        number: the answer carries it too. experiment: "module:name".
-        kind: of the asker: a caller, or a box around one. dtype, device: of the caller.
-        absent: what the asker takes as not offered, if that is not what was declared.
-    """
-
-    number: int
-    experiment: str
-    kind: type = Caller
+    number: int  # the answer carries it too
+    experiment: str  # "module:name"
+    kind: type = Caller  # of the asker: a caller, or a box around one
+    # dtype, device: of the caller
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
-    absent: Mapping[str, str] | None = None
+    absent: Mapping[str, str] | None = None  # what the asker takes as not offered, if that is not what was declared
     arguments: tuple[Any, ...] = ()
     named: Mapping[str, Any] | None = None
 

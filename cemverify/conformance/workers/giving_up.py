@@ -15,15 +15,11 @@ IN_A_ROW, IN_ALL = 5, 25  # workers that may be lost: by properties that ask the
 
 @dataclass
 class LostWorkers:
-    """Counts the workers that an implementation has cost.
+    """Counts the workers that an implementation has cost."""
 
-    Attributes:
-        in_a_row: causes of the latest losses without a success in between, by the functions that were asked.
-        altogether: how many workers were lost.
-    """
-
+    # causes of the latest losses without a success in between, by the functions that were asked
     in_a_row: defaultdict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
-    altogether: int = 0
+    altogether: int = 0  # how many workers were lost
 
     def note(self, property_: Property, record: Record, *, lost: bool) -> None:
         """Records a finished property, and whether its worker was lost."""

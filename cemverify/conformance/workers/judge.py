@@ -90,18 +90,13 @@ class Alive:
 
 @dataclass(frozen=True)
 class FinishedProperty:
-    """A record, whether the processes are lost with it, and what ran; None if that is not known.
-
-    Attributes:
-        around: the numbers in its code that questions were asked around. explained: seconds of a core that its
-            violation took after it was found.
-    """
+    """A record, whether the processes are lost with it, and what ran; None if that is not known."""
 
     record: Record
     lost: bool
     trail: Trail | None = None
-    around: frozenset[float] = frozenset()
-    explained: float = 0.0
+    around: frozenset[float] = frozenset()  # the numbers in its code that questions were asked around
+    explained: float = 0.0  # seconds of a core that its violation took after it was found
 
 
 @dataclass(frozen=True)
@@ -113,62 +108,46 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class Called:
-    """What came of the first calls.
+    """What came of the first calls."""
 
-    Attributes:
-        reason: why they failed, or None. answer: what an energy layer answered, to compare between processes.
-    """
-
-    reason: str | None
-    answer: Answer | None = None
+    reason: str | None  # why they failed, or None
+    answer: Answer | None = None  # what an energy layer answered, to compare between processes
 
 
 @dataclass(frozen=True)
 class WantedProperty:
-    """A property that is to be asked.
+    """A property that is to be asked."""
 
-    Attributes:
-        property, stated_in: its id, and the module that states it if it is not of the catalogue.
-        explaining: seconds of a core that are left for what comes after a violation.
-    """
-
+    # property, stated_in: its id, and the module that states it if it is not of the catalogue
     property: str
     stated_in: str | None
-    explaining: float = math.inf
+    explaining: float = math.inf  # seconds of a core that are left for what comes after a violation
 
 
 @dataclass(frozen=True)
 class Again:
-    """A saved question that is to be asked instead of a whole property.
+    """A saved question that is to be asked instead of a whole property."""
 
-    Attributes:
-        property, stated_in: its id, and the module that states it if it is not of the catalogue.
-        question, parameters: it, and the numbers that the layer's parameters are given first, as they travel.
-    """
-
+    # property, stated_in: its id, and the module that states it if it is not of the catalogue
     property: str
     stated_in: str | None
+    # question, parameters: it, and the numbers that the layer's parameters are given first, as they travel
     question: bytes
     parameters: bytes
 
 
 @dataclass
 class Respondent:
-    """The implementation's process, which answers, as the judge sees it.
-
-    Attributes:
-        timeout: seconds that a call may take. question: what a property is about to ask, or asked last.
-        number: of the last request. lost: why no more requests are sent. origin: where it says that it is written.
-    """
+    """The implementation's process, which answers, as the judge sees it."""
 
     process: Any
     line: Channel
-    timeout: float
+    timeout: float  # seconds that a call may take
     not_offered: Mapping[str, str] = field(default_factory=dict)
-    question: Any = None
-    number: int = 0
-    lost: Lost | None = None
-    origin: Origin = field(default_factory=Origin)
+    question: Any = None  # what a property is about to ask, or asked last
+    number: int = 0  # of the last request
+    lost: Lost | None = None  # why no more requests are sent
+    origin: Origin = field(default_factory=Origin)  # where it says that it is written
 
     @property
     def processes(self) -> tuple[int, ...]:

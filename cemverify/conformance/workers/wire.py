@@ -46,14 +46,10 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Channel:
-    """One end of a connection, every wait on which has a deadline.
-
-    Attributes:
-        meanwhile: called again and again during each wait.
-    """
+    """One end of a connection, every wait on which has a deadline."""
 
     socket: socket.socket
-    meanwhile: Callable[[], None] = lambda: None
+    meanwhile: Callable[[], None] = lambda: None  # called again and again during each wait
 
     def send(self, content: bytes, until: float = math.inf) -> None:
         """Sends bytes.

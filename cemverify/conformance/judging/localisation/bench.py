@@ -22,14 +22,10 @@ _EXPERIMENTS = 400  # calls at most
 
 @dataclass(frozen=True)
 class WrongPart:
-    """The part that is wrong.
+    """The part that is wrong."""
 
-    Attributes:
-        name: as "diagonal, value path". because: the sub-identity that shows it, as a sentence.
-    """
-
-    name: str
-    because: str
+    name: str  # as "diagonal, value path"
+    because: str  # the sub-identity that shows it, as a sentence
 
 
 class Undecided(Exception):
@@ -38,14 +34,10 @@ class Undecided(Exception):
 
 @dataclass
 class Bench:
-    """Asks the implementation, and knows the right answers.
-
-    Attributes:
-        calls: how many calls were made.
-    """
+    """Asks the implementation, and knows the right answers."""
 
     caller: Caller
-    calls: int = 0
+    calls: int = 0  # how many calls were made
 
     def offers(self, *features: str) -> bool:
         """Whether the implementation has all of these features."""

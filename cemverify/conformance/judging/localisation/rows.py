@@ -21,19 +21,15 @@ Row = tuple[Case, tuple[int, ...]]  # a case of one token, and the index of a ro
 
 @dataclass(frozen=True)
 class LinearPath:
-    """How memory becomes an update: an inner weight makes numbers of it, and an outer weight's rows carry them.
+    """How memory becomes an update: an inner weight makes numbers of it, and an outer weight's rows carry them."""
 
-    Attributes:
-        along: the outer weight, along whose rows updates point. inner: the weight that makes their lengths.
-        length: the right number for a row, from the case in which that row alone is not 0.
-        exchanged: the update, over the step size, if the inner weight stood in the place of the outer one: (D,).
-        outer, middle, sum: what the three parts are called.
-    """
-
-    along: str
-    inner: str
+    along: str  # the outer weight, along whose rows updates point
+    inner: str  # the weight that makes their lengths
+    # the right number for a row, from the case in which that row alone is not 0
     length: Callable[[Case, tuple[int, ...]], Tensor]
+    # the update, over the step size, if the inner weight stood in the place of the outer one: (D,)
     exchanged: Callable[[Case, tuple[int, ...]], Tensor]
+    # outer, middle, sum: what the three parts are called
     outer: str
     middle: str
     sum: str
@@ -41,22 +37,15 @@ class LinearPath:
 
 @dataclass(frozen=True)
 class _Probe:
-    """What one row alone showed.
+    """What one row alone showed."""
 
-    Attributes:
-        case: in which that row alone is not 0.
-        number: the update along the row, over the row. ratio: the number over the right one.
-        noise: how far roundoff may put the ratio off. astray: whether the update points elsewhere.
-        exchanged: whether the update is what the inner weight gives in the place of the outer one.
-    """
-
-    case: Case
+    case: Case  # in which that row alone is not 0
     row: tuple[int, ...]
-    number: float
-    ratio: float
-    noise: float
-    astray: bool
-    exchanged: bool
+    number: float  # the update along the row, over the row
+    ratio: float  # the number over the right one
+    noise: float  # how far roundoff may put the ratio off
+    astray: bool  # whether the update points elsewhere
+    exchanged: bool  # whether the update is what the inner weight gives in the place of the outer one
 
 
 def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> WrongPart | None:
