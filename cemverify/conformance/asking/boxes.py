@@ -9,6 +9,7 @@ import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -335,7 +336,7 @@ class Box:
         g = self.reached(x)
         total = self.row_energies(g, memory)
         if self.layer.leak:
-            total = total + _inner(x, g) - self.lagrangians(x)
+            total = total + (flat(x) * flat(g)).sum(1) - self.lagrangians(x)
         if self.layer.step.kind == "proximal":
             total = total + self.penalties(x)
         return total
@@ -629,14 +630,7 @@ def packed(arrays: Mapping[str, Any], kind: str) -> Any:
     return _tuple_of(kind, tuple(arrays))(*arrays.values())
 
 
-_KINDS: dict[tuple[str, tuple[str, ...]], Any] = {}
-
-
-def _tuple_of(kind: str, names: tuple[str, ...]) -> Any:
-    # one class for each set of names: JAX compares them
-    if (kind, names) not in _KINDS:
-        _KINDS[kind, names] = namedtuple(kind, names)
-    return _KINDS[kind, names]
+_tuple_of = cache(namedtuple)  # one class for each set of names: JAX compares them
 
 
 def unpacked(returned: Any, like: Named) -> list[Any]:
@@ -678,7 +672,3 @@ def widened(q: Question, part: str) -> Question:
 def quiet() -> warnings.catch_warnings[None]:
     """Within, warnings are not shown: compilers warn about their own speed, and that is not a fault of the layer."""
     return warnings.catch_warnings(action="ignore")
-
-
-def _inner(x: Named, g: Named) -> Tensor:
-    return (flat(x) * flat(g)).sum(1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -145,13 +146,9 @@ def arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
 # --- modes, and what came before ---------------------------------------------------------------------------------
 
 
-def _autocast() -> AbstractContextManager[Any]:
-    return torch.autocast("cpu", torch.bfloat16)
-
-
 MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "in inference mode": torch.inference_mode,
-    "under autocast": _autocast,
+    "under autocast": partial(torch.autocast, "cpu", torch.bfloat16),
 }
 
 

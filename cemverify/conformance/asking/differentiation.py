@@ -102,9 +102,10 @@ class _Training:
             twice=twice,
         )
 
-    def answer_another(self, case: Case) -> Any:
+    def answer_another(self, *, other_options: bool = False) -> Any:
         """The answer to other numbers, which nobody pulls back, as two uses in one graph make."""
-        function = of_named_arrays(self.caller, self.name, case)
+        config = otherwise(self.case.config, self.caller.subject.not_offered) if other_options else self.case.config
+        function = of_named_arrays(self.caller, self.name, replace(self.case, config=config))
         halves = {key: (array.detach() / 2).requires_grad_() for key, array in self.leaves.items()}
         return function({**self.arrays, **halves})
 
@@ -120,20 +121,11 @@ class _Training:
                 leaf *= factor
 
 
-def _of_the_same_options(training: _Training) -> Any:
-    return training.answer_another(training.case)
-
-
-def _of_other_options(training: _Training) -> Any:
-    config = otherwise(training.case.config, training.caller.subject.not_offered)
-    return training.answer_another(replace(training.case, config=config))
-
-
 _BETWEEN: Mapping[str, Callable[[_Training], Any]] = {
-    USUAL: _of_the_same_options,
-    OTHER_OPTIONS: _of_other_options,
+    USUAL: _Training.answer_another,
+    OTHER_OPTIONS: lambda training: training.answer_another(other_options=True),
     THE_SAME: _Training.pull,
-    SECOND_STEP: _of_the_same_options,
+    SECOND_STEP: _Training.answer_another,
 }
 
 

@@ -96,10 +96,6 @@ def _put_environment(environment: dict[str, str]) -> None:
 _CUDA: Any = torch.backends.cuda  # some of its functions are not typed
 
 
-def _deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-
 def _device() -> torch.device:
     try:
         return torch.get_default_device()
@@ -113,10 +109,6 @@ def _put_device(device: torch.device) -> None:
 
 
 _LEAST = 2.0**-1074  # the smallest subnormal number
-
-
-def _signals() -> tuple[Any, ...]:
-    return tuple(signal.getsignal(number) for number in _SIGNALS)
 
 
 def _put_signals(handlers: tuple[Any, ...]) -> None:
@@ -153,10 +145,6 @@ def _put_logging(state: tuple[Any, ...]) -> None:
     root.manager._clear_cache()  # type: ignore[attr-defined]
 
 
-def _hooks() -> tuple[int, ...]:
-    return tuple(len(hooks) for hooks in _HOOKS)
-
-
 def _put_hooks(lengths: tuple[int, ...]) -> None:
     for hooks, length in zip(_HOOKS, lengths, strict=True):
         while len(hooks) > length:
@@ -184,10 +172,6 @@ class _Named:
 
     def __eq__(self, later: object) -> bool:
         return isinstance(later, _Named) and later.objects.items() >= self.objects.items()
-
-
-def _collector() -> tuple[Any, ...]:
-    return gc.isenabled(), gc.get_threshold(), len(gc.callbacks)
 
 
 def _put_collector(state: tuple[Any, ...]) -> None:
@@ -266,7 +250,10 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "deterministic algorithms",
-        _deterministic,
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
         lambda on: set_deterministic(on[0], warn_only=on[1]),
         decides=True,
         other=lambda on: (not on[0], True),
@@ -296,7 +283,7 @@ SETTINGS: Sequence[Setting] = (
         decides=True,
         other=lambda exact: not exact,
     ),
-    Setting("hooks on all modules", _hooks, _put_hooks, decides=True),
+    Setting("hooks on all modules", lambda: tuple(map(len, _HOOKS)), _put_hooks, decides=True),
     Setting(
         "NumPy error handling",
         *_each(
@@ -354,7 +341,7 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "signal handlers",
-        _signals,
+        lambda: tuple(map(signal.getsignal, _SIGNALS)),
         _put_signals,
         other=lambda handlers: tuple(
             signal.SIG_IGN if number.name.startswith("SIGUSR") else handler
@@ -368,7 +355,7 @@ SETTINGS: Sequence[Setting] = (
     Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval, other=lambda seconds: seconds * 2),
     Setting(
         "garbage collection",
-        _collector,
+        lambda: (gc.isenabled(), gc.get_threshold(), len(gc.callbacks)),
         _put_collector,
         decides=True,
         other=lambda state: (not state[0], (state[1][0] + 7, *state[1][1:]), state[2]),

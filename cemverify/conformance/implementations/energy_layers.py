@@ -465,16 +465,13 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
             "computed from others, which are the ones to declare": not value.is_leaf,
             "empty": value.numel() == 0,
             "on the meta device": value.is_meta,
-            "expanded: several of its numbers are one": not value.is_meta and _overlaps(value),
+            "expanded: several of its numbers are one": not value.is_meta
+            and any(n > 1 and stride == 0 for n, stride in zip(value.shape, value.stride(), strict=True)),
             "an inference tensor": value.is_inference(),
         }
         if problems := [fault for fault, there in faults.items() if there]:
             raise ValueError(f"a parameter of an energy layer can be set and trained, and {name} is {problems[0]}")
     return MappingProxyType(dict(named))
-
-
-def _overlaps(value: torch.Tensor) -> bool:
-    return any(n > 1 and stride == 0 for n, stride in zip(value.shape, value.stride(), strict=True))
 
 
 _NOT_BEFORE_A_PROXIMAL_MAP = (

@@ -194,7 +194,8 @@ def _find_module(module: str, name: str) -> ModuleSpec | None:
     if dotted[0] in sys.modules:
         return None
     try:
-        spec = _here(dotted[0]) or find_spec(dotted[0])
+        # what is in the current folder comes first: commands put it on the path
+        spec = PathFinder.find_spec(dotted[0], [os.getcwd()]) or find_spec(dotted[0])
     except (ImportError, ValueError):
         return None
     if spec is None:
@@ -212,11 +213,6 @@ def _find_module(module: str, name: str) -> ModuleSpec | None:
                 raise LoadError(no_module(module, name))
             return None
     return spec
-
-
-def _here(top: str) -> ModuleSpec | None:
-    """A module or package of the current folder, which commands put on the path."""
-    return PathFinder.find_spec(top, [os.getcwd()])
 
 
 def _does_nothing(package: ModuleSpec) -> bool:

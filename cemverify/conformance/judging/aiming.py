@@ -7,7 +7,7 @@ and several workers share the properties in another way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.conformance.questions.aims import Aim, in_order
@@ -57,11 +57,8 @@ class Aiming:
     def _unreached(self) -> frozenset[tuple[str, int]]:
         """The tests of which some branch was not taken."""
         return frozenset(
-            (path, line)
-            for path, branches in self._branches().items()
-            for line, to in branches.items()
-            if any((path, line, b) not in self._seen for b in to)
+            (file.path, line)
+            for file in self.code.files
+            for line, to in file.lines.branches.items()
+            if any((file.path, line, b) not in self._seen for b in to)
         )
-
-    def _branches(self) -> Mapping[str, Mapping[int, frozenset[int]]]:
-        return {file.path: file.lines.branches for file in self.code.files}

@@ -82,7 +82,7 @@ def _answer(name: str, function: str) -> Answer:
             per_token = function.endswith("_energy")
             return _trivial("random", states[0], per_token=True) if per_token else right(*arguments)
         if name == "shuffled":
-            return right(*(_shuffled(state) for state in states), weights, config)
+            return right(*(state.roll(1, 1) for state in states), weights, config)  # each token where the next was
         return _trivial(name, states[0], per_token=function.endswith("_energy"))
 
     return answer
@@ -102,8 +102,3 @@ def _trivial(name: str, x: Tensor, *, per_token: bool) -> Tensor:
             generator = torch.Generator().manual_seed(zlib.crc32(x.double().contiguous().numpy().tobytes()))
             return torch.randn(values.shape, dtype=torch.float64, generator=generator).to(x.dtype)
     raise KeyError(name)
-
-
-def _shuffled(tokens: Tensor) -> Tensor:
-    """Every token moved to the position of the next: (B, J, D)."""
-    return tokens.roll(1, 1)

@@ -405,15 +405,11 @@ def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
             if part is not None:
                 return part
             if isinstance(case, Question) and (beside := _BESIDE_THE_UPDATE.get(search.property.id)) is not None:
-                return beside(search.caller, case, failure)
+                return beside(search.caller, failure)
     return None
 
 
-def _masked(caller: Caller, _: Question, __: Violation) -> WrongPart | None:
-    return localise_mask(caller)
-
-
-def _untied(caller: Caller, _: Question, violation: Violation) -> WrongPart | None:
+def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
     """Of a layer whose update is right: the parameter on which it depends in another way than its energy does."""
     if violation.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
         return None
@@ -427,7 +423,7 @@ def _untied(caller: Caller, _: Question, violation: Violation) -> WrongPart | No
 
 
 # What is looked at where the update itself is right.
-_BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Question, Violation], WrongPart | None]] = {
-    "structure/layer/mask": _masked,
+_BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Violation], WrongPart | None]] = {
+    "structure/layer/mask": lambda caller, _: localise_mask(caller),
     "training/layer/parameters": _untied,
 }

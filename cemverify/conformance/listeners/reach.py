@@ -54,15 +54,11 @@ def _texts(reach: Reach) -> Iterator[str]:
     missed = [(file, line) for file in reach.files for line in sorted({*file.never, *file.branches})]
     for file, line in missed[:_IN_FULL]:
         where = f"{file.file.label}:{line}" if several else str(line)
-        to = f"  (never {_whither(file, line)})" if line in file.branches else ""
+        ways = ", ".join("the end" if to < 0 else f"line {to}" for to in file.branches.get(line, ()))
+        to = f"  (never to {ways})" if line in file.branches else ""
         yield f"  {where:>5}  {one_line(file.line(line))[:_WIDEST]}{to}"
     if len(missed) > _IN_FULL:
         yield f"  and {len(missed) - _IN_FULL} more (in --json)"
-
-
-def _whither(file: FileReach, line: int) -> str:
-    """Where nothing went from a line."""
-    return "to " + ", ".join("the end" if to < 0 else f"line {to}" for to in file.branches[line])
 
 
 def as_json(reach: Reach) -> dict[str, Any]:

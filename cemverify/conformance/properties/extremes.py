@@ -79,7 +79,7 @@ def properties() -> Iterator[Property]:
         _with_large_logits,
         with_alibi,
         large,
-        within=_has_large_logits,
+        within=_reaches(_largest_logit, _LARGE),
         telling=lambda _: True,
     )
     yield _property(
@@ -140,7 +140,7 @@ def properties() -> Iterator[Property]:
         _with_large_preactivations,
         bent,
         beyond.format("update"),
-        within=_has_large_preactivations,
+        within=_reaches(_largest_preactivation, _LARGE),
     )
     yield _property(
         "mlp/every-magnitude",
@@ -150,7 +150,7 @@ def properties() -> Iterator[Property]:
         every_magnitude,
         with_every_magnitude,
         bent,
-        within=_has_every_magnitude,
+        within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
         share=0.8,  # each activation has its own magnitudes at which it may go wrong
     )
     yield _property(
@@ -174,10 +174,10 @@ def properties() -> Iterator[Property]:
             "Eq. 12, 13 (softplus)",
             _AT_LARGE_NUMBERS,
             "at d of 1e4",
-            _with_large_d,
+            lambda case: _rescaled(case, "P_d", float(case.weights["P_d"].abs().amax())),
             space,
             "an entry of d exceeds 5000, and the update is not zero",
-            within=lambda case: float(case.weights["P_d"].amax()) >= _LARGE / 2,
+            within=_reaches(lambda case: float(case.weights["P_d"].amax()), _LARGE),
             needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
         if layer == "mlp":  # other activations are 0 at x = 0, and so is their update
@@ -202,7 +202,7 @@ def properties() -> Iterator[Property]:
         _with_large_logits,
         with_alibi,
         large,
-        within=_has_large_logits,
+        within=_reaches(_largest_logit, _LARGE),
         function="attention_energy",
     )
     yield _property(
@@ -214,7 +214,7 @@ def properties() -> Iterator[Property]:
         with_every_magnitude,
         bent,
         "the energy is not zero",
-        within=_has_every_magnitude,
+        within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
         function="mlp_energy",
     )
     yield _property(
@@ -226,7 +226,7 @@ def properties() -> Iterator[Property]:
         _with_large_preactivations,
         bent,
         beyond.format("energy"),
-        within=_has_large_preactivations,
+        within=_reaches(_largest_preactivation, _LARGE),
         function="mlp_energy",
     )
 
@@ -294,10 +294,6 @@ def _with_large_preactivations(case: Case) -> Case:
     return _rescaled(case, "V", _largest_preactivation(case))
 
 
-def _with_large_d(case: Case) -> Case:
-    return _rescaled(case, "P_d", float(case.weights["P_d"].abs().amax()))
-
-
 def with_every_magnitude(case: Case) -> Case:
     """The first token of each row and its negative, scaled so that pre-activations reach each magnitude in turn."""
     x, h = case.x[:, :1], case.h[:, :1]  # (B, 1, D)
@@ -323,16 +319,9 @@ def _rescaled(case: Case, name: str, largest: float, to: float = _LARGE) -> Case
     return replace(case, weights={**case.weights, name: factor * case.weights[name]})
 
 
-def _has_large_logits(case: Case) -> bool:
-    return _largest_logit(case) >= _LARGE / 2
-
-
-def _has_large_preactivations(case: Case) -> bool:
-    return _largest_preactivation(case) >= _LARGE / 2
-
-
-def _has_every_magnitude(case: Case) -> bool:
-    return _largest_preactivation(case) >= max(_MAGNITUDES) / 2
+def _reaches(largest: Callable[[Case], float], size: float) -> Premise:
+    """Whether the largest number of a case is at least half as large."""
+    return lambda case: largest(case) >= size / 2
 
 
 def _has_a_state(case: Case) -> bool:

@@ -300,14 +300,6 @@ def _hotter(case: Case, steps: float) -> Case:
     return _with(case, W_K=lambda w: 2 * w, diagonal=lambda d: 2 * d).having(temperature=tau, step_size=eta)
 
 
-def _rolled(w: Tensor) -> Tensor:
-    return w.roll(1, 0)
-
-
-def _heads_turned(case: Case) -> Case:
-    return _with(case, **dict.fromkeys(led_by_heads(case), _rolled))
-
-
 def _orthogonal(n: int) -> Tensor:
     """Blocks of four turned by H/2, H Hadamard's; what is left over in reverse order with alternating signs."""
     H = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=torch.float64) / 2
@@ -332,20 +324,9 @@ def _split(case: Case) -> Case:
     return changed.having(hidden=2 * case.mlp.hidden)
 
 
-def _rows_turned(case: Case) -> Case:
-    return replace(case, x=case.x.flip(0), h=case.h.flip(0))
-
-
-def _turn_features(w: Tensor) -> Tensor:
-    return w.flip(1)
-
-
-def _half_step(case: Case) -> Case:
-    return case.having(step_size=case.layer_config.step_size / 2)
-
-
-def _reversed_units(w: Tensor) -> Tensor:
-    return w.flip(0)
+def _reversed(case: Case, axis: int, *names: str) -> Case:
+    """The case with some of its weights in reverse order along an axis."""
+    return _with(case, **dict.fromkeys(names, lambda w: w.flip(axis)))
 
 
 _RESCALED = Relation(
@@ -358,11 +339,14 @@ _HOTTER = Relation(
     lambda case: _hotter(case, 0.5),
     half=lambda case: _with(case, W_K=lambda w: 2 * w, diagonal=lambda d: 2 * d),
 )
-_HEADS_TURNED = Relation("update with the heads shifted cyclically by one = update", _heads_turned)
+_HEADS_TURNED = Relation(
+    "update with the heads shifted cyclically by one = update",
+    lambda case: _with(case, **dict.fromkeys(led_by_heads(case), lambda w: w.roll(1, 0))),
+)
 _FEATURES_TURNED = Relation(
     "update with every head's features reversed = update",
-    lambda case: _with(case, W_Q=_turn_features, W_K=_turn_features),
-    half=lambda case: _with(case, W_Q=_turn_features),
+    lambda case: _reversed(case, 1, "W_Q", "W_K"),
+    half=lambda case: _reversed(case, 1, "W_Q"),
 )
 _ROTATED = Relation("update of the rotated case = rotated update", _rotated, _turned)
 _SHIFTED = Relation(
@@ -370,7 +354,11 @@ _SHIFTED = Relation(
     lambda case: _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1),
     half=lambda case: _with(case, to_self=lambda b: b + 1),
 )
-_ROWS_TURNED = Relation("update with the rows in reverse order = reversed update", _rows_turned, lambda u: u.flip(0))
+_ROWS_TURNED = Relation(
+    "update with the rows in reverse order = reversed update",
+    lambda case: replace(case, x=case.x.flip(0), h=case.h.flip(0)),
+    lambda u: u.flip(0),
+)
 _LOUDER = Relation(
     "update with the gain and tau doubled = update",
     lambda case: _with(case, gain=lambda g: 2 * g).having(temperature=2 * case.attention.tau),
@@ -380,14 +368,18 @@ _FACTORS_SWAPPED = Relation(
     "update with U and V exchanged = update",
     lambda case: replace(case, weights={**case.weights, "P_U": case.weights["P_V"], "P_V": case.weights["P_U"]}),
 )
-_SLOWER = Relation("update with half the step size = half the update", _half_step, lambda update: update / 2)
+_SLOWER = Relation(
+    "update with half the step size = half the update",
+    lambda case: case.having(step_size=case.layer_config.step_size / 2),
+    lambda update: update / 2,
+)
 _GATE_TURNED = Relation(
     "update with W times -2 = -2 times the update", lambda case: _with(case, W=lambda w: -2 * w), lambda u: -2 * u
 )
 _UNITS_TURNED = Relation(
     "update with the hidden units reversed = update",
-    lambda case: _with(case, V=_reversed_units, W=_reversed_units),
-    half=lambda case: _with(case, V=_reversed_units),
+    lambda case: _reversed(case, 0, "V", "W"),
+    half=lambda case: _reversed(case, 0, "V"),
 )
 _UNITS_SPLIT = Relation("update with every hidden unit duplicated and W halved = update", _split)
 _EXACTING = (_ROTATED, _ROWS_TURNED, _SLOWER)  # what noise cannot keep up with: x itself changes, or the update

@@ -160,13 +160,10 @@ class OwnCheck:
         if not isinstance(statement, tuple) or len(statement) not in (3, 4):
             raise TypeError(f"a property returns (got, due, allowed), not {type(statement).__name__}")
         comparisons = list(_compared(self.claim, *statement[:3], at_most=self.at_most))
-        telling = (
-            bool(statement[3]) if len(statement) == 4 else any(self._tells(comparison) for comparison in comparisons)
-        )
-        return judge(*comparisons, telling=telling)
-
-    def _tells(self, c: Comparison) -> bool:
-        return moved(c.got - c.expected if self.at_most else c.expected, c.budget)
+        if len(statement) == 4:
+            return judge(*comparisons, telling=bool(statement[3]))
+        sides = ((c.got - c.expected if self.at_most else c.expected, c.budget) for c in comparisons)
+        return judge(*comparisons, telling=any(moved(*pair) for pair in sides))
 
 
 def layer_property(
@@ -217,7 +214,9 @@ def layer_property(
         last = getattr(function, "__name__", "").replace("_", "-").strip("-") if name is None else name
         about = f"layer_property {last!r}"
         _check(about, function, last, claim, source, of, options)
-        wanted = _all_words(about, "needs", needs, _of_layers() if of == "energy layer" else FEATURES)
+        implied = (need for p in layers.properties() for need in p.needs)
+        of_layers = sorted({*LAYER_FEATURES, *SHARED_FEATURES, *implied})
+        wanted = _all_words(about, "needs", needs, of_layers if of == "energy layer" else FEATURES)
         tried = _all_words(about, "controls", controls, CONTROLS)
         if mutants is not None and not isinstance(mutants, Mapping):
             raise ValueError(f"{about}: mutants are wrong layers by what is wrong with them, as {{'too far': layer}}")
@@ -252,11 +251,6 @@ def layer_property(
         )
 
     return stated
-
-
-def _of_layers() -> Sequence[str]:
-    """What the declaration of an energy layer may imply or rule out, as the catalogue's properties need it."""
-    return sorted({*LAYER_FEATURES, *SHARED_FEATURES, *(need for p in layers.properties() for need in p.needs)})
 
 
 def _check(about: str, function: Any, name: str, claim: Any, source: Any, of: Any, options: Any) -> None:

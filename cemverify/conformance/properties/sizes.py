@@ -152,7 +152,8 @@ def right_where_asked(function: Function, rival: Rival) -> Check:
         expected = [function.expected(part) for part in parts]
         tolerances = [function.tolerance(part, caller.dtype) for part in parts]
         refuse_slow(answer, caller, case)
-        got = _there(answer(caller, case) - function.start(case), case)
+        update = answer(caller, case) - function.start(case)
+        got = torch.cat([update[:, start : start + length] for start, length in _places(case)], 1)
         steps = [value - function.start(part) for value, part in zip(expected, parts, strict=True)]
         comparison = Comparison(claim, got, torch.cat(steps, 1), torch.cat(tolerances, 1))
         telling = any(map(partial(rival.shows, function), parts, expected, tolerances))
@@ -184,11 +185,6 @@ def _fastest(answer: Answer, caller: Caller, case: Case) -> float:
         answer(caller, case)
         seconds.append(max(work.spent(), _TICK))
     return min(seconds)
-
-
-def _there(answer: Tensor, case: Case) -> Tensor:
-    """The answer for the tokens of every window, one window after the other."""
-    return torch.cat([answer[:, start : start + length] for start, length in _places(case)], 1)
 
 
 def properties() -> Iterator[Property]:

@@ -34,26 +34,32 @@ ROWS_APART = Explanation(
 
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     """Changing the tokens from some position on does not change the outputs before it."""
-    return _prefix(
-        caller, case, "outputs before token i are unchanged when the tokens from i on become 3 - 2x, in reverse order"
-    )
+    case = case.to(caller.dtype).to(torch.float64)
+    before = caller.output(case)
+    budget = relation_budget(case, before, caller.dtype)
+    places = range(1, case.x.shape[1])
+    if not places:
+        raise Discard("a single token has no future")
+    changed = (replace(case, x=_changed_from(case.x, i), h=_changed_from(case.h, i)) for i in places)
+    got = torch.cat([caller.output(other)[:, :i] for i, other in zip(places, changed, strict=True)], 1)
+    expected, tolerance = (torch.cat([a[:, :i] for i in places], 1) for a in (before, budget))
+    claim = "outputs before token i are unchanged when the tokens from i on become 3 - 2x, in reverse order"
+    comparison = Comparison(claim, got, expected, 2 * tolerance)
+    return judge(comparison, telling=NO_MASK.shows(function_of(case.layer), case, golden(case), budget))
 
 
 def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     """The MLP's output at a token depends on that token only: changing all others changes nothing there."""
     case = case.to(caller.dtype).to(torch.float64)
-    changed = replace(case, x=_but_first(case.x), h=_but_first(case.h))
+    changed = replace(case, x=_changed_from(case.x, 1), h=_changed_from(case.h, 1))
     got, whole = caller.output(changed)[:, :1], caller.output(case)
     expected, budget = whole[:, :1], relation_budget(case, whole, caller.dtype)[:, :1]
-    differs = case.x.shape[1] > 1
-    return _unchanged(
+    claim, start, differs = (
         "the first token's output is unchanged when the others change",
-        got,
-        expected,
         case.x[:, :1],
-        budget,
-        differs=differs,
+        case.x.shape[1] > 1,
     )
+    return _unchanged(claim, got, expected, start, budget, differs=differs)
 
 
 def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
@@ -149,32 +155,11 @@ def properties() -> Iterator[Property]:
     yield case_property("structure/block/batch-independence", claim, space=block, **_ROWS)
 
 
-def _prefix(caller: Caller, case: Case, claim: str) -> Evidence:
-    case = case.to(caller.dtype).to(torch.float64)
-    J = case.x.shape[1]
-    before = caller.output(case)
-    budget = relation_budget(case, before, caller.dtype)
-    got, expected, tolerances = [], [], []
-    for i in range(1, J):
-        changed = replace(case, x=_changed_from(case.x, i), h=_changed_from(case.h, i))
-        got.append(caller.output(changed)[:, :i])
-        expected.append(before[:, :i])
-        tolerances.append(budget[:, :i])
-    if not got:
-        raise Discard("a single token has no future")
-    comparison = Comparison(claim, torch.cat(got, 1), torch.cat(expected, 1), 2 * torch.cat(tolerances, 1))
-    return judge(comparison, telling=NO_MASK.shows(function_of(case.layer), case, golden(case), budget))
-
-
 def _changed_from(tokens: Tensor, i: int) -> Tensor:
     """Tokens i and later replaced by others of the same magnitude."""
     changed = tokens.clone()
     changed[:, i:] = 3.0 - 2.0 * changed[:, i:].flip(1)
     return changed
-
-
-def _but_first(tokens: Tensor) -> Tensor:
-    return _changed_from(tokens, 1)
 
 
 def _unchanged(

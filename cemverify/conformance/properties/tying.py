@@ -79,7 +79,10 @@ def properties() -> Iterator[Property]:
     """Tied weights against torch's own layers, and what untying must break."""
     space = Space("attention", free_temperature=False, square=True)
     attention = {
-        "multi-head-attention": equals("update = eta torch.nn.MultiheadAttention", _multi_head_update),
+        "multi-head-attention": equals(
+            "update = eta torch.nn.MultiheadAttention",
+            lambda case: case.layer_config.step_size * multi_head_attention(case),
+        ),
         "scaled-dot-product-attention": equals(
             "update = eta scaled_dot_product_attention", scaled_dot_product_attention
         ),
@@ -104,7 +107,10 @@ def properties() -> Iterator[Property]:
             "Eq. 11; docs/mathematics.md §2",
             "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
             "Which two of the three projections are tied is easily got wrong when weights are ported.",
-            equals("update = eta down(sigma(gate x) * up h)", _gated_update),
+            equals(
+                "update = eta down(sigma(gate x) * up h)",
+                lambda case: case.layer_config.step_size * gated_mlp(case, case.x, case.h),
+            ),
             mlp,
             **_STANDARD,
         )
@@ -150,14 +156,6 @@ def multi_head_attention(case: Case) -> Tensor:
     future = torch.ones(J, J, dtype=torch.bool).triu(1)
     output: Tensor = module(case.x, case.h, case.h, attn_mask=future, need_weights=False)[0]
     return output.detach()
-
-
-def _multi_head_update(case: Case) -> Tensor:
-    return case.layer_config.step_size * multi_head_attention(case)
-
-
-def _gated_update(case: Case) -> Tensor:
-    return case.layer_config.step_size * gated_mlp(case, case.x, case.h)
 
 
 def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:

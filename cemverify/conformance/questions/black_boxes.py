@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ Shape = tuple[int | str, ...]
 Named = Mapping[str, Tensor]
 Source = Literal["small", "dense"]
 
+_ANY: Mapping[str, int] = MappingProxyType({})
 _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
 _MOST_NUMBERS = 2**14  # of an array of a question around a number in the code
 _A_FEW = {"B": 4, "J": 4}  # of other axes 3
@@ -109,17 +111,13 @@ class Question:
         return {**sizes, "dim": first.shape[-1], **arrays, **noise}
 
 
-def questions(form: Form, source: Source, least: Mapping[str, int] | None = None) -> st.SearchStrategy[Question]:
+@st.composite
+def questions(draw: st.DrawFn, form: Form, source: Source, least: Mapping[str, int] = _ANY) -> Question:
     """Questions of that form for Hypothesis.
 
     Args:
         least: larger least sizes than the form's, by letter; "B" is the batch.
     """
-    return _drawn(form, source, dict(least or {}))
-
-
-@st.composite
-def _drawn(draw: st.DrawFn, form: Form, source: Source, least: dict[str, int]) -> Question:
     most = {"B": 2, "J": 4} if source == "small" else {"B": 3, "J": 6}
     if form.shapes is not None:
         sizes = _one_of_few(form, least, draw(st.integers(0, form.shapes - 1)))
@@ -137,13 +135,12 @@ def _drawn(draw: st.DrawFn, form: Form, source: Source, least: dict[str, int]) -
             return Question(_integers(draw, x), _integers(draw, memory), noise, seed)
         few = {k: a.clamp(-2.4, 2.4).round() for k, a in {**_normal(x, seed), **_normal(memory, seed)}.items()}
         return Question({k: few[k] for k in x}, {k: few[k] for k in memory}, noise, seed)
-    question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
-    return dressed(question, draw(st.sampled_from(("plain", *_TEXTURES))))
+    return dressed(_of_sizes(form, seed, sizes), draw(st.sampled_from(("plain", *_TEXTURES))))
 
 
-def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
+def scattered(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
     """A question by a plain random generator; its texture and its longest axis take turns."""
-    rng, lows = np.random.default_rng(seed), _lows(form, dict(least or {}))
+    rng, lows = np.random.default_rng(seed), _lows(form, least)
     names = list(lows)
     longest = names[seed % len(names)]
     sizes = {}
@@ -151,13 +148,13 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
         usual = {"B": 3, "J": 7}.get(name, 6)
         sizes[name] = int(rng.integers(low, 1 + max(low + 1, 3 * usual if name == longest else usual)))
     if form.shapes is not None:
-        sizes = _one_of_few(form, dict(least or {}), seed % form.shapes)
+        sizes = _one_of_few(form, least, seed % form.shapes)
     question = _of_sizes(form, seed, sizes)
     turn = seed // len(names)
     return question if turn % 3 == 0 else dressed(question, _TEXTURES[turn % len(_TEXTURES)])
 
 
-def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
+def stretched(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
     """A question by a plain random generator with one long axis, or with all of them long; they take turns, and so do
     the lengths.
 
@@ -165,8 +162,8 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     """
     if form.shapes is not None:
         return level(form, seed, _LONG_AT_ONCE, least)
-    rng, lows = np.random.default_rng(seed), _lows(form, dict(least or {}))
-    names = [name for name in lows if least and name in least] or list(lows)
+    rng, lows = np.random.default_rng(seed), _lows(form, least)
+    names = [name for name in lows if name in least] or list(lows)
     turn, lap = seed % (len(names) + 1), seed // (len(names) + 1)
     if turn == len(names):
         sizes = {name: _ROWS if name == "B" else max(low, _LEVEL[lap % len(_LEVEL)]) for name, low in lows.items()}
@@ -182,17 +179,17 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     return dressed(question, "large") if lap % 2 else question
 
 
-def crowded(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
+def crowded(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
     """A question by a plain random generator whose batch has more rows than kernels take at once, its axes short."""
-    sizes = {name: max(low, 3) for name, low in _lows(form, dict(least or {})).items()} | {"B": _MANY_ROWS}
+    sizes = {name: max(low, 3) for name, low in _lows(form, least).items()} | {"B": _MANY_ROWS}
     while sizes["B"] > 1 and _largest(form, sizes) > form.most:
         sizes["B"] //= 2
     return _of_sizes(form, seed, sizes)
 
 
-def level(form: Form, seed: int, length: int, least: Mapping[str, int] | None = None) -> Question:
+def level(form: Form, seed: int, length: int, least: Mapping[str, int] = _ANY) -> Question:
     """A question by a plain random generator whose axes all have that length; the batch if there are no others."""
-    lows = _lows(form, dict(least or {}))
+    lows = _lows(form, least)
     alone = len(lows) == 1
     sizes = {name: low if name == "B" and not alone else max(low, length) for name, low in lows.items()}
     return _of_sizes(form, seed, sizes)
@@ -209,12 +206,12 @@ def _largest(form: Form, sizes: Mapping[str, int]) -> int:
     return max(math.prod(shape) for part in (form.state, form.memory) for shape in _shapes(part, sizes).values())
 
 
-def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] | None = None) -> Question | None:
+def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] = _ANY) -> Question | None:
     """A question in which one axis, or the largest number of an array, has the value of an aim.
 
     None where no question of the form has it, or only a costly one.
     """
-    lows = _lows(form, dict(least or {}))
+    lows = _lows(form, least)
     rng = np.random.default_rng(seed)
     sizes = {name: int(rng.integers(low, 2 + low)) for name, low in lows.items()}
     if aim.quantity in lows:
@@ -222,7 +219,7 @@ def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] | None = Non
             return None
         sizes[aim.quantity] = aim.size
     elif form.shapes is not None:
-        sizes = _one_of_few(form, dict(least or {}), seed % form.shapes)
+        sizes = _one_of_few(form, least, seed % form.shapes)
     if _largest(form, sizes) > _MOST_NUMBERS:
         return None
     question = _of_sizes(form, seed, sizes)
@@ -368,21 +365,22 @@ def _strided(named: Named) -> dict[str, Tensor]:
 # --- smaller questions ---------------------------------------------------------------------------------
 
 
-def smaller(question: Question, form: Form, least: Mapping[str, int] | None = None) -> Iterator[Question]:
+def smaller(question: Question, form: Form, least: Mapping[str, int] = _ANY) -> Iterator[Question]:
     """Questions that are a little smaller, the boldest first: rows, tokens, patterns, then digits."""
-    floor = dict(least or {})
     batch = question.batch
     halves = (range(batch // 2), range(batch // 2, batch)) if batch > 2 else ()
     for rows in (*halves, *([i for i in range(batch) if i != j] for j in range(min(batch, 8)))):
-        if floor.get("B", 1) <= len(rows) < batch:
+        if least.get("B", 1) <= len(rows) < batch:
             yield question.rows(list(rows))
     for letter in form.letters():
         size = _size(question, form, letter)
-        if size > max(form.least(letter), floor.get(letter, 1)):
+        if size > max(form.least(letter), least.get(letter, 1)):
             yield from (
                 along_axis(question, form, letter, [i for i in range(size) if i != index]) for index in range(size)
             )
-    yield from _simpler(question)
+    named = {(part, name): a for part in ("noise", "memory", "x") for name, a in getattr(question, part).items()}
+    for (part, name), simpler in simpler_arrays(named):
+        yield _with(question, part, name, simpler)
 
 
 def _size(question: Question, form: Form, letter: str) -> int:
@@ -422,13 +420,6 @@ def halved(question: Question, form: Form) -> Question | None:
         if size > max(LEAST_LONG, 2 * form.least(letter)):
             shorter = along_axis(shorter, form, letter, range(size // 2))
     return None if shorter is question else shorter
-
-
-def _simpler(question: Question) -> Iterator[Question]:
-    """The question with simpler numbers in one array."""
-    named = {(part, name): a for part in ("noise", "memory", "x") for name, a in getattr(question, part).items()}
-    for (part, name), simpler in simpler_arrays(named):
-        yield _with(question, part, name, simpler)
 
 
 def _with(question: Question, part: str, name: str, array: Tensor) -> Question:

@@ -239,11 +239,6 @@ def _sparse(case: Case, rng: np.random.Generator) -> Case:
     return case.with_states(lambda states: states * torch.from_numpy(positions)[:, None])
 
 
-def _tiny(case: Case, _: np.random.Generator) -> Case:
-    """States so small that their squares are subnormal."""
-    return case.with_states(lambda states: 2.0**-530 * states)
-
-
 def _pruned(case: Case, rng: np.random.Generator) -> Case:
     """Weights as pruning leaves them, half of them zero, or as they begin: whole rows and factors of zeros."""
     names = ("W_Q", "W_K", "V", "W")
@@ -258,11 +253,6 @@ def _pruned(case: Case, rng: np.random.Generator) -> Case:
         return weight
 
     return _weights(_weights(case, names, without_first), ("P_U",), torch.zeros_like)
-
-
-def _huge(case: Case, _: np.random.Generator) -> Case:
-    """Logits and pre-activations far in their tails."""
-    return _weights(case, ("W_K", "V"), lambda w: 24.0 * w)
 
 
 def with_large_d(case: Case, rng: np.random.Generator) -> Case:
@@ -341,9 +331,9 @@ def otherwise(config: Config, absent: Collection[str]) -> Config:
 NUMBERS: Mapping[str, Callable[[Case, np.random.Generator], Case]] = {
     USUAL: lambda case, _: case,
     "most tokens zero": _sparse,
-    "tiny states": _tiny,
+    "tiny states": lambda case, _: case.with_states(lambda states: 2.0**-530 * states),  # with subnormal squares
     "pruned weights": _pruned,
-    "huge pre-activations": _huge,
+    "huge pre-activations": lambda case, _: _weights(case, ("W_K", "V"), lambda w: 24.0 * w),
     ANY_OPTIONS: _any_options,
 }
 STEPS = (1, 2, 3, 5, 9)

@@ -99,7 +99,8 @@ class Packing:
         content = wide.detach().cpu().contiguous().numpy().copy()
         unique, i = name, 1
         while unique in self.arrays:
-            if _identical(self.arrays[unique], content):
+            other = self.arrays[unique]
+            if (other.dtype, other.shape, other.tobytes()) == (content.dtype, content.shape, content.tobytes()):
                 return unique
             i += 1
             unique = f"{name}-{i}"
@@ -161,10 +162,6 @@ class _Restoring:
                 values = with_strides(values, tree["strides"])
             self.made[name] = values
         return self.made[name]
-
-
-def _identical(a: Values, b: Values) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def dtype_of(word: str) -> torch.dtype:

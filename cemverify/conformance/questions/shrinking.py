@@ -39,8 +39,11 @@ def smaller(case: Case, space: Space) -> Iterator[Case]:
     else:
         yield from _without(case, "BJDKRMr", space)
     if isinstance(case.config, AttentionConfig | MLPConfig):
-        yield from _fewer_steps(case, space)
-    yield from _simpler_numbers(case, tied=not space.apart)
+        yield from (case.having(steps=fewer) for fewer in sorted(space.steps) if fewer < case.layer_config.steps)
+    tied = not space.apart  # if x and h are one, so they stay
+    states = {"h": case.h} if tied else {"x": case.x, "h": case.h}
+    for name, simpler in simpler_arrays({**states, **case.weights}):
+        yield _with(case, name, simpler, tied)
 
 
 def _without(case: Case, axes: str, space: Space) -> Iterator[Case]:
@@ -119,18 +122,6 @@ def _drop(array: Tensor, axes: str, axis: str, index: range) -> Tensor:
     dim = axes.index(axis)
     indices = [i for i in range(array.shape[dim]) if i not in index]
     return array.index_select(dim, torch.tensor(indices, dtype=torch.int64))
-
-
-def _fewer_steps(case: Case, space: Space) -> Iterator[Case]:
-    steps = case.layer_config.steps
-    yield from (case.having(steps=fewer) for fewer in sorted(space.steps) if fewer < steps)
-
-
-def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
-    """The case with simpler values in one array. If x and h are one, so they stay."""
-    states = {"h": case.h} if tied else {"x": case.x, "h": case.h}
-    for name, simpler in simpler_arrays({**states, **case.weights}):
-        yield _with(case, name, simpler, tied)
 
 
 def simpler_arrays(named: Mapping[Key, Tensor]) -> Iterator[tuple[Key, Tensor]]:

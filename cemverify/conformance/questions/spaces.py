@@ -177,14 +177,10 @@ def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **oth
     return Space(layer, choices=choices, preconditioners=(*_KINDS_SHARED, *_KINDS_PER_HEAD), **other)
 
 
-def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:
+@st.composite
+def cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
     """A Hypothesis strategy for cases of that space: float64, at most 5 tokens and 12 dimensions, except
     for named sizes."""
-    return _hypothesis_cases(space, source)
-
-
-@st.composite
-def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
     pick = _Drawn(draw)
     if space.few:
         turns = _turns(space)
@@ -521,11 +517,6 @@ def _paired(states: Tensor) -> Tensor:
     return states
 
 
-def _at_the_memory(arrays: Arrays) -> Arrays:
-    """x has the values of h, in an array of its own."""
-    return {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays
-
-
 _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "plain": lambda arrays: arrays,
     "repeated-tokens": lambda arrays: _map(arrays, ("h",), lambda h: h[:, :1].expand_as(h).contiguous()),
@@ -538,7 +529,8 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "signs": _signs,
     "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
     "far": _far,
-    "at-the-memory": _at_the_memory,
+    # x has the values of h, in an array of its own
+    "at-the-memory": lambda arrays: {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays,
     "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
     "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),
     "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},

@@ -135,7 +135,7 @@ def describe(subject: Subject) -> dict[str, Any]:
     step = {name: value for name, value in vars(subject.step).items() if name != "learned"}  # which is asked here
     P, functions = step["preconditioner"], [name for name, value in step.items() if callable(value)]
     if not callable(P) and P is not None:
-        step["preconditioner"] = _as_word_or_array(P)
+        step["preconditioner"] = P if isinstance(P, str) else as_tensor(P)
     step |= dict.fromkeys(functions, "a function")
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
     has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian")}
@@ -168,10 +168,6 @@ def _form(parameters: Mapping[str, torch.Tensor], name: str) -> tuple[str, list[
     """The first name of a parameter, which may have several, and its shape."""
     first = next(other for other, p in parameters.items() if p is parameters[name])
     return first, list(parameters[name].shape)
-
-
-def _as_word_or_array(P: Any) -> Any:
-    return P if isinstance(P, str) else as_tensor(P)
 
 
 def declared(description: Mapping[str, Any]) -> Subject:

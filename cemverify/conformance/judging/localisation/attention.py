@@ -80,21 +80,12 @@ def _values(bench: Bench, singles: Sequence[Case]) -> WrongPart | None:
     return wrong_along_rows(bench, _VALUE_PATH, rows)
 
 
-def _made_by_key(case: Case, row: tuple[int, ...]) -> Tensor:
-    return case.weights["W_K"][row] @ case.h[0, 0]
-
-
-def _projected_with_keys(case: Case, _: tuple[int, ...]) -> Tensor:
-    """One token's update if W_K were projected back with: the sum over k and r of W_K[k, r] (W_K[k, r] . h)."""
-    W_K = case.weights["W_K"]
-    return torch.einsum("krd,kre,e->d", W_K, W_K, case.h[0, 0])
-
-
 _VALUE_PATH = LinearPath(
     along="W_Q",
     inner="W_K",
-    length=_made_by_key,
-    exchanged=_projected_with_keys,
+    length=lambda case, row: case.weights["W_K"][row] @ case.h[0, 0],
+    # one token's update if W_K were projected back with: the sum over k and r of W_K[k, r] (W_K[k, r] . h)
+    exchanged=lambda case, _: torch.einsum("krd,kre,e->d", *[case.weights["W_K"]] * 2, case.h[0, 0]),
     outer="output projection",
     middle="value path",
     sum="sum over heads",

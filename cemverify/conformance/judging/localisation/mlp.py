@@ -46,16 +46,11 @@ def _made_by_unit(case: Case, row: tuple[int, ...]) -> Tensor:
     return (update @ v) / (v @ v)
 
 
-def _projected_with_gate(case: Case, row: tuple[int, ...]) -> Tensor:
-    """One unit's update if its row of W carried it."""
-    return _made_by_unit(case, row) * case.weights["W"][row]
-
-
 _GATE = LinearPath(
     along="V",
     inner="W",
     length=_made_by_unit,
-    exchanged=_projected_with_gate,
+    exchanged=lambda case, row: _made_by_unit(case, row) * case.weights["W"][row],  # one unit's, along its row of W
     outer="down projection",
     middle="gate",
     sum="sum over units",

@@ -81,12 +81,8 @@ class _AtUnusedSizes(Cases):
         return level(form, seed, unused[int(np.random.default_rng(seed).integers(len(unused)))])
 
 
-def context_of(box: Box, q: Question) -> Context:
-    """The context in which a question is asked: as many seeds in a row as there are contexts ask all of them."""
-    return _context(box.layer, box.caller.kind, q.seed)
-
-
 def _context(layer: EnergyLayer, kind: ArrayKind, seed: int) -> Context:
+    """The context in which a question is asked: as many seeds in a row as there are contexts ask all of them."""
     contexts = _crossed(*_offered(layer, kind))
     return contexts[seed % len(contexts)]
 
@@ -125,7 +121,7 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     once=True,  # what earlier calls left behind need not come back
 )
 def update_holds_in_context(box: Box, q: Question) -> Evidence:
-    context = context_of(box, q)
+    context = _context(box.layer, box.caller.kind, q.seed)
     if context.mode == _OF_PARAMETERS or context.mode in _RECORDED:
         return _products_hold(box, q, context)
     got = answered_in(box, q, context)

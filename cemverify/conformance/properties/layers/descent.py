@@ -10,7 +10,7 @@ along the direction in which the update changes fastest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -35,7 +35,7 @@ from cemverify.conformance.properties.layers.oracle import (
     width,
     with_tokens,
 )
-from cemverify.conformance.questions.black_boxes import Named, Question, Shape
+from cemverify.conformance.questions.black_boxes import Named, Question
 
 _MASKED = 3  # of so many questions about equilibria one masks tokens, where that may be
 _CROWD = 24  # rows of a question at least, so that what goes wrong at few states is met
@@ -339,9 +339,11 @@ def slope_along(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
     """dE/dt along u and its tolerance: per token (B, J) where energies are and tokens are apart, or per row (B,)."""
     layer = box.layer
     if layer.stated.per == "token" and not layer.coupled:
-        parts = _products(box, q, u)
-        products = [sum_tokens(part, layer.state) for part in parts]
-        return products[0], products[1] + _ulp(box, q) * products[2]
+        slopes, errors, sizes = (
+            torch.stack([a.flatten(2).sum(2) for a in tokens(part, layer.state).values()]).sum(0)  # (B, J)
+            for part in _products(box, q, u, box.mapped(q.x))
+        )
+        return slopes, errors + _ulp(box, q) * sizes
     return _row_slope(box, q, u, box.mapped(q.x))
 
 
@@ -350,9 +352,8 @@ def _row_slope(box: Box, q: Question, u: Named, g: Named) -> tuple[Tensor, Tenso
     return slopes, errors + _ulp(box, q) * sizes
 
 
-def _products(box: Box, q: Question, u: Named, g: Named | None = None) -> tuple[Arrays, Arrays, Arrays]:
+def _products(box: Box, q: Question, u: Named, g: Named) -> tuple[Arrays, Arrays, Arrays]:
     """Gradient times velocity, element by element; a bound on the error of each, and its magnitude."""
-    g = box.mapped(q.x) if g is None else g
     gradient, how = box.gradient(g, q.memory)
     off = rounding(box, q, gradient)
     if how == "differences":
@@ -368,11 +369,6 @@ def _products(box: Box, q: Question, u: Named, g: Named | None = None) -> tuple[
         for name in gradient
     }
     return products, errors, {name: a.abs() for name, a in products.items()}
-
-
-def sum_tokens(named: Named, shapes: Mapping[str, Shape]) -> Tensor:
-    """Everything of each token, summed: (B, J)."""
-    return torch.stack([a.flatten(2).sum(2) for a in tokens(named, shapes).values()]).sum(0)
 
 
 def _ulp(box: Box, q: Question) -> float:

@@ -45,7 +45,7 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     loud = q.seed % _ONE_IN == 0
     if loud:
         q = box.rounded(dressed(q, "huge-states"))
-    change, became = (_louder, "512 times as large") if loud else (_another, "3 - 2x")
+    change, became = ((lambda a: 512.0 * a), "512 times as large") if loud else (_another, "3 - 2x")
     before = _of_tokens(box, q)
     comparisons = []
     J = token_count(box, q)
@@ -124,7 +124,7 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     )
     mean = "batch" in box.layer.stated.mean_over
     expected = rows.mean() if mean else rows.sum()
-    tolerance = _spread(box, q, rows[:, None]).sum()
+    tolerance = (rounding(box, q, {"E": rows[:, None]}) * terms(q)).sum()
     claim = f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'"
     return judge(Comparison(claim, whole, expected, tolerance), telling=q.batch > 1 and moved(rows, tolerance))
 
@@ -239,10 +239,6 @@ def _another(tokens: Tensor) -> Tensor:
     return 3.0 - 2.0 * tokens
 
 
-def _louder(tokens: Tensor) -> Tensor:
-    return 512.0 * tokens
-
-
 def _tokens_changed(
     box: Box, q: Question, which: Any, change: Callable[[Tensor], Tensor], *, memory: bool
 ) -> Question:
@@ -269,10 +265,6 @@ def _unchanged(
 
 def _judged(comparisons: list[Comparison]) -> Evidence:
     return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
-
-
-def _spread(box: Box, q: Question, values: Tensor) -> Tensor:
-    return rounding(box, q, {"E": values}) * terms(q)
 
 
 def properties() -> Iterator[Property]:
