@@ -11,7 +11,6 @@ from typing import Any
 from cemverify.catalogue.versions import check_version
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
-from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.implementations.contract import Subject, as_subject, kind_of, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging import engine
@@ -20,7 +19,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, headline, violation, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, headline, pin, violation, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select

@@ -33,11 +33,10 @@ from cemverify.conformance.gate.baselines import (
     read_baseline,
 )
 from cemverify.conformance.gate.known_violations import EntryStanding, Settled, parse_known, read_known, settle
-from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code, pin, violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.files import as_json
 from cemverify.results import envelope, provenance

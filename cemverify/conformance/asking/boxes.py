@@ -653,6 +653,11 @@ def flat(named: Named) -> Tensor:
     return torch.cat([array.reshape(len(array), -1) for array in named.values()], 1)  # a number a row has one axis
 
 
+def plus(a: Named, b: Named) -> Arrays:
+    """Their sums, by the names of the second."""
+    return {name: a[name] + b[name] for name in b}
+
+
 def shaped(coordinates: Tensor, like: Named) -> Arrays:
     """The arrays of a state from one vector for each row: (B, n) -> the state's shapes."""
     arrays, at = {}, 0

@@ -128,14 +128,8 @@ def check_comparable(baseline: Baseline, now: Conditions) -> None:
     Raises:
         ValueError: a condition differs; the message names it.
     """
-    for name, was, is_ in (
-        ("implementation", baseline.conditions.implementation, now.implementation),
-        ("dtype", baseline.conditions.dtype, now.dtype),
-        ("device", baseline.conditions.device, now.device),
-        ("examples", baseline.conditions.examples, now.examples),
-        ("seed", baseline.conditions.seed, now.seed),
-    ):
-        if was != is_:
+    for name, was in vars(baseline.conditions).items():
+        if was != (is_ := getattr(now, name)):
             raise ValueError(
                 f"the baseline {baseline.path} was made with {name} {was}, this run has {is_}, so their margins "
                 "cannot be compared; run with the same, or write a new baseline with --json"

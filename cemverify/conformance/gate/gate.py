@@ -11,9 +11,8 @@ from cemverify._version import VERSION
 from cemverify.conformance.gate.accepting import Acceptance, update_known
 from cemverify.conformance.gate.baselines import Baseline, BaselineComparison, compare
 from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
-from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, violations
+from cemverify.conformance.judging.verdicts import Record, pin, violations
 
 
 @dataclass(frozen=True)

@@ -44,24 +44,18 @@ class Recorded:
 
 def _traced(arguments: Sequence[Any]) -> bool:
     """Whether the arguments are stand-ins for arrays: mapped, differentiated by a transform, or compiled."""
-    if torch.compiler.is_compiling():
-        return True
-    return is_traced(arguments[0])
+    return torch.compiler.is_compiling() or is_traced(arguments[0])
 
 
 @dataclass
 class CallRecorder:
-    """A caller that records its calls."""
+    """What an implementation is asked, and what it answers."""
 
-    caller: Caller
     calls: list[Recorded] = field(default_factory=list)
     in_words: bool = True  # whether a script can make the calls: named tuples, masks and noise it cannot
 
-    def listening(self) -> Caller:
-        """The caller whose calls are recorded."""
-        return replace(self.caller, subject=self._subject(self.caller.subject))
-
-    def _subject(self, subject: Subject) -> Subject:
+    def subject(self, subject: Subject) -> Subject:
+        """An implementation whose calls are recorded."""
         if isinstance(subject, EnergyLayer):
             energy = None if subject.energy is None else self._noting_layer("energy", subject.energy)
             return replace(subject, update=self._noting_layer("update", subject.update), energy=energy)
@@ -190,9 +184,9 @@ def from_plain(words_: str, arrays: Mapping[str, Values]) -> Saved:
 def _recorded(
     caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any
 ) -> tuple[CallRecorder, Evidence | None]:
-    recorder, evidence = CallRecorder(caller), None
+    recorder, evidence = CallRecorder(), None
     with suppress(Fault, Discard, AssertionError):
-        evidence = check(recorder.listening(), question)
+        evidence = check(replace(caller, subject=recorder.subject(caller.subject)), question)
     return recorder, evidence
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from html import escape
 from typing import Any
@@ -151,6 +151,11 @@ class Record:
             "seconds": round(self.seconds, 3),
             **{key: value for key, value in optional.items() if value is not None},
         }
+
+
+def pin(records: Iterable[Record], version: str | None) -> list[Record]:
+    """The records; those of properties newer than that version of the catalogue are marked. None marks nothing."""
+    return [replace(r, newer_than=version if versions.is_newer(r.id, version) else None) for r in records]
 
 
 def violations(records: Iterable[Record]) -> list[Record]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TextIO
 
 from cemverify.console.escaping import visible
 from cemverify.console.streams import is_coloured
@@ -35,9 +34,9 @@ _PATTERNS: Mapping[str, str] = {
 }
 
 
-def show_coloured(text: str, stream: TextIO | None = None) -> None:
+def show_coloured(text: str) -> None:
     """Prints a report on stdout, in colours where they are wanted."""
-    if not is_coloured(stream or sys.stdout):
+    if not is_coloured(sys.stdout):
         show(text)
         return
     from rich.console import Console
@@ -46,7 +45,5 @@ def show_coloured(text: str, stream: TextIO | None = None) -> None:
     painted = Text(visible(text))
     for pattern, style in _PATTERNS.items():
         painted.highlight_regex(pattern, style)
-    console = Console(
-        file=stream or sys.stdout, force_terminal=True, color_system="standard", no_color=False, highlight=False
-    )
+    console = Console(file=sys.stdout, force_terminal=True, color_system="standard", no_color=False, highlight=False)
     console.print(painted, soft_wrap=True)

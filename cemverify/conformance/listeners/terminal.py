@@ -17,6 +17,7 @@ from cemverify.results.envelope import Table
 from cemverify.results.tables import grid, narrowed
 
 _UNFOLDED = 12  # properties of which a list is not too long
+_ORDER = ("hold", "violated", "inconclusive", "suite error")  # of a family's verdicts, as in a report's last line
 _COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
 
 
@@ -31,7 +32,7 @@ def verdict_table(event: RunFinished) -> Table:
             _count(r, r.discarded),
             _margin(r),
             r.part or "",
-            _first_line(r.reason),
+            next(iter((r.reason or "").splitlines()), ""),
         )
         for r in event.records
     ]
@@ -93,7 +94,10 @@ def _families(records: Sequence[Record]) -> list[list[Record]]:
 
 def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
     """The verdicts of a family of properties, their sums, and its largest margin."""
-    tally = Counter(sorted(("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records), key=_order))
+    words = ("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records)
+    tally = Counter(
+        sorted(words, key=lambda word: next(i for i, begins in enumerate(_ORDER) if word.startswith(begins)))
+    )
     every = "all " if list(tally) == ["hold"] and len(records) > 1 else ""
     verdicts = ", ".join(f"{every}{count} {verdict}" for verdict, count in tally.items())
     if tally == {"hold": 1}:
@@ -110,12 +114,6 @@ def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
         str(discarded),
         "" if margin is None else f"{margin:.3g}",
     )
-
-
-def _order(verdict: str) -> int:
-    """Where a verdict stands among those of a family: as in the last line of a report."""
-    order = ("hold", "violated", "inconclusive", "suite error")
-    return next(i for i, begins in enumerate(order) if verdict.startswith(begins))
 
 
 def _row(r: Record) -> tuple[str, ...]:
@@ -222,8 +220,3 @@ def _count(record: Record, count: int) -> str:
 
 def _margin(record: Record) -> str:
     return "" if record.margin is None else f"{record.margin:.3g}"
-
-
-def _first_line(reason: str | None) -> str:
-    lines: Sequence[str] = (reason or "").splitlines()
-    return lines[0] if lines else ""

@@ -103,7 +103,9 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     A scalar gain has to be positive: a negative one turns N(x) away from where x goes. Folded into both paths it
     enters twice, and its sign cancels.
     """
-    case = _with_positive_gain(case.to(torch.float64))
+    case = case.to(torch.float64)
+    gain = case.weights["gain"].abs()
+    case = replace(case, weights={**case.weights, "gain": torch.where(gain == 0, 1.0, gain)})
     x, y = case.x, caller.output(case)
     before, after = norm_into(case, x), norm_into(case, y)
     g = gradient(case, before)
@@ -207,11 +209,6 @@ def properties() -> Iterator[Property]:
             premise="N(x) moves down the gradient by more than roundoff",
             controls=frozenset({"random"}),
         )
-
-
-def _with_positive_gain(case: Case) -> Case:
-    gain = case.weights["gain"].abs()
-    return replace(case, weights={**case.weights, "gain": torch.where(gain == 0, 1.0, gain)})
 
 
 def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor | float = 1.0) -> Evidence:

@@ -115,7 +115,6 @@ class Table(Questions):
     long: bool = True  # whether some have long rows
 
     def emptied(self, absent: Iterable[str]) -> str | None:
-        """The name of a choice of which no value is offered, if there is one."""
         return self.space.emptied(absent)
 
     def scattered(self, offer: Any, seed: int) -> InContext:
@@ -141,7 +140,6 @@ class Table(Questions):
         yield from (replace(question, case=case) for case in smaller(case, space))
 
     def reach(self) -> Mapping[str, int]:
-        """The largest sizes that a question can have, by letter."""
         longer = {axis: max(sizes) for axis, sizes in _BEYOND.items() if self.long and axis in self.space.reach()}
         return {**self.space.reach(), **longer, "T": max(STEPS)}
 

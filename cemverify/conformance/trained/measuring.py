@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from cemverify.cem.layers import CEMAttention, CEMLayer
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.layers.descent import finite_step, slope_along
 from cemverify.conformance.properties.layers.oracle import calibrated, golden, rounding, width
-from cemverify.conformance.questions.black_boxes import Named, Question
+from cemverify.conformance.questions.black_boxes import Question
 
 _DIRECTIONS = 8  # in which the field is differentiated: 28 pairs
 
@@ -59,12 +59,12 @@ def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
             moment = Moment(one, q, {name: a + step.momentum * before[name] for name, a in down.items()})
             yield moment
             before = moment.u
-            q = box.rounded(replace(q, x=_sum(q.x, moment.u)))
+            q = box.rounded(replace(q, x=plus(q.x, moment.u)))
         return
     for _ in range(iterations):
         moment = Moment(box, q, box.displacement(q))
         yield moment
-        q = box.rounded(replace(q, x=_sum(q.x, moment.u)))
+        q = box.rounded(replace(q, x=plus(q.x, moment.u)))
 
 
 def slopes(moment: Moment) -> tuple[Share, Evidence]:
@@ -191,7 +191,3 @@ def _share(change: Tensor, tolerance: Tensor) -> Share:
     tolerance = tolerance.reshape(*tolerance.shape, *[1] * (change.dim() - tolerance.dim())).expand_as(change)
     falls, rises = ((sign * change > tolerance).double().mean() for sign in (-1, 1))
     return Share(float(falls), float(rises))
-
-
-def _sum(a: Named, b: Named) -> Arrays:
-    return {name: a[name] + b[name] for name in a}

@@ -151,22 +151,15 @@ class Respondent:
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """Those that take the time of a property."""
         return os.getpid(), *([] if self.process.pid is None else [self.process.pid])
 
     def asking(self, question: Any) -> None:
-        """A property is about to ask this question."""
         self.question = question
         self.line.meanwhile()
 
     def perform(
         self, experiment: str, asker: Any, arguments: tuple[Any, ...], named: dict[str, Any], allowance: Allowance
     ) -> Any:
-        """The result of the experiment of that name.
-
-        Raises:
-            Fault: as the experiment did. Lost: the process hangs or is gone.
-        """
         caller: Caller = getattr(asker, "caller", asker)
         # only if it is another one: see `recording`, which asks as if there were no autograd
         absent = None if caller.subject.not_offered is self.not_offered else dict(caller.subject.not_offered)

@@ -55,14 +55,12 @@ class Cases(Questions):
     sometimes: str | None = None  # one that every fourth scattered question takes
 
     def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
-        """A strategy for Hypothesis; None where only scattered questions are asked."""
         if self.few:
             return None
         strategy = questions(self._form(offer), source, self._drawn)
         return strategy if self.texture is None else strategy.map(self._dressed)
 
     def scattered(self, offer: Offer, seed: int) -> Any | None:
-        """One question by a plain random generator."""
         form = self._form(offer)
         if self.many and seed % self.many == 1 and form.shapes is None:
             return crowded(form, seed, self.least)
@@ -74,7 +72,6 @@ class Cases(Questions):
         return question if self.texture is None else self._dressed(question)
 
     def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:
-        """Questions that are slightly smaller than one that found a violation."""
         form = form_of(offer.declared)
         questions = smaller(question, form, self.least)
         if self.long != 1:
@@ -89,7 +86,6 @@ class Cases(Questions):
         return aims(numbers, axes, [*form.state, *form.memory])
 
     def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:
-        """One question with what an aim says, or None if there is none."""
         question = aimed(self._form(offer), aim, seed, self._drawn)
         return question if self.texture is None or question is None else self._dressed(question)
 

@@ -73,7 +73,6 @@ class _AtUnusedSizes(Cases):
     """Questions of which some have sizes that nothing else asks, where the call before could spoil a table."""
 
     def scattered(self, offer: Offer, seed: int) -> Question:
-        """One question by a plain random generator."""
         unused = _UNUSED.get(_context(offer.declared, offer.kind, seed).before)
         form = self._form(offer)
         if unused is None:

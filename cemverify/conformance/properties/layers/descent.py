@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
@@ -112,7 +112,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
         claim = f"the slope of the energy along update {t + 1} <= 0"
         comparisons.append(Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most"))
         telling = telling or moved(slope, tolerance)  # one step may already end at the minimum
-        q = box.rounded(replace(q, x={name: q.x[name] + u[name] for name in u}))
+        q = box.rounded(replace(q, x=plus(q.x, u)))
     return judge(*comparisons, telling=telling)
 
 
@@ -145,7 +145,7 @@ def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
 
     Of several sweeps that is seen of the last block alone.
     """
-    step, old, new = box.layer.step, q.x, box.nearest(_at(q, u))
+    step, old, new = box.layer.step, q.x, box.nearest(plus(q.x, u))
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     turns, names = _turns(box, q)
     last = len(names) - 1
@@ -205,7 +205,7 @@ def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     comparisons, telling, whole = [], False, Box.whole_energies
     for at in _places(box, replace(q, noise={})):
         u = box.displacement(at)
-        after, before = whole(box, _at(at, u), at.memory), whole(box, at.x, at.memory)
+        after, before = whole(box, plus(at.x, u), at.memory), whole(box, at.x, at.memory)
         slope, off = _row_slope(box, at, u, box.mapped(at.x))
         tolerance = rounding(box, at, u, {"E": before[:, None]}) * max(1, len(flat(at.x)[0])) + off
         bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
@@ -281,7 +281,7 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
 
 def _out_of_balance(box: Box, q: Question, u: Named, mask: Tensor | None) -> Arrays:
     """The gradient at the state that comes back; of a domain, as far as it does not lead out: x - (x - g) allowed."""
-    x = box.nearest(_at(q, u))
+    x = box.nearest(plus(q.x, u))
     gradient = _gradient(box, x, q.memory, mask)
     if box.layer.domain is None:
         return gradient
@@ -310,7 +310,7 @@ def _led(box: Box, q: Question) -> Arrays:
     """The state after some calls, one after the other; the one before a call that leads far away."""
     x = dict(q.x)
     for _ in range(_CALLS):
-        there = _at(q, box.displacement(q))
+        there = plus(q.x, box.displacement(q))
         if not float(flat(there).abs().max()) <= _FAR:
             break
         x, q = there, replace(q, x=there)
@@ -360,7 +360,7 @@ def _products(box: Box, q: Question, u: Named, g: Named) -> tuple[Arrays, Arrays
         gradient, bound = box.differences_of_energy(g, q.memory)
         off = off + bound
     if box.layer.leak:
-        gradient = {name: gradient[name] + q.x[name] for name in gradient}
+        gradient = plus(q.x, gradient)
     speed, error = velocity(box, q, u)
     error = error + rounding(box, q, u)
     products = {name: gradient[name] * speed[name] for name in gradient}
@@ -377,11 +377,7 @@ def _ulp(box: Box, q: Question) -> float:
 
 def _gradient(box: Box, x: Named, memory: Named, mask: Tensor | None = None) -> Arrays:
     gradient = box.gradient(box.reached(x), memory, mask)[0]
-    return {name: gradient[name] + x[name] for name in gradient} if box.layer.leak else gradient
-
-
-def _at(q: Question, u: Named) -> Arrays:
-    return {name: q.x[name] + u[name] for name in u}
+    return plus(x, gradient) if box.layer.leak else gradient
 
 
 def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor]:
@@ -391,9 +387,9 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
     if layer.stated.per == "token" and not whole:
         g = box.mapped(q.x)
         memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
-        after, before = box.energies(box.reached(_at(q, u)), memory), box.energies(g, memory)
+        after, before = box.energies(box.reached(plus(q.x, u)), memory), box.energies(g, memory)
     else:
-        after, before = (box.whole_energies(x, q.memory) for x in (_at(q, u), q.x))
+        after, before = (box.whole_energies(x, q.memory) for x in (plus(q.x, u), q.x))
     size = {"E": before.reshape(q.batch, -1)}
     tolerance = rounding(box, q, u, size) * len(flat(q.x)[0])
     return after, before, along(tolerance, before)

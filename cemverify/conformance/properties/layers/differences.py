@@ -73,15 +73,12 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
         for name, array in arguments.items()
     ]
     if values := parameters_of(box):
-
-        def with_parameters(other: Named) -> Arrays:
-            return displacement_with(box, q, dict(other))
-
         gradients = gradients_of_update(box, q, list(c.values()), of_parameters=True)
         parts = {name: {name: values[name]} for name in some_of(values, q, _AT_ONCE)}
         if len(values) > _AT_ONCE:
             parts[_TOGETHER] = dict(values)
-        comparisons += [_within_range(at, name, gradients, part, with_parameters) for name, part in parts.items()]
+        displaced = partial(displacement_with, box, q)
+        comparisons += [_within_range(at, name, gradients, part, displaced) for name, part in parts.items()]
     return judge(*comparisons, telling=any(moved(f.expected, f.budget) for f in comparisons))
 
 

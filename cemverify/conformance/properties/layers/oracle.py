@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking import extrapolation
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.implementations.faults import Discard, Fault
@@ -98,7 +98,7 @@ def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: i
     """P times the gradient at x where every operand on the way to it is perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
         gradient, _ = box.gradient(box.mapped(x), memory, mask)
-        return box.preconditioned(_sum(gradient, x) if box.layer.leak else gradient, x)
+        return box.preconditioned(plus(gradient, x) if box.layer.leak else gradient, x)
 
 
 def beyond_nudges(
@@ -166,7 +166,7 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     u = box.displacement(fresh)[name].reshape(-1, D)
     g = box.gradient(box.mapped(fresh.x), fresh.memory)[0]
     if box.layer.leak:
-        g = _sum(g, fresh.x)
+        g = plus(g, fresh.x)
     G = -box.layer.step.sizes[0] * g[name].reshape(-1, D)
     _, values, Vt = torch.linalg.svd(G, full_matrices=False)
     if not float(values[0]) > 0:
@@ -200,7 +200,7 @@ def _steps(
             gradient, off = box.differences_of_energy(g, q.memory, mask)
             error = error + eta * off * _gain(P, gradient, x)
         if box.layer.leak:
-            gradient = _sum(gradient, x)
+            gradient = plus(gradient, x)
         step = P.apply(gradient, x)
         error = error + eta * P.error * flat(step).abs().amax(1)
         before, x = x, _stepped(box, t, x, before, sizes, step)
@@ -222,10 +222,6 @@ def _gain(P: Preconditioner, gradient: Named, x: Named) -> float:
     """How much larger P makes what is small, at most; estimated on signs."""
     signs = {name: torch.where(a < 0, -1.0, 1.0).to(torch.float64) for name, a in gradient.items()}
     return max(1.0, 4 * float(flat(P.apply(signs, x)).abs().max()))
-
-
-def _sum(a: Named, b: Named) -> Arrays:
-    return {name: a[name] + b[name] for name in a}
 
 
 # --- roundoff ----------------------------------------------------------------------------------------
