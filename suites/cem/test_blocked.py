@@ -238,12 +238,6 @@ def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPat
         assert path(8) == "tiles"  # nothing is kept anyway
 
 
-def test_tiles_alone_are_the_formula() -> None:
-    for diagonal, position in product(("shared", "per-head"), ("alibi", "self-cross")):
-        with blocked.using("tiles", tile=3):
-            assert_formula(layer(diagonal, position), states(7, 4), states(7, 5), blocked.run)  # type: ignore[arg-type]
-
-
 def test_no_tokens_are_no_blocks() -> None:
     for diagonal, steps in product(("none", "shared"), (3, 9)):
         assert_same(layer(diagonal, "alibi", steps=steps), states(0, 4), states(0, 5), 3, 2)  # type: ignore[arg-type]

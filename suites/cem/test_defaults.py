@@ -61,6 +61,7 @@ def test_the_defaults_of_a_configuration_are_these(config: Any, defaults: dict[s
 def test_a_layer_as_small_as_can_be_is_built() -> None:
     assert AttentionConfig(1, 1).tau == 1.0
     assert AttentionConfig(5, 3, head_dim=1).R == 1
+    assert AttentionConfig(5, 3, head_dim=4).tau == 2.0  # which need not divide the model's dimension
     assert MLPConfig(1, 1).steps == 1
     assert PreconditionerConfig("low-rank", rank=1).rank == 1
     block = BlockConfig(LlamaAttentionConfig(1, 1, "none"), SwiGLUConfig(1, 1))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent
-from cemverify.cem.energies import Curvature, Elementwise, Energy, Hopfield, Interaction, InteractionMemory
+from cemverify.cem.energies import Elementwise, Energy, Hopfield, Interaction, InteractionMemory
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig
 from cemverify.cem.norms import RMSNormInside
 from cemverify.cem.preconditioners import Diagonal
-from suites.cem.helpers import ROUNDING, generator, interaction, randn, randomised, relative_error, token
+from suites.cem.helpers import ROUNDING, generator, interaction, randn, randomised, relative_error
 
 
 def energies() -> dict[str, Energy]:
@@ -33,13 +30,6 @@ each_energy = pytest.mark.parametrize("energy", energies().values(), ids=list(en
 
 
 @each_energy
-def test_a_step_is_minus_eta_p_gradient(energy: Energy) -> None:
-    P, x, memory = Diagonal(randn(6, seed=2)), randn(2, 4, 6, seed=5), energy.remember(randn(2, 4, 6, seed=6))
-    update = Descent(1, 0.3, P).update(energy, x, memory)
-    assert relative_error(update, -0.3 * energy.gradient(x, memory) @ P.matrix(6)) <= ROUNDING
-
-
-@each_energy
 def test_the_trajectory_is_the_descent_with_everything_on_the_way(energy: Energy) -> None:
     descent = Descent(3, 0.3, norm=RMSNormInside(torch.ones(1).double()))
     x, memory = randn(2, 4, 6, seed=5), energy.remember(randn(2, 4, 6, seed=6))
@@ -48,27 +38,6 @@ def test_the_trajectory_is_the_descent_with_everything_on_the_way(energy: Energy
     assert torch.equal(path.states[3], descent(energy, x, memory))
     for state, value in zip(path.states, path.energies, strict=True):
         assert torch.equal(value, energy(descent.norm.into(state), memory))
-
-
-@dataclass(frozen=True)
-class Forgetful:
-    """|x|^2 / 2, which does not want to be asked to remember."""
-
-    def __call__(self, x: Tensor, memory: Any) -> Tensor:
-        return (x * x).sum(-1) / 2
-
-    def remember(self, h: Tensor) -> Any:
-        raise AssertionError("a descent never changes its memory")
-
-    def gradient(self, x: Tensor, memory: Any) -> Tensor:
-        return x
-
-    def curvature(self, memory: Any) -> Curvature:
-        return Curvature(torch.ones(()))
-
-
-def test_a_descent_never_remembers_anew() -> None:
-    assert Descent(4, 0.5)(Forgetful(), token(16.0), None).item() == 1.0
 
 
 @pytest.mark.parametrize("steps", [1, 5])
