@@ -10,6 +10,9 @@ import gc
 import os
 import random
 import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 # Before torch is imported: one thread per process, or small tensors crawl when several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -113,3 +116,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(absent)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder in which the test is and from which it imports; what it imports there is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files may change within the clock's resolution
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]

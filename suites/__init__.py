@@ -1,1 +1,0 @@
-"""The proofs: pytest for everything this repository claims."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from suites.kit.source import ROOT
 
 # the false-alarm tests judge each of them
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("[!_]*.py")) if not path.stem.startswith("test_")]
+LAYERS = sorted((ROOT / "examples" / "energy_layers").glob("[!_]*.py"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_says_how_it_is_judged_and_the_readme_names_it(path: Path) -> None:
-    text = path.read_text()
-    assert f"`cemverify check examples.{path.stem}:mine`" in text.partition('"""')[2].partition('"""')[0]
-    assert path.stem == "attention_numpy" or f"(examples/{path.name})" in (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("path", [*EXAMPLES, *LAYERS], ids=lambda path: path.stem)
+def test_an_example_says_how_it_is_judged_and_the_readme_or_the_page_of_layers_names_it(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    assert f"`cemverify check {module}:mine`" in path.read_text().partition('"""')[2].partition('"""')[0]
+    page = ROOT / "docs" / "energy-layers.md" if path in LAYERS else ROOT / "README.md"
+    link = os.path.relpath(path, page.parent)
+    assert path.stem == "attention_numpy" or f"({link})" in page.read_text()
 
 
 def test_the_readme_shows_the_numpy_example_line_for_line() -> None:

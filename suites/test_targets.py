@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from cemverify.processes.atomic_files import replacing, sweep
+from cemverify.processes.inputs import read_bytes, read_text
 from cemverify.processes.targets import put, target_of
 from cemverify.results.envelope import ResultError, check_outputs
 
@@ -174,3 +177,95 @@ def test_the_modules_of_a_package_that_is_judged_are_not_overwritten(tmp_path: P
         check_outputs(package / "layer.py", read=[package])
     check_outputs(package / "result.json", read=[package])
     check_outputs(package / "new.py", read=[package])
+
+
+# --- files are there whole or not at all --------------------------------------------------------------
+
+
+DIGITS = "0123456789abcdef" * 2
+
+
+def test_a_file_changes_when_its_successor_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    with replacing(path) as aside:
+        aside.write_text("old")
+        assert not path.exists()
+    with replacing(path, durable=False) as aside:
+        aside.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failure_leaves_what_was_there_and_nothing_aside(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    for failure in (KeyboardInterrupt, ValueError):
+        with contextlib.suppress(failure), replacing(path) as aside:
+            aside.write_text("half")
+            raise failure
+    with pytest.raises(OSError, match="No such file"), replacing(path):
+        pass  # nothing was written
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
+    with replacing(tmp_path / "folder") as aside:
+        aside.mkdir()
+        (aside / "a").touch()
+    assert (tmp_path / "folder" / "a").exists()
+    with contextlib.suppress(ValueError), replacing(tmp_path / "other") as aside:
+        aside.mkdir()
+        (aside / "a").touch()
+        raise ValueError
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_only_what_was_begun_aside_and_forgotten_for_a_day_is_swept(tmp_path: Path) -> None:
+    forgotten, fresh, hidden, plain = (tmp_path / n for n in (f".a.{DIGITS}", f".b.{DIGITS}", ".c", "d"))
+    for path in (forgotten, fresh, hidden, plain):
+        path.mkdir()
+        (path / "content").touch()
+        if path != fresh:
+            os.utime(path, (0, 0))
+    sweep(tmp_path)
+    assert [path.exists() for path in (forgotten, fresh, hidden, plain)] == [False, True, True, True]
+    sweep(tmp_path / "missing")
+
+
+# --- what somebody names is read if it is a file ------------------------------------------------------
+
+
+def test_a_file_and_a_pipe_with_a_writer_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("τ" * 100_000)
+    assert read_text(tmp_path / "file") == "τ" * 100_000
+    ours, theirs = os.pipe()
+
+    def write() -> None:
+        for _ in range(20):
+            os.write(theirs, b"x" * 10_000)
+        os.close(theirs)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert read_bytes(Path(f"/dev/fd/{ours}")) == b"x" * 200_000  # as `<(command)` of a shell
+    writer.join()
+    os.close(ours)
+
+
+def test_what_is_too_long_or_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(2**40)
+    for name, why in (
+        ("/dev/zero", "at most 268,435,456 bytes are read"),
+        ("large", "at most 268,435,456 bytes are read"),
+        (".", "Is a directory"),
+        ("none", "No such file"),
+    ):
+        with pytest.raises(OSError, match=why):
+            read_bytes(tmp_path / name)
+    assert read_bytes(tmp_path / "pipe") == b""
+    with pytest.raises(OSError, match="more"):
+        read_bytes(Path("/proc/self/status"), most=100)  # says that it is empty

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 from pathlib import Path
-
-import pytest
 
 from cemverify.start.recipes import RECIPES
 
@@ -15,17 +12,12 @@ PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text(encodin
 BLOCKS = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE, flags=re.DOTALL))
 
 
-def test_the_tests_of_the_tutorial_are_collected_and_its_fix_is_at_one_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tests_of_the_tutorial_are_collected_and_its_fix_is_at_one_place(here: Path) -> None:
     for name in ("layer.py", "adapter.py", "test_layer.py"):
-        (tmp_path / name).write_text(BLOCKS[name])
-    monkeypatch.syspath_prepend(tmp_path)
+        (here / name).write_text(BLOCKS[name])
     assert BLOCKS["layer.py"].count(BLOCKS["wrong"]) == 1
     importlib.invalidate_caches()
     marks = importlib.import_module("test_layer").test_layer.pytestmark
-    for name in ("layer", "adapter", "test_layer"):
-        sys.modules.pop(name, None)
     assert "gradient/attention/plain" in {parameter.id for parameter in marks[0].args[1]}
 
 

@@ -1,1 +1,0 @@
-"""The way into every command: bad input, damaged files, hostile text, odd environments."""

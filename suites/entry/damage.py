@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from typing import Any
 
 from hypothesis import strategies as st
+
+from cemverify.runs.plain import digest
 
 # what a disk, a merge or an editor leaves in the middle of a file
 _JUNK = (b"", b"\x00", b"\xff\xfe", b"\r\n", b'"', b"[", b"{", b"}", b"NaN", b'"\\ud800"', b"[" * 5000, b"9" * 5000)
@@ -71,3 +74,13 @@ def _with_damage(draw: st.DrawFn, content: Any) -> Any:
         case _:
             content[key] = _with_damage(draw, content[key])
     return content
+
+
+def with_digest(damaged: bytes) -> bytes:
+    """The damaged content of a cell with a digest that fits; NaN and surrogates have none."""
+    content = json.loads(damaged)
+    if isinstance(content, dict):
+        content.pop("digest", None)
+        with contextlib.suppress(ValueError, RecursionError):
+            content["digest"] = digest(content)
+    return json.dumps(content).encode("utf-8", "surrogatepass")

@@ -22,17 +22,16 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an implementation, and `cemverify` on the path."""
-    (tmp_path / "mylayer.py").write_text("import torch\n\ndef attention(): ...\n\nmine = 1\nraise SystemExit\n")
-    script = tmp_path / "bin" / "cemverify"
+    (here / "mylayer.py").write_text("import torch\n\ndef attention(): ...\n\nmine = 1\nraise SystemExit\n")
+    script = here / "bin" / "cemverify"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m cemverify "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return here
 
 
 def test_ids_complete_one_level_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,8 @@ from cemverify.console.guard import enter
 from cemverify.results.envelope import Table, result, write
 from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
-from cemverify.runs.plain import digest
 from cemverify.runs.store import CorruptCell
-from suites.entry.damage import damaged_bytes, damaged_json
+from suites.entry.damage import damaged_bytes, damaged_json, with_digest
 from suites.kit.commands import call
 from suites.runs.light import walks
 from synthetic.corpora import sources
@@ -73,15 +72,10 @@ expires = 2027-02-19
 
 @dataclass(frozen=True)
 class Reader:
-    """A file and who reads it.
+    """A file and who reads it."""
 
-    Attributes:
-        make: writes a sound file into a folder, with whatever belongs beside it, and returns its path.
-        read: reads it, as a command does; returns an exit code, or what was read.
-    """
-
-    make: Callable[[Path], Path]
-    read: Callable[[Path], object]
+    make: Callable[[Path], Path]  # writes a sound file into a folder, with what belongs beside it; returns its path
+    read: Callable[[Path], object]  # reads it, as a command does; returns an exit code, or what was read
 
 
 def _maker() -> Maker:
@@ -350,17 +344,7 @@ def test_a_file_that_says_nonsense_is_refused_in_a_sentence(
 def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(
     sound: dict[str, tuple[Path, bytes]], given_damage: Given
 ) -> None:
-    whole = json.loads(sound["cell"][1])
-    del whole["digest"]
-
-    def forged(damaged: bytes) -> bytes:
-        content = json.loads(damaged)
-        if isinstance(content, dict):
-            with contextlib.suppress(ValueError):  # NaN and surrogates have none
-                content["digest"] = digest(content)
-        return json.dumps(content).encode("utf-8", "surrogatepass")
-
-    given_damage("cell", damaged_json(whole), forged)
+    given_damage("cell", damaged_json(json.loads(sound["cell"][1])), with_digest)
 
 
 def test_a_checkpoint_whose_facts_are_nonsense_is_refused_in_a_sentence(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,15 +17,15 @@ from typing import Any, NoReturn
 
 import pytest
 
-import reports.__main__
-import synthetic.__main__
-from cemverify.cli import COMMANDS
 from cemverify.console import guard
 from cemverify.console.errors import UsageError
 from cemverify.console.interrupts import WORDS
 from cemverify.processes import forkserver
+from cemverify.processes.time_limits import TimeLimit
 from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
+from docs.making.parsers import PROGRAMS, parsers
 from suites.kit.commands import call, refused
+from suites.kit.processes import catches, heed, left
 from suites.runs.light import walks
 
 # --- signals ---------------------------------------------------------------------------------------
@@ -45,7 +47,7 @@ MOMENTS = {
 def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
     moment: str,
     number: signal.Signals,
-    tmp_path: Path,
+    here: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -57,10 +59,8 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
             raise AssertionError("the signal was not heeded")
 
         monkeypatch.setattr(f"{module}.{function}", signalled)
-    (tmp_path / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
+    (here / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
     monkeypatch.delitem(sys.modules, "signalling", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path)
     before = {each: signal.getsignal(each) for each in CODES}
     code, word = CODES[number]
     assert call(line.split()) == code
@@ -69,7 +69,7 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
     assert captured.err.splitlines()[-1].startswith(f"error: {word}")
     assert "Traceback" not in captured.err
     assert {each: signal.getsignal(each) for each in CODES} == before
-    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
+    assert [path.name for path in here.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
 
 
 EVERY = {signal.Signals[name]: 128 + signal.Signals[name] for name in WORDS}
@@ -91,12 +91,11 @@ Collecting = Callable[[Callable[..., Any]], tuple[int, str]]
 
 
 @pytest.fixture
-def collecting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collecting:
+def collecting(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collecting:
     """Runs a command that does this instead of collecting results; returns its exit code and its only sentence."""
 
     def run(collect: Callable[..., Any]) -> tuple[int, str]:
         monkeypatch.setattr("reports.collect.collect", collect)
-        monkeypatch.chdir(tmp_path)
         code = call(["reports", "tables", "."])
         (sentence,) = capsys.readouterr().err.splitlines()
         assert sentence.startswith("error: ")
@@ -160,7 +159,7 @@ def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sen
 
 
 def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def prints(*_: Any, **__: Any) -> NoReturn:
         print("half a line", end="", file=sys.stderr)
@@ -168,7 +167,6 @@ def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
         raise AssertionError("the signal was not heeded")
 
     monkeypatch.setattr("reports.collect.collect", prints)
-    monkeypatch.chdir(tmp_path)
     assert call(["reports", "tables", "."]) == ONCE[signal.SIGTERM]
     assert capsys.readouterr().err.splitlines() == ["half a line", "error: terminated; nothing was written"]
 
@@ -248,7 +246,7 @@ def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(c
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EAGAIN])
 def test_what_the_system_denies_is_told_in_a_sentence_wherever_it_happens(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def denied(*_: Any, **__: Any) -> NoReturn:
         try:
@@ -257,10 +255,9 @@ def test_what_the_system_denies_is_told_in_a_sentence_wherever_it_happens(
             raise RuntimeError("a library says this") from error
 
     monkeypatch.setattr("reports.collect.collect", denied)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(here))
     assert "unforeseen" not in refused(["reports", "tables", "."], capsys)
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_processes_that_cannot_work_together_are_told_in_a_sentence(
@@ -276,25 +273,21 @@ def test_processes_that_cannot_work_together_are_told_in_a_sentence(
 
 # --- arguments --------------------------------------------------------------------------------------
 
+# with the program as its help names it; those that have commands of their own are asked by these
 EVERY_COMMAND = [
-    *(f"cemverify {name}" for name in COMMANDS),
-    *(f"reports {name}" for name in reports.__main__.COMMANDS),
-    *(f"synthetic {name}" for name in synthetic.__main__.COMMANDS if name != "language"),
-    *("synthetic language train", "synthetic language study"),
-    *("benchmarks", "benchmarks gpu"),
+    words
+    for program in PROGRAMS
+    for words, parser in parsers(program).items()
+    if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
 ]
 
 
-@pytest.mark.parametrize("line", EVERY_COMMAND)
-def test_every_command_refuses_an_unknown_option_alike(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before = capsys.readouterr()
-    assert before.err == ""
-    code = call([*line.split(), "--nonsense"])
+@pytest.mark.parametrize("program", EVERY_COMMAND)
+def test_every_command_refuses_an_unknown_option_alike(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([*program.removeprefix("python -m ").split(), "--nonsense"]) == 2
     captured = capsys.readouterr()
-    assert code == 2
     assert captured.out == ""
     usage, sentence = captured.err.splitlines()
-    program = line if line.startswith("cemverify") else f"python -m {line}"
     assert usage.startswith(f"usage: {program}")
     assert sentence.startswith("error: ")
     assert sentence.endswith(f"see {program} --help")
@@ -327,16 +320,6 @@ def test_a_finished_study_reads_a_store_that_nobody_may_write(tmp_path: Path, se
         run_cells(walks(3), here)
 
 
-def test_a_folder_in_the_place_of_what_a_dead_process_wrote_is_swept(tmp_path: Path) -> None:
-    store = CellStore(tmp_path)
-    store.require_writable()
-    left = tmp_path / "aside" / f"{os.uname().nodename}+999999999+1"
-    (left / "deeper").mkdir(parents=True)
-    store.sweep()
-    assert not left.exists()
-    run_cells(walks(1), RunOptions(tmp_path, workers=0))
-
-
 def test_without_resume_every_task_of_a_study_is_computed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -365,3 +348,74 @@ def test_what_makes_no_sense_together_is_refused_before_anything_is_written(
         "synthetic examine rbf --train-points 8 --test-points 4 --output r.json",
     ):
         assert "cannot" in refused(line.split(), capsys)
+
+
+# --- in real processes: one sentence, the signal's exit code, nothing left ----------------------------
+
+
+ENDING = 60.0  # seconds without those of waiting for a core
+
+
+# while torch is imported; while the collector runs time and again; with a server and workers. Other instants of other
+# commands are drawn by `suites/fuzzing`.
+CASES = (
+    ("cemverify claims --workers 1", "SIGINT", 0.8),
+    ("cemverify claims --workers 1", "SIGTERM", 1.6),
+    ("synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 5.0),
+    ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is left behind is read from /proc")
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "name", "after"), CASES)
+def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing(
+    line: str, name: str, after: float, tmp_path: Path
+) -> None:
+    folder, temporary = tmp_path / "here", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    package, *rest = line.split()
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", package, *rest]
+    process = _running(command, folder, environment, after)
+    while process.poll() is not None:  # it was done before
+        process.communicate()
+        after /= 2
+        process = _running(command, folder, environment, after)
+    sent = time.monotonic()
+    process.send_signal(signal.Signals[name])
+    limit, errors = TimeLimit(ENDING, lambda: [process.pid]), None
+    while errors is None and not limit.passed():
+        with suppress(subprocess.TimeoutExpired):
+            _, errors = process.communicate(timeout=1)
+    if errors is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        _, errors = process.communicate()
+        pytest.fail(f"it went on for {ENDING:.0f} s after {name}; it had said: {errors[-500:]}")
+    assert process.returncode == EVERY[signal.Signals[name]], (time.monotonic() - sent, errors[-2000:])
+    sentences = [text for text in errors.splitlines() if text.startswith("error: ")]
+    assert len(sentences) == 1, errors
+    assert "Traceback" not in errors, errors
+    assert "Exception ignored" not in errors, errors
+    assert not list(temporary.iterdir())
+    assert left(process.pid) == []
+
+
+def _running(command: list[str], folder: Path, environment: dict[str, str], after: float) -> subprocess.Popen[str]:
+    """The command, so many seconds after it was started, and not before it heeds signals."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed,
+    )
+    time.sleep(after)
+    while process.poll() is None and not catches(process.pid, signal.SIGQUIT):
+        time.sleep(0.01)
+    return process

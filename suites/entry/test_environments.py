@@ -116,14 +116,12 @@ CHECK = f"cemverify check untied:mine --examples 6 --workers 1 --properties {PRO
 # no docstring is read, as test_architecture asserts; under -OO all of torch is compiled anew
 @pytest.mark.parametrize("flags", [(), pytest.param(("-OO",), marks=pytest.mark.thorough)])
 def test_commands_do_the_same_in_an_odd_interpreter(
-    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    flags: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store, litter = stored(tmp_path), tmp_path / ("temporary-" * 6)  # too long for the path of a socket
+    store, litter = stored(here), here / ("temporary-" * 6)  # too long for the path of a socket
     litter.mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(sys.path))
     Path("untied.py").write_text(UNTIED)
-    lines = [line.format(file=tmp_path / f"{n}.json", store=store) for n, line in enumerate(COMMANDS)]
+    lines = [line.format(file=here / f"{n}.json", store=store) for n, line in enumerate(COMMANDS)]
     done = subprocess.run(
         [sys.executable, *flags, "-c", EACH, *lines, CHECK],
         env={**os.environ, **ODD, "TMPDIR": str(litter), "PYTHONPATH": str(ROOT)},
@@ -133,7 +131,7 @@ def test_commands_do_the_same_in_an_odd_interpreter(
     *printed, codes = done.stdout.splitlines()
     assert codes == str([*COMMANDS.values(), 1]), done.stderr
     assert "Traceback" not in done.stderr
-    assert all(is_whole(tmp_path / f"{n}.json") for n, line in enumerate(COMMANDS) if "{file}" in line)
+    assert all(is_whole(here / f"{n}.json") for n, line in enumerate(COMMANDS) if "{file}" in line)
     assert [path.name for path in litter.iterdir() if path.name.startswith("cemverify")] == []
     assert main(CHECK.split()[1:]) == 1  # in this process, which has imported torch already
     report = without_seconds(capsys.readouterr().out)

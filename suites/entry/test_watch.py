@@ -62,12 +62,9 @@ class _Done(Exception):
 
 
 @pytest.mark.parametrize("saved", ["mine.py", "stated.py"])
-def test_files_of_properties_and_a_module_that_was_deleted_and_comes_back_are_noticed(
-    saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+def test_files_of_properties_and_a_module_that_was_deleted_and_comes_back_are_noticed(saved: str, here: Path) -> None:
     for name in ("mine.py", "stated.py"):
-        (tmp_path / name).write_text("")
+        (here / name).write_text("")
     checks = 0
 
     def check(_: object, is_saved: Callable[[], bool]) -> None:
@@ -77,20 +74,17 @@ def test_files_of_properties_and_a_module_that_was_deleted_and_comes_back_are_no
         if checks == 3:
             raise _Done
         if checks == 1:
-            (tmp_path / saved).unlink()
+            (here / saved).unlink()
         else:
-            (tmp_path / saved).write_text("a = 1\n")
+            (here / saved).write_text("a = 1\n")
         assert is_saved()
 
     with pytest.raises(_Done):
         run("mine:layer", ["stated"], check)
 
 
-def test_a_file_that_only_the_last_check_reached_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    mine, helper = tmp_path / "mine.py", tmp_path / "helper.py"
+def test_a_file_that_only_the_last_check_reached_is_looked_at(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, helper = here / "mine.py", here / "helper.py"
     for each in (mine, helper):
         each.write_text("")
     reach = SimpleNamespace(files=[SimpleNamespace(file=SimpleNamespace(path=str(helper)))])
@@ -104,9 +98,7 @@ def test_a_file_that_only_the_last_check_reached_is_looked_at(
         run("mine:layer", [], lambda *_: (0, SimpleNamespace(reach=reach, records=[])))  # type: ignore[arg-type]
 
 
-def test_properties_are_read_anew_after_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("sys.dont_write_bytecode", True)
+def test_properties_are_read_anew_after_a_save(here: Path) -> None:
     stated = """\
 @layer_property(claim="A step is no step.", source="us")
 def {}(layer, question):
@@ -115,7 +107,7 @@ def {}(layer, question):
     ids = []
     for names in (["one"], ["one", "another"]):
         text = "".join(map(stated.format, names))
-        (tmp_path / "stated_anew.py").write_text(f"from cemverify import layer_property\n{text}")
+        (here / "stated_anew.py").write_text(f"from cemverify import layer_property\n{text}")
         forget_properties(["stated_anew"])
         ids.append([property_.id for property_ in own_properties(["stated_anew"])])
     assert ids == [["own/one"], ["own/one", "own/another"]]

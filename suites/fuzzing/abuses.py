@@ -25,53 +25,38 @@ ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Abuse:
-    """A command line and what it finds around it.
+    """A command line and what it finds around it."""
 
-    Attributes:
-        kind: which generator made it. words: the command line, the program first.
-        files: what replaces files of the ground, in hexadecimal digits, by path. made: what else is put there, by
-            path: "fifo", "socket", "folder", "sparse", "-> TARGET" for a link, or "= TARGET" for a hard link.
-        changed: inputs that the command may change, as its help says; a folder stands for what is in it.
-        environment: variables; None removes one. limits: "files", "bytes" of a file, "processes".
-        streams: "open", "full" or "closed", of stdout and stderr. folder: "usual", "read-only" or "deleted".
-        signals: number and seconds after the start. real: whether it does its work, and not only what surrounds it.
-        wrong: whether what it judges is wrong, so that it may not succeed.
-    """
-
-    kind: str
-    words: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    kind: str  # which generator made it
+    words: tuple[str, ...]  # the command line, the program first
+    files: Mapping[str, str] = field(default_factory=dict)  # what replaces files of the ground, in hexadecimal digits
+    # what else is put there, by path: "fifo", "socket", "folder", "sparse"; "-> TARGET", "= TARGET" for (hard) links
     made: Mapping[str, str] = field(default_factory=dict)
-    changed: tuple[str, ...] = ()
-    environment: Mapping[str, str | None] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
-    streams: tuple[str, str] = ("open", "open")
-    folder: str = "usual"
-    signals: tuple[int, float] | None = None
-    real: bool = False
-    wrong: bool = False
+    changed: tuple[str, ...] = ()  # inputs that it may change, as its help says; a folder stands for what is in it
+    environment: Mapping[str, str | None] = field(default_factory=dict)  # variables; None removes one
+    limits: Mapping[str, int] = field(default_factory=dict)  # "files", "bytes" of a file, "processes"
+    streams: tuple[str, str] = ("open", "open")  # "open", "full" or "closed", of stdout and stderr
+    folder: str = "usual"  # or "read-only" or "deleted"
+    signals: tuple[int, float] | None = None  # number and seconds after the start
+    real: bool = False  # whether it does its work, and not only what surrounds it
+    wrong: bool = False  # whether what it judges is wrong, so that it may not succeed
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        code: the exit code, negative for a signal; None if it had to be killed. stdout, stderr: what it printed.
-        seconds: that it took. before, after: what lies in its folder: links, contents' digests and kinds, by path.
-        broken: files that are there and not whole. temporary: what it left among temporary files.
-        processes: how many it left.
-    """
-
-    code: int | None
+    code: int | None  # the exit code, negative for a signal; None if it had to be killed
+    # what it printed
     stdout: str
     stderr: str
-    seconds: float
+    seconds: float  # that it took
+    # what lies in its folder: links, contents' digests and kinds, by path
     before: Mapping[str, str]
     after: Mapping[str, str]
-    broken: Sequence[str]
-    temporary: Sequence[str]
-    processes: int
+    broken: Sequence[str]  # files that are there and not whole
+    temporary: Sequence[str]  # what it left among temporary files
+    processes: int  # how many it left
 
 
 def complaints(abuse: Abuse, outcome: Outcome) -> list[str]:
@@ -130,14 +115,10 @@ def _controls(printed: str) -> bool:
 
 @dataclass(frozen=True)
 class Excuse:
-    """A departure from the rule that stays.
+    """A departure from the rule that stays."""
 
-    Attributes:
-        reason: why it stays. fits: whether a complaint is about that.
-    """
-
-    reason: str
-    fits: Callable[[str, Abuse, Outcome], bool]
+    reason: str  # why it stays
+    fits: Callable[[str, Abuse, Outcome], bool]  # whether a complaint is about that
 
 
 def _is_to_change(complaint: str, abuse: Abuse, _: Outcome) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from cemverify.conformance.questions.coverage import covering
 from docs.making.parsers import PROGRAMS, parsers
-from suites.entry.damage import damaged_bytes, damaged_json
+from suites.entry.damage import damaged_bytes, damaged_json, with_digest
 from suites.fuzzing.abuses import SIGNALS, Abuse, as_json
 from suites.fuzzing.hostile import hostile
 
@@ -254,28 +253,17 @@ def _as_read(name: str, content: bytes) -> st.SearchStrategy[bytes]:
         return (
             damaged_bytes(content)
             | damaged_json(json.loads(lines[0])).map(joined)
-            | _with_digest(json.loads(lines[0])).map(joined)
+            | damaged_json(json.loads(lines[0])).map(with_digest).map(joined)
         )
     if name == "store/??/*.json":
-        return damaged_bytes(content) | damaged_json(json.loads(content)) | _with_digest(json.loads(content))
+        return (
+            damaged_bytes(content)
+            | damaged_json(json.loads(content))
+            | damaged_json(json.loads(content)).map(with_digest)
+        )
     if name.endswith((".json", ".made_by")):
         return damaged_bytes(content) | damaged_json(json.loads(content)) | damaged_json(json.loads(content))
     return damaged_bytes(content)
-
-
-def _with_digest(content: object) -> st.SearchStrategy[bytes]:
-    """Damaged as JSON, with a digest that fits."""
-    from cemverify.runs.plain import digest
-
-    def forged(damaged: bytes) -> bytes:
-        made = json.loads(damaged)
-        if isinstance(made, dict):
-            made.pop("digest", None)
-            with contextlib.suppress(ValueError, RecursionError):
-                made["digest"] = digest(made)
-        return json.dumps(made).encode("utf-8", "surrogatepass")
-
-    return damaged_json(content).map(forged)
 
 
 @st.composite

@@ -39,7 +39,7 @@ from cemverify.conformance.workers.limits import descendants
 from cemverify.processes.time_limits import TimeLimit
 from suites.fuzzing import spoiling
 from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
-from suites.kit.processes import heed, replace_stream
+from suites.kit.processes import catches, heed, replace_stream
 
 Main = Callable[[Sequence[str]], int]
 
@@ -258,7 +258,7 @@ def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), passed
-        if not heeded and abuse.signals is not None and _catches(child, signal.SIGTERM):
+        if not heeded and abuse.signals is not None and catches(child, signal.SIGTERM):
             # before it does, the system ends it as any other process
             signal_at, heeded = passed + abuse.signals[1], True
         if signal_at is not None and abuse.signals is not None and passed >= signal_at:
@@ -269,13 +269,6 @@ def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None, passed
-
-
-def _catches(process: int, number: int) -> bool:
-    """Whether a process has a handler for a signal."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
-    return bool(caught >> (number - 1) & 1)
 
 
 def _left() -> int:

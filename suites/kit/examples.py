@@ -8,20 +8,22 @@ from typing import Any
 from suites.kit.source import ROOT
 
 
-def mistaken(text: str, right: str, wrong: str) -> str:
-    """The text with a mistake, at its only place."""
-    assert text.count(right) == 1
-    return text.replace(right, wrong)
+def mistaken(text: str, *mistakes: tuple[str, str]) -> str:
+    """The text with mistakes, right words and wrong ones, each at its only place."""
+    for right, wrong in mistakes:
+        assert text.count(right) == 1, right
+        text = text.replace(right, wrong)
+    return text
 
 
 # attention with NumPy, and a copy whose values are not tied to its keys
 TIED = (ROOT / "examples" / "attention_numpy.py").read_text()
-UNTIED = mistaken(TIED, ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))')
+UNTIED = mistaken(TIED, (", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'))
 
 # README's blocks of Python; its layer, and the same with the mistake that README explains
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 (README,) = (block for block in BLOCKS if "mine =" in block)
-README_MISTAKEN = mistaken(README, 'bkjr->bid", W_Q', 'bkjr->bid", W_K')
+README_MISTAKEN = mistaken(README, ('bkjr->bid", W_Q', 'bkjr->bid", W_K'))
 
 
 def defined(text: str) -> Any:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cemverify.conformance.workers.limits import is_gone
 from cemverify.console.interrupts import WORDS
+from cemverify.processes import forkserver
 from cemverify.processes.system import LINUX
 
 
@@ -49,6 +52,16 @@ def _alive(session: int) -> list[int]:
     return alive
 
 
+def catches(process: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, which it gets while it starts."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt")), 0)
+    return bool(caught >> (number - 1) & 1)
+
+
 def replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:
     """Puts a file, a full disk or nothing in the place of stdout or stderr."""
     if how == "closed":
@@ -60,3 +73,18 @@ def replace_stream(name: str, number: int, how: str, path: Path, encoding: str) 
     os.close(opened)
     errors = "backslashreplace" if name == "stderr" else "strict"  # as Python's own
     setattr(sys, name, io.TextIOWrapper(io.FileIO(number, "w"), encoding, errors, write_through=False))
+
+
+def together(target: Callable[..., object], count: int, *arguments: object) -> list[int | None]:
+    """The exit codes of so many processes, told who they are as torchrun tells it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    around = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    forkserver.ensure_server()
+    ranks = [({**around, "RANK": str(rank)}, *arguments) for rank in range(count)]
+    processes = [forkserver.context().Process(target=target, args=each) for each in ranks]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+    return [process.exitcode for process in processes]

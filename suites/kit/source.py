@@ -38,18 +38,12 @@ def is_module(module: str) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """What the rules ask of a file.
+    """What the rules ask of a file."""
 
-    Attributes:
-        imports: modules; a name that `cemverify` hands on counts as an import of its home.
-        words: texts in a file with `import_module(...)`, which may name modules.
-        effects: statements that do something as the file is imported. docstrings: where it reads one.
-    """
-
-    imports: frozenset[str]
-    words: frozenset[str]
-    effects: tuple[str, ...]
-    docstrings: tuple[int, ...]
+    imports: frozenset[str]  # modules; a name that `cemverify` hands on counts as an import of its home
+    words: frozenset[str]  # texts in a file with `import_module(...)`, which may name modules
+    effects: tuple[str, ...]  # statements that do something as the file is imported
+    docstrings: tuple[int, ...]  # where it reads one
 
 
 @cache

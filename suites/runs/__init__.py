@@ -1,1 +1,0 @@
-"""What resumable computations are held to."""

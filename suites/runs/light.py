@@ -25,13 +25,9 @@ class Walk:
 
 @dataclass(frozen=True)
 class Trap:
-    """A computation that goes wrong, as long as the file `armed` exists.
+    """A computation that goes wrong, as long as the file `armed` exists."""
 
-    Attributes:
-        how: "raise", "nan" or "die".
-    """
-
-    how: str
+    how: str  # "raise", "nan" or "die"
     armed: str
 
 

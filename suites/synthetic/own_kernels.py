@@ -1,7 +1,10 @@
-"""Kernels as somebody else would write them, named as `suites.synthetic.own_kernels:...` in the tests."""
+"""Kernels as somebody else would write them, some of which are none: `suites.synthetic.own_kernels:NAME`."""
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +35,22 @@ class GibbsOfOneInput(Kernel):  # type: ignore[misc]
         return K.diagonal() if diag else K
 
 
+class _Made(Kernel):  # type: ignore[misc]
+    """What a function makes of the points, which is no kernel."""
+
+    def __init__(self, of: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, x1: Tensor, x2: Tensor, **_: Any) -> Any:
+        return self.of(x1, x2)
+
+
+raises = _Made(lambda x1, _: x1.new_zeros(1) / (1 // 0))
+leaves = _Made(lambda *_: sys.exit(0))
+misshapen = _Made(lambda x1, _: x1.new_ones(1, 1))
+nowhere = _Made(lambda x1, x2: x1.new_full((len(x1), len(x2)), math.nan))
+indefinite = _Made(lambda x1, x2: x1.new_full((len(x1), len(x2)), -1.0))
 ready = PeriodicKernel().double()
 not_a_kernel = 3
 
