@@ -31,18 +31,16 @@ SERIES = Path(__file__).with_name("drawn.jsonl")
 
 @dataclass(frozen=True)
 class Sample:
-    """What became of the mutants that one seed drew.
+    """What became of the mutants that one seed drew."""
 
-    Attributes:
-        date, commit, seed: when, of which code. tested, died: how many. survivors: what is wrong with the others.
-    """
-
+    # when, of which code
     date: str
     commit: str
     seed: int
+    # how many
     tested: int
     died: int
-    survivors: tuple[str, ...]
+    survivors: tuple[str, ...]  # what is wrong with the others
 
     def row(self) -> tuple[str, str, int, int, int, str, str]:
         """The row of the published table for a sample of drawn mutants."""

@@ -17,10 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,7 +29,6 @@ import torch
 import benchmarks.peers
 from benchmarks.peers import golden
 from cemverify import EnergyLayer, reference
-from cemverify.conformance.workers.limits import adopt_orphans
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
@@ -40,8 +37,10 @@ from cemverify.runs.cells import Cell, algorithm
 from cemverify.runs.options import RunOptions
 from cemverify.runs.run import run_cells
 from cemverify.runs.store import CellStore, StoredCell
+from suites.apart import apart
 from suites.blind.rounds import answers as stored_answers
 from suites.blind.rounds import at_first, load, rounds
+from suites.kit.source import ROOT
 
 HERE = Path(benchmarks.peers.__file__).parent
 FIRST = "first contact"
@@ -77,31 +76,18 @@ class Question:
 @algorithm("peer", asking=1)
 def ask(question: Question) -> dict[str, Any]:
     """Whether the peer calls the layer wrong, by which test, and the seconds of the processors."""
-    ours, theirs = get_context("fork").Pipe(duplex=False)
-    process = get_context("fork").Process(target=_answer, args=(theirs, question))
-    process.start()
-    theirs.close()
-    try:
-        row: dict[str, Any] = ours.recv()
-    except EOFError:
-        row = {}
-    process.join()
-    stopped = {"outcome": "found", "by": f"its process ended ({process.exitcode})", "seconds": None}
-    return row or stopped
+    row = apart(_answer, {}, question)
+    if "error" in row:
+        return {"outcome": "found", "by": row["error"], "seconds": None}
+    return {name: value for name, value in row.items() if name not in ("cpu", "seconds")} | {"seconds": row["cpu"]}
 
 
-def _answer(there: Any, question: Question) -> None:
-    adopt_orphans()  # or what they spend would not be counted
+def _answer(question: Question) -> dict[str, Any]:
     torch.set_num_threads(1)
     work, clock = LIMITS.get(question.peer, USUAL_LIMITS)
     resource.setrlimit(resource.RLIMIT_CPU, (work, work))
     signal.alarm(clock)
-    began = _spent()
-    row = _tested(question) if question.peer in BY_HAND else _checked(question)
-    with suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
-    there.send({**row, "seconds": round(_spent() - began, 1)})
+    return _tested(question) if question.peer in BY_HAND else _checked(question)
 
 
 def _tested(question: Question) -> dict[str, Any]:
@@ -128,16 +114,11 @@ def _checked(question: Question) -> dict[str, Any]:
         options = ["--first", "--workers", "1", "--json", f"{file}", *(["--quick"] * (question.peer == "quick"))]
         layer = f"suites.blind.faults:{question.name}"
         command = [sys.executable, "-m", "cemverify.cli", "check", layer, *options]
-        code = subprocess.run(command, capture_output=True).returncode
+        code = subprocess.run(command, capture_output=True, cwd=ROOT).returncode
         result = json.loads(file.read_text()) if file.exists() else {}
     violated = [row["id"] for row in result.get("properties", ()) if row["verdict"] == "violated"]
     outcome = {0: "passed", 1: "found"}.get(code, "no verdict")
     return {"outcome": outcome, "by": violated[0] if violated else None}
-
-
-def _spent() -> float:
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, kinds))
 
 
 def sample(faults: int, right: int, seed: int = 54) -> list[tuple[int, Any, bool]]:

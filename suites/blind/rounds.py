@@ -23,45 +23,33 @@ FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_ene
 
 @dataclass(frozen=True)
 class Fault:
-    """A base with one mistake; or, as a style, a base that is written in another way and still right.
+    """A base with one mistake; or, as a style, a base that is written in another way and still right."""
 
-    Attributes:
-        name: of the implementation. framework: torch, numpy or jax. base: what is patched, by its name.
-        area: where the mistake lies, in its author's word. fault: what is wrong. shown_by: inputs on which it shows.
-        subtle: whether its author thought that it shows seldom. patches: pairs of lines of the base and new ones;
-            with none of the base, the new ones come after its functions, and so take the place of those of their
-            names.
-    """
-
-    name: str
-    framework: str
-    base: str
-    area: str
-    fault: str
-    shown_by: str
-    subtle: bool
+    name: str  # of the implementation
+    framework: str  # torch, numpy or jax
+    base: str  # what is patched, by its name
+    area: str  # where the mistake lies, in its author's word
+    fault: str  # what is wrong
+    shown_by: str  # inputs on which it shows
+    subtle: bool  # whether its author thought that it shows seldom
+    # pairs of lines of the base and new ones; with none of the base, the new ones come after its functions and so
+    # take the place of those of their names
     patches: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Round:
-    """One author's work.
+    """One author's work."""
 
-    Attributes:
-        folder: `round_1`, ... written: the date. instructions: what the author was told and what they read.
-        not_offered: by framework, what its bases do not offer. bases: names of its bases, with their framework.
-            They are functions of CEM in the folder that rounds share; or, where the folder of the round has `bases`,
-            files there that end in a declaration of their own, `mine = energy_layer(...)`.
-        styles: correct implementations that look unusual.
-    """
-
-    folder: Path
-    written: str
-    instructions: str
-    not_offered: Mapping[str, tuple[str, ...]]
+    folder: Path  # `round_1`, ...
+    written: str  # the date
+    instructions: str  # what the author was told and what they read
+    not_offered: Mapping[str, tuple[str, ...]]  # by framework, what its bases do not offer
     faults: tuple[Fault, ...]
+    # names of its bases, with their framework: functions of CEM in the folder that rounds share; or, where the folder
+    # of the round has `bases`, files there that end in a declaration of their own, `mine = energy_layer(...)`
     bases: Mapping[str, str]
-    styles: tuple[Fault, ...]
+    styles: tuple[Fault, ...]  # correct implementations that look unusual
 
     @property
     def number(self) -> int:

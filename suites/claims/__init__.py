@@ -1,1 +1,0 @@
-"""The paper's claims, judged: what the properties, derivations and counterexamples come to."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 import threading
 from collections import Counter
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
-import jsonschema
 import pytest
 from hypothesis import strategies as st
 
@@ -32,6 +29,7 @@ from cemverify.claims.findings import TOP_TEN
 from cemverify.cli import main
 from cemverify.commands import claims as command
 from cemverify.conformance.properties import catalogue
+from cemverify.results import envelope
 from suites.claims.turned import TURNED, asks_the_statement, turned_round, without_condition
 
 slow = pytest.mark.slow
@@ -184,9 +182,7 @@ def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again_and_writt
     words = ["statement:", "OpenReview draft", "(transcribed)", "finding:", "for your implementation:"]
     words += ("d = 0, U = 1, V = -1", "again: cemverify claims 6-softplus-diagonal")
     assert [each for each in words if each not in printed] == []
-    content = json.loads((tmp_path / "c.json").read_text())
-    schema = json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
-    jsonschema.validate(content, schema)
+    content = envelope.read(tmp_path / "c.json")
     (claim,) = content["claims"]
     assert (claim["verdict"], claim["kind"], claim["section"]) == ("refuted", "paper", "Eq. 12, 13; App. C.4")
 

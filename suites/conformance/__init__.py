@@ -1,1 +1,0 @@
-"""The verifier, proved: what it finds, what it must not, and how it says so."""

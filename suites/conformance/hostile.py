@@ -1,7 +1,7 @@
 """Implementations that misbehave in `attention`, by name, each with what its verdict must be; `mlp` is right.
 
 `test_misbehaviour` has each judged in worker processes, which load it by its name from this module. What does no harm
-to a process is in `test_odd_answers`.
+to a process is in `test_engine`.
 """
 
 from __future__ import annotations
@@ -52,22 +52,12 @@ right = reference.attention
 _alive: list[Any] = []  # what would end if nothing referred to it
 
 
-def _besides(misbehave: Callable[[], Any]) -> Any:
-    """An implementation whose attention misbehaves, and then answers rightly."""
+def _besides(misbehave: Callable[[], Any], answer: Callable[..., Any] = right) -> Any:
+    """An implementation whose attention misbehaves, and then answers, rightly unless said otherwise."""
 
     def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
         misbehave()
-        return right(x, h, w, c)
-
-    return implementation(attention=attention, mlp=reference.mlp)
-
-
-def _wrongly(misbehave: Callable[[], Any]) -> Any:
-    """An implementation whose attention misbehaves, and then answers wrongly: with x."""
-
-    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
-        misbehave()
-        return x
+        return answer(x, h, w, c)
 
     return implementation(attention=attention, mlp=reference.mlp)
 
@@ -186,19 +176,10 @@ def _hook() -> None:
     _trace()
 
 
-def _lose_streams() -> None:
-    sys.stdout = sys.stderr = sys.__stdout__ = None  # type: ignore[misc]
-
-
-def _refuse_to_end() -> None:
+def _refuse_to_end() -> Any:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
-
-
-def _refuse_to_end_and_hang() -> None:
-    _refuse_to_end()
-    _forever()
 
 
 def _handle_signals_badly() -> None:
@@ -339,7 +320,7 @@ def _attach_to_judge() -> None:
 BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "floods": (_flood, "hung", ""),
     "stops_itself": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "hung", ""),
-    "refuses_to_end_and_hangs": (_refuse_to_end_and_hang, "hung", ""),
+    "refuses_to_end_and_hangs": (lambda: (_refuse_to_end(), _forever()), "hung", ""),
     "raises_without_end": (lambda: _raise(_Endless()), "hung", ""),
     "exits": (lambda: os._exit(7), "crashed", "(exit code 7)"),
     "aborts": (os.abort, "crashed", "(signal 6)"),
@@ -363,7 +344,7 @@ BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "limits_resources": (_limit_resources, None, ""),
     "moves_house": (_move_house, None, ""),
     "sets_an_alarm": (_set_alarm, None, ""),
-    "loses_its_streams": (_lose_streams, None, ""),
+    "loses_its_streams": (lambda: vars(sys).update(stdout=None, stderr=None, __stdout__=None), None, ""),
     "handles_signals_badly": (_handle_signals_badly, None, ""),
     "wants_to_spawn": (lambda: multiprocessing.set_start_method("spawn", force=True), None, ""),
     "writes_a_file": (lambda: Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_bytes(b"0" * 2**20), None, ""),
@@ -443,7 +424,7 @@ def __getattr__(name: str) -> Any:
     if name in INSTEAD:
         return implementation(attention=INSTEAD[name][0], mlp=reference.mlp)
     if name in WRONGLY or name in AGAINST_JUDGES:
-        return _wrongly({**WRONGLY, **AGAINST_JUDGES}[name])
+        return _besides({**WRONGLY, **AGAINST_JUDGES}[name], lambda x, *_: x)
     if name in _LATER:
         return _later(_LATER[name])
     if name in _CHILDREN:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 
 from cemverify.cli import main
@@ -25,12 +22,10 @@ FEW = [
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "tied.py").write_text(TIED)
-    (tmp_path / "untied.py").write_text(UNTIED)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
-    return tmp_path
+def workplace(here: Path) -> Path:
+    (here / "tied.py").write_text(TIED)
+    (here / "untied.py").write_text(UNTIED)
+    return here
 
 
 @pytest.mark.slow
@@ -42,8 +37,6 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
     assert "of gradient/attention/plain: " in capsys.readouterr().out
 
     content = envelope.read(workplace / "r.json")
-    schema = json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
-    jsonschema.validate(content, schema)
     violated = [p for p in content["properties"] if p["verdict"] == "violated"]
     assert [p["id"] for p in violated] == ["gradient/attention/plain"]
     case = violated[0]["counterexample"]["case"]
@@ -101,12 +94,10 @@ def test_first_goes_on_after_a_known_violation(workplace: Path, capsys: pytest.C
 def test_accepted_violations_pass_until_they_expire(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema = json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
     check = ["check", "untied:mine", "--properties", "gradient/attention/plain", "--examples", "6", "--workers", "1"]
     assert main([*check, "--known", "k.toml", "--update-known", "--reason", "ours", "--json", "r.json"]) == 0
     assert "1 violated (1 known)" in capsys.readouterr().out
     content = envelope.read(workplace / "r.json")
-    jsonschema.validate(content, schema)
     assert [e["standing"] for e in content["known"]["entries"]] == ["known"]
     assert [p["known"] for p in content["properties"]] == ["ours"]
 
@@ -117,7 +108,7 @@ def test_accepted_violations_pass_until_they_expire(
     printed = capsys.readouterr().out
     assert "delete the entry on line 4" in printed
     assert "compared with r.json: nothing got worse" in printed
-    jsonschema.validate(envelope.read(workplace / "s.json"), schema)
+    envelope.read(workplace / "s.json")
     suites = ElementTree.parse(workplace / "s.xml").getroot()  # noqa: S314
     assert [suite.get("failures") for suite in suites] == ["1", "1", "0"]
     assert re.search(r"^\| +4 \| gradient/attention/plain", (workplace / "s.md").read_text(), re.MULTILINE)
@@ -130,20 +121,15 @@ def test_list_explains_every_property_with_its_source(capsys: pytest.CaptureFixt
     assert f"{len(catalogue())} properties" in printed
 
 
-def test_list_shows_the_families_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    printed = capsys.readouterr().out
-    families = [line.split()[0] for line in printed.splitlines()[2:] if line.strip()]
-    assert families[: len({p.family for p in catalogue()})] == list(dict.fromkeys(p.family for p in catalogue()))
-    assert f"{len(catalogue())} properties" in printed
-
-
-def test_the_list_of_families_fits_a_screen_of_80_columns(
+def test_list_shows_all_families_on_a_screen_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cemverify.commands.list.columns", lambda *_: 80)
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    families = list(dict.fromkeys(p.family for p in catalogue()))
+    assert [line.split()[0] for line in lines[2:] if line.strip()][: len(families)] == families
+    assert f"{len(catalogue())} properties" in "\n".join(lines)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
 

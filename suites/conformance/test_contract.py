@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -14,12 +15,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cemverify import check_implementation, energy_layer, implementation, implementation_from_modules
+from cemverify import (
+    check_implementation,
+    energy_layer,
+    implementation,
+    implementation_from_modules,
+    parametrize_with_properties,
+)
+from cemverify.api import Check
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.contract import absences, as_subject
+from cemverify.conformance.implementations.contract import Subject, absences, as_subject, load
 from cemverify.conformance.implementations.naming import LoadError
+from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from examples.mlp_module import GatedMLP
 
@@ -28,6 +37,10 @@ LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
 
 def verdicts(records: list[Record]) -> set[Verdict]:
     return {record.verdict for record in records}
+
+
+def asked(**options: Any) -> object:
+    return check_implementation(reference.reference, **options)
 
 
 def test_a_group_name_declares_all_its_members_absent() -> None:
@@ -45,9 +58,22 @@ def test_a_group_name_declares_all_its_members_absent() -> None:
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),
         *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "an energy layer")
           for options in ({"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")})),
+        # what cannot be asked
+        (lambda: check_implementation(torch.nn.Linear(2, 2)),
+         "a Linear, not an implementation: make one with cemverify.implementation_from_modules"),
+        (lambda: check_implementation(len), r"not an implementation: make one with cemverify.implementation\("),
+        (lambda: check_implementation(3), "an int, not an implementation"),
+        (lambda: asked(properties=["gradient/layer"]), "none of these properties applies to this kind"),
+        (lambda: asked(properties="gradient/attention/plain"), r"write \('gradient/attention/plain',\)"),
+        (lambda: asked(device="cuda:99"), "device 'cuda:99' is not available"),
+        *((lambda wrong=wrong: asked(examples=wrong), "examples must be a whole number of at least 1")
+          for wrong in ("ten", 0, 2.5, True)),
+        (lambda: parametrize_with_properties(reference.reference, known="known.toml"), "known violations are listed"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_declared_is_refused_in_a_sentence(declare: Callable[[], object], sentence: str) -> None:
+def test_what_cannot_be_declared_or_asked_is_refused_in_a_sentence(
+    declare: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises((ValueError, LoadError), match=sentence):
         declare()
 
@@ -149,3 +175,121 @@ def test_an_implementation_may_make_one_thread_wait_for_another() -> None:
         implementation(mlp=one_at_a_time), properties=["contract/mlp/threads"], examples=2
     )
     assert record.verdict == Verdict.HOLDS, record
+
+
+# --- where an implementation is written, and a digest of it -------------------------------------------
+
+
+HERE = "suites/conformance/test_contract.py"
+
+
+def own(x: torch.Tensor, *_: object) -> torch.Tensor:
+    return x
+
+
+class Layer(torch.nn.Module):
+    """A layer that is written in this file and not in a library."""
+
+    def forward(self, x: torch.Tensor, *_: object) -> torch.Tensor:
+        return x
+
+
+@functools.wraps(own)
+def wrapped(*arguments: torch.Tensor) -> torch.Tensor:
+    return own(*arguments)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [own, functools.partial(own), wrapped, Layer(), Layer().forward, torch.vmap(own)],
+    ids=["function", "partial", "wrapped", "module", "method", "vmap"],
+)
+def test_a_function_is_found_behind_what_wraps_it(function: object) -> None:
+    place = origin_of(implementation(attention=function)).places["attention"]  # type: ignore[arg-type]
+    assert place.file == HERE
+    assert place.name in ("own", "forward")
+
+
+def test_the_layers_behind_an_adapter_are_found() -> None:
+    adapted = implementation_from_modules(attention=lambda config: Layer())
+    assert origin_of(adapted).places["attention"].file == HERE
+
+
+@pytest.mark.parametrize("function", [max, torch.relu, type("Odd", (), {"__call__": max})()])
+def test_what_has_no_lines_has_no_place_and_no_digest(function: object) -> None:
+    assert not origin_of(energy_layer(update=function, dim=2)).places  # type: ignore[arg-type]
+
+
+def test_the_digest_follows_the_files_and_what_they_import_from_beside_them(here: Path) -> None:
+    main = "import beside\nfrom cemverify import implementation\n"
+    main += "def attention(x, *_): return beside.f(x)\nmine = implementation(attention=attention)\n"
+    (here / "before_and_after.py").write_text(main)
+
+    def origin(beside: str) -> Origin:
+        (here / "beside.py").write_text(beside)
+        for name in ("beside", "before_and_after"):
+            sys.modules.pop(name, None)
+        return origin_of(load("before_and_after:mine"))
+
+    first = origin("f = lambda x: x")
+    assert first.places["attention"] == Place("before_and_after.py", 3, "attention")
+    assert first.digest == origin("f = lambda x: x").digest != origin("f = lambda x: 2 * x").digest
+
+
+def test_a_run_in_worker_processes_says_what_a_run_here_says() -> None:
+    name, properties = "suites.conformance.wrong_layers:single", ("gradient/layer/energy", "structure/layer/dtype")
+    subject: Subject = load(name)
+    here, there = (check_implementation(each, properties=properties, examples=4).finished for each in (subject, name))
+    assert [(r.id, r.verdict, r.margin, r.examples) for r in here.records] == [
+        (r.id, r.verdict, r.margin, r.examples) for r in there.records
+    ]
+    assert there.origin.places == here.origin.places == origin_of(subject).places
+    assert there.origin.places["update"].file == "suites/conformance/wrong_layers.py"
+    assert there.origin.digest is not None
+
+
+# --- the catalogue from a third party's tests ---------------------------------------------------------
+
+
+pytest_plugins = ["pytester"]
+
+
+def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from cemverify import parametrize_with_properties, implementation
+        from cemverify.conformance.implementations import reference
+
+        def mlp(x, h, w, c):
+            return reference.mlp(x, h, w, c) * (1.001 if c.activation == "tanh" else 1)
+
+        mine = implementation(mlp=mlp, not_offered=("norm",))
+
+        @parametrize_with_properties(mine, properties=["gradient/mlp"], examples=10)
+        def test_mlp(check): check()
+        """
+    )
+    result = pytester.runpytest("-p", "no:cacheprovider", "-rA")
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] == 2  # tanh, and the mixture of all options, which has it too
+    assert outcomes["passed"] >= 10
+    assert outcomes["skipped"] >= 3
+    result.stdout.fnmatch_lines(["*VIOLATED gradient/mlp/tanh*", "*SKIPPED*not offered: *norm:scalar: declared*"])
+
+
+def mark_of(path: Path, property_: str) -> Check:
+    """The one check that the decorator makes of a property."""
+    mark: Any = parametrize_with_properties("reference", properties=[property_], examples=3, known=path)
+    check: Check = mark.args[1][0].values[0]
+    return check
+
+
+def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text(
+        '[[violation]]\nimplementation = "reference"\nproperty = "contract/mlp/determinism"\n'
+        'cause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
+    )
+    with pytest.raises(pytest.fail.Exception, match="holds again; delete the entry on line 1"):
+        mark_of(path, "contract/mlp/determinism")()
+    assert mark_of(path, "contract/mlp/shape-and-dtype")().verdict == "holds"

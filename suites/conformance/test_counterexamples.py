@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -22,22 +22,30 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cemverify import implementation
+from cemverify.api import Check
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
 from cemverify.conformance.counterexamples.files import load_counterexample, save_all
+from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_again, judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.recording import _weights
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Record, Verdict, violation
+from cemverify.conformance.listeners import files, terminal
+from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import by_id, select
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.conformance.questions.saving import Packing, restored
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, scattered_case
+from cemverify.results import envelope
 from cemverify.results.envelope import ResultError
 from cemverify.results.provenance import Maker
-from suites.kit.judging import mutant
+from reports.collect import ResultFile
+from reports.page.content import page_of, render
+from suites.conformance.wrong_layers import LAYERS
+from suites.kit.judging import finished, mutant
 
 ROOT = Path(__file__).parents[2]
 MODULE = """\
@@ -148,18 +156,13 @@ def test_a_script_without_its_data_says_so_with_exit_code_2(
         saved.with_suffix(suffix).unlink(missing_ok=True)
 
 
-def test_replay_judges_the_saved_case_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record, saved = leave(tmp_path, "mlpascent")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_replay_judges_the_saved_case_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record, saved = leave(here, "mlpascent")
     assert main(["replay", str(saved)]) == 1
     assert record.reason is not None
     assert record.reason in capsys.readouterr().out
     assert main(["replay", str(saved), "--implementation", "reference"]) == 0
     assert main(["replay", str(saved), "--implementation", "nowhere:nothing"]) == 2
-    sys.modules.pop("faulty", None)
 
 
 EDITED: dict[str, Callable[[Case], Any]] = {
@@ -180,16 +183,6 @@ def test_a_saved_case_that_was_edited_blames_neither_the_implementation_nor_the_
     record = judge_again(wrong, property_, EDITED[name](case), torch.float64, "cpu")
     assert record.verdict == Verdict.INCONCLUSIVE, record
     assert "no question of this property" in str(record.reason)
-
-
-@pytest.mark.parametrize("mutant", ["tanh-for-erf", "layer-doubled-energy"])
-def test_a_saved_case_is_a_result_file_that_keeps_to_the_schema(tmp_path: Path, mutant: str) -> None:
-    _, saved = leave(tmp_path, mutant)
-    content = json.loads(saved.read_text())
-    assert content["kind"] == "counterexample"
-    jsonschema.validate(
-        content, json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
-    )
 
 
 def test_a_class_that_is_none_of_ours_is_not_made(tmp_path: Path) -> None:
@@ -255,3 +248,63 @@ def test_the_weights_of_a_relation_are_found_by_moving_many_answers_at_once() ->
     assert all(torch.allclose(w, v, atol=1e-9) for w, v in zip(weights, right, strict=True))
     assert calls < 60  # of 500
     assert _weights(answers, lambda _: None, 4.0) is None
+
+
+# --- whatever can be declared can be reported ---------------------------------------------------------
+
+
+EFFORT = Effort(examples=6)
+MAKER = Maker.now("test", {}, 0, "cpu")
+
+
+def judge(name: str) -> RunFinished:
+    layer, ids = LAYERS[name]
+    with progress(io.StringIO()) as listener:
+        events = list(engine.run(layer, f"suites.conformance.wrong_layers:{name}", select(ids), EFFORT))
+        for event in events:
+            listener(event)
+    return finished(events)
+
+
+def names_of_arrays(name: str) -> set[str]:
+    """What the layer is given, by the names of its declaration."""
+    layer, _ = LAYERS[name]
+    if not hasattr(layer, "state"):
+        return {"h"}
+    noise = {f"noise.{key}" for key in layer.state} if layer.step.noise else set()
+    return {*layer.state, *layer.memories, *noise, *({"mask"} if layer.masked else ())}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, (id_,) = LAYERS[name]
+    run = judge(name)
+    (record,) = run.records
+    assert record.verdict == Verdict.VIOLATED, record.reason
+    lines = violation(record).splitlines()
+    assert names_of_arrays(name) <= {line.split()[0] for line in lines if line.startswith("    ")}
+    for width in (None, 40, 80, 200):
+        assert "violated" in terminal.report(run, width=width)
+    envelope.write(tmp_path / "result.json", files.as_json(run, MAKER))
+    content = envelope.read(tmp_path / "result.json")
+    assert f"VIOLATED {record.id}" in files.as_markdown(run, MAKER)
+    assert len(list(ElementTree.fromstring(files.as_junit(run)).iter("failure"))) == 1  # noqa: S314 (our own)
+    page = page_of([ResultFile(Path("a.json"), content, "a test")])
+    assert names_of_arrays(name) <= {fact for fact, _ in page.violations[0].facts}
+    assert record.id in render(page)
+    monkeypatch.setattr("cemverify.api.judge_property", lambda *_: record)
+    with pytest.raises(pytest.fail.Exception):
+        Check(layer, by_id(id_), EFFORT)()
+    (path,) = save_all(run, tmp_path, MAKER)
+    saved = load_counterexample(path)
+    again = engine.judge_again(layer, by_id(saved.property), saved.question, saved.dtype, saved.device)
+    assert again.reason == saved.reason
+    assert of_the_case(again) == of_the_case(record)
+
+
+def of_the_case(record: Record) -> list[str]:
+    """What a violation says of its case: a replay looks for no part, and has seen one example."""
+    lines = violation(record).splitlines()[3:]
+    return [line for line in lines if not line.startswith(("  wrong part", "  worst example"))]

@@ -128,12 +128,8 @@ mine = energy_layer(update=update, energy=lambda x, y: ((x - y) ** 2).sum(-1) / 
 """
 
 
-def test_a_branch_that_is_wrong_is_named_by_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "branching.py").write_text(BRANCH)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(sys.path))
+def test_a_branch_that_is_wrong_is_named_by_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "branching.py").write_text(BRANCH)
     assert main(["check", "branching:mine", "--properties", "gradient/layer/energy", "--workers", "1"]) == 1
     out = capsys.readouterr().out
     assert "at: branching.py:7, in update (cases that hold do not run it)" in " ".join(out.split())

@@ -80,14 +80,6 @@ def test_a_right_layer_holds_with_all_that_its_declaration_implies(name: str, py
     assert sum(r.verdict == Verdict.HOLDS for r in records) > 10
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_says_how_it_is_judged_and_the_page_names_it(example: str) -> None:
-    root = Path(__file__).parents[2]
-    text = (root / "examples" / "energy_layers" / f"{example}.py").read_text()
-    assert f"`cemverify check examples.energy_layers.{example}:mine`" in text
-    assert f"(../examples/energy_layers/{example}.py)" in (root / "docs" / "energy-layers.md").read_text()
-
-
 def table_on_the_page() -> dict[str, list[str]]:
     """The cells of docs/energy-layers.md's table of layers, by example."""
     page = (Path(__file__).parents[2] / "docs" / "energy-layers.md").read_text()

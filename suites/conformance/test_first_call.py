@@ -43,20 +43,8 @@ hangs = implementation(attention=lambda *a: time.sleep(600))
 flat_energy = energy_layer(update=lambda x, m: -x, energy=lambda x, m: (x * x).sum() / 2, dim=4)
 
 not_finite = implementation(attention=lambda *a: right(*a) * float("nan"))
-no_options = implementation(
-    attention=right,
-    not_offered=(
-        "diagonal",
-        "position",
-        "preconditioner",
-        "norm",
-        "start",
-        "temperature",
-        "step-size",
-        "steps",
-        "head-dim",
-    ),
-)
+OPTIONS = "diagonal position preconditioner norm start temperature step-size steps head-dim"
+no_options = implementation(attention=right, not_offered=OPTIONS.split())
 
 
 # --- what is said of them ---

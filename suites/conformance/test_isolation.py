@@ -134,12 +134,11 @@ def test_what_an_implementation_starts_ends_with_it(name: str, child: Path) -> N
 
 
 @pytest.fixture
-def at_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def at_import(here: Path) -> Callable[[str], str]:
     """The name of an implementation whose module runs a line of code as it is imported."""
-    monkeypatch.syspath_prepend(tmp_path)
 
     def named(code: str) -> str:
-        (tmp_path / "hostile_at_import.py").write_text(f"import os, signal, time\n{code}\n")
+        (here / "hostile_at_import.py").write_text(f"import os, signal, time\n{code}\n")
         return "hostile_at_import:anything"
 
     return named

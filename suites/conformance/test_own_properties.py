@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -242,20 +241,14 @@ def is_odd(layer, question):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(here: Path) -> Path:
     """A folder with files of properties, one of them deeper."""
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "odd.py").write_text(FILE)
-    (tmp_path / "same.py").write_text(FILE)
-    (tmp_path / "nothing.py").write_text("")
-    (tmp_path / "broken.py").write_text(FILE.replace('"It is odd."', '""'))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
+    (here / "notes").mkdir()
+    (here / "notes" / "odd.py").write_text(FILE)
+    (here / "same.py").write_text(FILE)
+    (here / "nothing.py").write_text("")
+    (here / "broken.py").write_text(FILE.replace('"It is odd."', '""'))
+    return here
 
 
 @pytest.mark.usefixtures("folder")

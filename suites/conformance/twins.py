@@ -15,27 +15,21 @@ from suites.kit.judging import judged
 
 @dataclass(frozen=True)
 class Twin:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        properties: ids, apart by spaces. right: holds of all of them; None: only the faulty layer is of interest.
-        wrong: violates the first of them, or all if `everywhere`; None: only the right layer is.
-        cause, part, because, reason: what the record of the violation says: its cause begins with the pattern
-            `cause`, its part is `part`, and the others are in it. examples, seed: of the search.
-        arrays: "jax" if it needs that library.
-    """
-
-    properties: str
-    right: Callable[[], Any] | None = None
-    wrong: Callable[[], Any] | None = None
+    properties: str  # ids, apart by spaces
+    right: Callable[[], Any] | None = None  # holds of all of them; None: only the faulty layer is of interest
+    wrong: Callable[[], Any] | None = None  # violates the first, or all if `everywhere`; None: only the right one is
+    # of the record of the violation: the pattern with which its cause begins, its part, and what is in the others
     cause: str = ""
     part: str = ""
     because: str = ""
     reason: str = ""
+    # of the search
     examples: int = 30
     seed: int = 0
     everywhere: bool = False
-    arrays: str = "torch"
+    arrays: str = "torch"  # or "jax", if it needs that library
 
     def judge(self) -> None:
         """Asserts all that the row says."""

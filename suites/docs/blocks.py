@@ -14,18 +14,13 @@ _BLOCKS_ALONE = MarkdownIt().disable("inline")  # what stands inside a paragraph
 
 @dataclass(frozen=True)
 class Block:
-    """A code block.
+    """A code block."""
 
-    Attributes:
-        line: where it begins in its page. language: of a fenced block; "" if it is indented. title: the file that it
-            is, or what it is called. text: its lines. note: the HTML comment right above it.
-    """
-
-    line: int
-    language: str
-    title: str
-    text: str
-    note: str
+    line: int  # where it begins in its page
+    language: str  # of a fenced block; "" if it is indented
+    title: str  # the file that it is, or what it is called
+    text: str  # its lines
+    note: str  # the HTML comment right above it
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,14 +23,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def llama(here: Path) -> ModuleType:
     """The file that the page on Hugging Face models shows, as a module."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     (file,) = (block for block in blocks(PAGE) if block.title)
-    (tmp_path / file.title).write_text(file.text)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    sys.modules.pop("llama", None)
+    (here / file.title).write_text(file.text)
     torch.manual_seed(0)
     return importlib.import_module("llama")
 

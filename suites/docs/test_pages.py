@@ -7,8 +7,8 @@ name. An HTML comment right above a block, which readers do not see, may say
     <!-- not run: REASON -->      compiled only
 
 Commands are not run but read, options and all, by the parser of the program. What they print is shown by tests of
-their own: `suites/test_tutorial.py`, `suites/docs/test_own_property.py`, `suites/docs/test_new_property.py`,
-`suites/docs/test_new_study.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
+their own: `suites/test_tutorial.py`, `suites/docs/test_own_property.py`, `suites/docs/test_new_study.py`,
+`suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
 """
 
 from __future__ import annotations
@@ -139,12 +139,9 @@ PYTHON = [page for page in PAGES if any(block.language == "python" for block in 
 
 
 @pytest.mark.parametrize("page", [page for page in PYTHON if name(page) not in FOLLOWED], ids=name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_a_page_runs(page: Path, here: Path) -> None:
     if page.stem in NEEDED:
         pytest.importorskip(NEEDED[page.stem])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
     names: dict[str, Any] = {"__name__": "page"}
     try:

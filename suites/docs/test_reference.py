@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import cemverify
+from cemverify.claims.findings import TOP_TEN
+from cemverify.console.parsing import Help
 from docs.making.parsers import PROGRAMS, parsers
+from docs.making.pictures import FOLDER, PICTURES
+from reports.pictures.drawing import Picture
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -69,3 +75,76 @@ def test_a_docstring_that_speaks_of_several_names_in_a_line_is_read_as_one_entry
         *("    U: factors.", "    V: factors."),
     ]
     assert mended(["Formulas:", "", "    a = b", "", "and so on"], set())[2:5] == ["::", "", "    a = b"]
+
+
+# --- the help of every command fits the terminal ------------------------------------------------------
+
+
+EVERY = {words: parser for program in PROGRAMS for words, parser in parsers(program).items()}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("words", EVERY)
+def test_no_line_of_a_help_is_wider_than_the_terminal(
+    words: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert max(map(len, EVERY[words].format_help().splitlines())) <= width
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/ci.md", "docs/stability.md", "cemverify check --help"])
+def test_what_is_said_of_a_green_exit_code_speaks_of_what_was_asked_alone(page: str) -> None:
+    text = EVERY["cemverify check"].format_help() if page.endswith("--help") else (ROOT / page).read_text()
+    match = re.search(r"0 (?:if )?all (?:enforced )?properties(.{20})|0 if every property", " ".join(text.split()))
+    assert match is not None
+    assert match[1] == " that were asked hol"
+
+
+def test_paragraphs_are_wrapped_between_words_and_examples_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "One sentence that is longer than the\nterminal is wide.\n\nexamples:\n"
+    text += "  do this          and why, which is long\n  a b\n"
+    parser = argparse.ArgumentParser("p", description=text, formatter_class=Help, add_help=False)
+    assert parser.format_help().splitlines()[2:] == [
+        "One sentence that is longer than the",
+        "terminal is wide.",
+        "",
+        "examples:",
+        "  do this",
+        "      and why, which is long",
+        "  a b",
+    ]
+
+
+# --- the explanations are in step with what they explain ----------------------------------------------
+
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def test_the_ten_findings_are_those_of_the_ledger_in_its_words() -> None:
+    page = (DOCS / "explanation" / "findings.md").read_text()
+    sections = re.findall(r"^## \d+\. (.*?)\n(.*?)(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL)
+    assert [words for words, _ in sections] == [finding.words for finding in TOP_TEN]
+    for (_, text), finding in zip(sections, TOP_TEN, strict=True):
+        assert f"\n    {finding.code}\n" in text
+        assert f"(../claims.md#{finding.claim})" in text
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_a_picture_is_what_its_maker_draws(draw: Callable[[], Picture]) -> None:
+    """Up to the last digits, which another processor may round otherwise."""
+    drawn = draw()
+    stored = (FOLDER / f"{drawn.name}.svg").read_text()
+    assert (FOLDER / f"{drawn.name}.csv").read_text() == drawn.csv
+    assert NUMBER.sub("", stored) == NUMBER.sub("", drawn.svg), "draw it again: python -m docs.making.pictures"
+    numbers = ([float(number) for number in NUMBER.findall(svg)] for svg in (stored, drawn.svg))
+    assert all(abs(a - b) < 0.01 for a, b in zip(*numbers, strict=True))
+
+
+def test_the_steps_of_the_landscape_go_down() -> None:
+    rows = [line.split(",") for line in (FOLDER / "energy-landscape.csv").read_text().splitlines()[1:]]
+    for layer in {row[0] for row in rows}:
+        energies = [float(row[4]) for row in rows if row[0] == layer]
+        assert len(energies) == 9
+        assert energies == sorted(energies, reverse=True)

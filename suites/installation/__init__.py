@@ -1,1 +1,0 @@
-"""The package as others get it: built, installed alone into an empty environment, and tried in an empty folder."""

@@ -43,21 +43,16 @@ _CUDA = re.compile(r"^(nvidia-|cuda-|triton==)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Row:
-    """One combination, and what came of it.
+    """One combination, and what came of it."""
 
-    Attributes:
-        python, torch: versions, as asked and then as found. oldest: whether all else is the oldest allowed, too, and
-            not that of constraints.txt. standing: "passed", "failed", "without torch" (what needs
-            none passed), or "not tried". reason: why it is not "passed". trials: how many. seconds: all of them.
-    """
-
+    # versions, as asked and then as found
     python: str
     torch: str
-    oldest: bool = False
-    standing: str = "not tried"
-    reason: str = ""
-    trials: int = 0
-    seconds: float = 0.0
+    oldest: bool = False  # whether all else is the oldest allowed, too, and not that of constraints.txt
+    standing: str = "not tried"  # or "passed", "failed", or "without torch": what needs none passed
+    reason: str = ""  # why it is not "passed"
+    trials: int = 0  # how many
+    seconds: float = 0.0  # all of them
 
 
 def combinations() -> list[Row]:

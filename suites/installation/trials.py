@@ -15,16 +15,12 @@ _CLEARED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSTARTUP", "COVERAG
 
 @dataclass(frozen=True)
 class Trial:
-    """A command line, and what must come of it.
+    """A command line, and what must come of it."""
 
-    Attributes:
-        words: after `cemverify`. says: must be printed. code: the exit code. torch: whether it needs torch.
-    """
-
-    words: str
-    says: str
-    code: int = 0
-    torch: bool = True
+    words: str  # after `cemverify`
+    says: str  # must be printed
+    code: int = 0  # the exit code
+    torch: bool = True  # whether it needs torch
 
 
 @dataclass(frozen=True)

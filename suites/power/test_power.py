@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import scipy
 
@@ -28,12 +25,10 @@ from cemverify.power.cells import (
     measure,
 )
 from cemverify.power.code import Code
-from cemverify.power.findings import Detection, Measured, Power
 from cemverify.power.measuring import measure_power
-from cemverify.power.mutants import mutants
-from cemverify.power.pages import as_markdown
 from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
+from cemverify.results import envelope
 from cemverify.runs import RunOptions
 
 _QUICK = "power --families block --seeds 2 --examples 15 --no-bank --no-sweep --workers 1"
@@ -56,16 +51,6 @@ def test_no_false_alarm_in_n_runs_bounds_the_rate_by_about_three_over_n() -> Non
 def test_an_interval_of_nothing_is_refused(arguments: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match=r"must be|not"):
         clopper_pearson(*arguments)
-
-
-def test_a_survivor_is_not_called_killed() -> None:
-    mutant = mutants()[0]
-    survived = Measured(mutant, (Detection(60, 19, 20, 0.75, 1.0, 3, 3.0),), "seed 7: holds")
-    power = Power(PowerPlan(budgets=(60,)), [survived], [], [], {})
-    assert not power.sound
-    assert power.describe()["killed"] == 0
-    assert power.describe()["mutants"][0]["detection"] == 0.95
-    assert "**Survived**: seed 7: holds" in as_markdown(power, "cemverify power")
 
 
 def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_implementation() -> None:
@@ -133,11 +118,8 @@ def test_the_code_of_a_measurement_is_all_of_the_verifier() -> None:
     assert Code.here(None).package == digest.hexdigest()[:16]
 
 
-def test_the_code_of_an_implementation_is_the_digest_of_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    file = tmp_path / "mine_for_the_digest.py"
+def test_the_code_of_an_implementation_is_the_digest_of_its_file(here: Path) -> None:
+    file = here / "mine_for_the_digest.py"
     file.write_text("one = 1\n")
     before = Code.here("mine_for_the_digest:one")
     file.write_text("one = 2\n")
@@ -164,29 +146,9 @@ def test_a_measurement_that_fails_leaves_a_survivor_and_says_why(
     assert (alarms.alarms, alarms.undecided) == (0, alarms.runs)
 
 
-def test_shards_share_the_measurements_and_the_whole_is_printed_from_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for shard in ("1/2", "2/2"):
-        assert main([*_QUICK.split(), "--workers", "0", "--shard", shard]) == 0
-        printed = capsys.readouterr()
-        assert printed.out == ""
-    assert "all 7 cells there" in printed.err
-    assert main([*_QUICK.split(), "--workers", "0"]) == 0
-    printed = capsys.readouterr()
-    assert "computing" not in printed.err
-    assert "7 of 7 mutants were killed" in printed.out
-
-
-def test_a_run_writes_what_the_schema_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_writes_what_the_schema_says(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*_QUICK.split(), "--json", "p.json", "--markdown", "p.md"]) in (0, 1)
     printed = capsys.readouterr().out
-    content = json.loads((tmp_path / "p.json").read_text())
-    schema = Path(sys.modules["cemverify"].__file__ or "").parent / "results" / "result.schema.json"
-    jsonschema.validate(content, json.loads(schema.read_text()))
+    content = envelope.read(here / "p.json")
     assert f"{content['killed']} of {content['total']} mutants were killed" in printed
-    assert "## How to read it" in (tmp_path / "p.md").read_text()
+    assert "## How to read it" in (here / "p.md").read_text()

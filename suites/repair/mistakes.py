@@ -41,17 +41,13 @@ _OPERATORS = (("+", "-"), ("*", "/", "+"), ("<", "<=", ">", ">="), ("==", "!="),
 
 @dataclass(frozen=True)
 class Mistake:
-    """One token of a file exchanged.
+    """One token of a file exchanged."""
 
-    Attributes:
-        base: the file. line: of the token, from 1. text: the file's text with the mistake.
-    """
-
-    base: str
-    line: int
+    base: str  # the file
+    line: int  # of the token, from 1
     before: str
     after: str
-    text: str
+    text: str  # the file's text with the mistake
 
 
 def mistakes(base: str, number: int, seed: int) -> list[Mistake]:

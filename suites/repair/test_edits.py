@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cemverify.repair.edits import KINDS, Vocabulary, edits
+from suites.repair.trying import normal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -63,10 +64,6 @@ MISTAKES = {
         "    x = x + config.step_size * np.triu(scores, 1) @ keys\n",
     ),
 }
-
-
-def normal(text: str) -> str:
-    return ast.dump(ast.parse(text))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

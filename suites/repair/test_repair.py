@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from cemverify.cli import main
 from cemverify.conformance.properties import select
 from cemverify.repair.search import in_order
+from cemverify.results import envelope
+from suites.kit.examples import mistaken
 
 ROOT = Path(__file__).parents[2]
 PULL = """\
@@ -43,20 +43,6 @@ FEW = ["--examples", "15", "--workers", "2", "--properties"]
 OF_LAYERS = [*FEW, "gradient/layer/energy", "descent/layer/slope"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
-    return tmp_path
-
-
-def broken(text: str, *changes: tuple[str, str]) -> str:
-    for right, wrong in changes:
-        assert text.count(right) == 1, right
-        text = text.replace(right, wrong)
-    return text
-
-
 def mended(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
     return main(["repair", name, *properties, *words])
 
@@ -68,21 +54,18 @@ def test_formulas_are_asked_before_what_asks_the_process() -> None:
 
 
 @pytest.mark.slow
-def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text()
     blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', page, flags=re.DOTALL))
     for name in ("layer.py", "adapter.py"):
-        (folder / name).write_text(blocks[name])
+        (here / name).write_text(blocks[name])
     few = [*FEW, "gradient/attention/plain", "structure/attention/causality"]
     assert mended("adapter:mine", "--json", "r.json", properties=few) == 0
     output = capsys.readouterr().out
     assert "with this edit all 2 properties hold" in output
     assert blocks["repair"] in output
-    assert (folder / "layer.py").read_text() == blocks["layer.py"]
-    content = json.loads((folder / "r.json").read_text())
-    jsonschema.validate(
-        content, json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
-    )
+    assert (here / "layer.py").read_text() == blocks["layer.py"]
+    content = envelope.read(here / "r.json")
     (edit,) = content["repairs"][0]["edits"]
     line = 1 + blocks["layer.py"][: blocks["layer.py"].index(blocks["wrong"])].count("\n")
     assert (edit["line"], edit["before"], edit["after"]) == (line, "h", "q")
@@ -90,36 +73,36 @@ def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(folder: Path, capsys: py
 
 @pytest.mark.slow
 def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = broken(PULL, ("y - x)", "x - y)"))
-    (folder / "mine.py").write_text(wrong)
+    wrong = mistaken(PULL, ("y - x)", "x - y)"))
+    (here / "mine.py").write_text(wrong)
     assert mended("mine:mine", "--write") == 2
     captured = capsys.readouterr()
     assert "+    return 0.25 * (y - x)" in captured.out
     assert "Only you know which of them you meant." in captured.out
     assert "choose one, --write 1" in captured.err
-    assert (folder / "mine.py").read_text() == wrong
+    assert (here / "mine.py").read_text() == wrong
     assert mended("mine:mine", "--write", "1") == 0
-    assert (folder / "mine.py").read_text() != wrong
+    assert (here / "mine.py").read_text() != wrong
 
 
 @pytest.mark.slow
 def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "plus.py").write_text(broken(PULL, ("y - x)", "y + x)")))
+    (here / "plus.py").write_text(mistaken(PULL, ("y - x)", "y + x)")))
     assert mended("plus:mine", "--json", "plus.json") == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "Another edit does the same: `x` becomes `-(x)` in plus.py:10." in output
     assert "+ return 0.25 * (y - x)" in output
-    (repair,) = json.loads((folder / "plus.json").read_text())["repairs"]
+    (repair,) = json.loads((here / "plus.json").read_text())["repairs"]
     assert [edit["after"] for edits in repair["alike"] for edit in edits] == ["-(x)"]
 
 
 @pytest.mark.slow
-def test_two_mistakes_are_mended_by_two_edits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "twice.py").write_text(broken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
+def test_two_mistakes_are_mended_by_two_edits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "twice.py").write_text(mistaken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
     assert mended("twice:mine") == 0
     output = capsys.readouterr().out
     assert "pairs of edits make all of them hold" in output
@@ -135,48 +118,48 @@ def test_the_time_of_a_search_is_what_its_processes_take_for_themselves(
     taken: float,
     code: int,
     words: str,
-    folder: Path,
+    here: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: taken)
-    (folder / "late.py").write_text(broken(PULL, ("y - x)", "x - y)")))
+    (here / "late.py").write_text(mistaken(PULL, ("y - x)", "x - y)")))
     assert mended("late:mine", "--search", "0.01") == code
     output = capsys.readouterr().out
     assert words in output
     assert ", when the time ran out" not in " ".join(output.split())
 
 
-def test_what_holds_needs_no_edit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "right.py").write_text(PULL)
+def test_what_holds_needs_no_edit(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "right.py").write_text(PULL)
     assert mended("right:mine") == 0
     assert "Nothing to mend: none of 2 properties is violated." in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trap = "    while x.ndim > 9:\n        pass\n    if x.ndim > 9:\n        __import__('os')._exit(1)\n    return"
-    (folder / "trap.py").write_text(broken(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
+    (here / "trap.py").write_text(mistaken(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
     assert mended("trap:mine") == 0
     assert "+    return 0.25 * (y - x)" in capsys.readouterr().out
 
 
-def test_source_that_is_not_at_hand_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = broken(PULL, ("y - x)", "x - y)"))
-    (folder / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
+def test_source_that_is_not_at_hand_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = mistaken(PULL, ("y - x)", "x - y)"))
+    (here / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
     assert mended("made:mine") == 2
     assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = 'made = {}\nexec("def update(x, y):\\n    return 0.25 * (y + x)\\n", made)\n\n\nmine = '
-    text = broken(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
-    (folder / "partly.py").write_text(text)
+    text = mistaken(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
+    (here / "partly.py").write_text(text)
     assert mended("partly:mine", "--write", "--search", "5") == 2  # as nothing can be written
     captured = capsys.readouterr()
     output = " ".join(captured.out.split())
@@ -187,10 +170,10 @@ def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
 
 @pytest.mark.slow
 def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_file(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "mine.py").write_text(broken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
-    (folder / "stated.py").write_text(STATED)
+    (here / "mine.py").write_text(mistaken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
+    (here / "stated.py").write_text(STATED)
     assert mended("mine:mine", "--properties-from", "stated.py", properties=[*FEW, "own"]) == 0
     output = capsys.readouterr().out
     assert "+    return 0.25 * (y - x)" in output

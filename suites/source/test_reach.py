@@ -183,11 +183,10 @@ OPTIONS = ("--properties", "gradient/attention/plain", "--workers", "1", "--exam
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path) -> Path:
     """A folder to work in, with a layer that has a branch for more than 43 heads."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mylayer.py").write_text(LAYER)
-    return tmp_path
+    (here / "mylayer.py").write_text(LAYER)
+    return here
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,23 +36,17 @@ def attention(x, h, weights, config, chunk=48):
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OwnCode]]:
+def written(here: Path) -> Callable[..., OwnCode]:
     """Writes a module, imports it, and reads the code of the function `attention` in it."""
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
 
     def read(text: str, **helpers: str) -> OwnCode:
         for name, content in {"written_layer": text, **helpers}.items():
-            (tmp_path / f"{name}.py").write_text(content)
+            (here / f"{name}.py").write_text(content)
         importlib.invalidate_caches()
         module = importlib.import_module("written_layer")
         return read_code("written_layer", implementation(attention=module.attention, arrays="numpy"))
 
-    yield read
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None) or ""
-        if file.startswith(str(tmp_path)):
-            del sys.modules[name]
+    return read
 
 
 def value(code: OwnCode, wanted: float) -> Number:

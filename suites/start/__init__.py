@@ -1,1 +1,0 @@
-"""What somebody starts from."""
