@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import page
+from benchmarks import harvest, page
 from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
+from benchmarks.findings import Findings
+from benchmarks.harvest import Setting, Stage
 from benchmarks.measuring import in_turn, ratio
 from benchmarks.memory import saved_bytes
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope
+from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
 from synthetic.training.machine import peak_memory
 
@@ -95,8 +99,6 @@ def test_the_command_writes_a_result_a_page_and_a_picture(
     assert envelope.read(output)["kind"] == "benchmarks"
     assert "b-roofline.svg" in text.read_text()
     assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
-    assert main(["mlp", "--report", str(output)]) == 2
-    assert "--report shows a result file as it is" in capsys.readouterr().err
 
 
 def test_the_page_begins_with_what_was_found_and_says_nothing_of_what_was_not_measured() -> None:
@@ -115,3 +117,64 @@ def test_the_peak_of_memory_is_that_of_this_program() -> None:
     held = bytearray(before + 2**26)  # more than ever before, and every page of it written
     held[::4096] = b"1" * len(held[::4096])
     assert before + 2**26 <= peak_memory("cpu") < 4 * before + 2**28
+
+
+# --- the harvest of a GPU: complete without one, resumable, honest about what is owed -----------------
+
+
+def one(words: str) -> Findings:
+    return Findings([Table("t", ("said",), [[words]])], {"said": words})
+
+
+def run(folder: Path, *options: str) -> int:
+    return main(["gpu", "--device", "cpu", "--folder", str(folder), *options])
+
+
+def test_the_result_says_what_is_owed_without_a_gpu_and_a_finished_stage_is_not_done_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "gpu.md"
+    assert run(tmp_path, "--only", "suites", "--page", str(page)) == 0
+    printed = capfd.readouterr()
+    assert "suites: skipped, no CUDA device" in printed.err
+    assert "owed, to be run on a GPU" in printed.out
+    result = envelope.read(tmp_path / "gpu.json")
+    assert result["owed"] == [stage.owed for stage in harvest.STAGES if stage.owed]
+    assert "Owed, since no GPU was at hand" in page.read_text()
+    assert run(tmp_path, "--only", "suites") == 0
+    assert "not done again" in capfd.readouterr().err
+
+
+def test_the_small_stages_that_need_no_process_of_their_own_work_on_a_cpu(tmp_path: Path) -> None:
+    for name in ("device", "decoding"):
+        harvest.perform(name, "cpu", tmp_path, 5.0)
+        stage = harvest.read_stage(tmp_path, name)
+        assert stage is not None
+        assert stage["finished"]
+        assert stage["tables"][0]["rows"]
+
+
+def test_what_a_stage_found_before_it_failed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(setting: Setting) -> Iterator[Findings]:
+        yield one("half")
+        raise RuntimeError("the device is on fire")
+
+    only: Sequence[Stage] = (Stage("breaks", breaks, 10, "how it burns"),)
+    monkeypatch.setattr(harvest, "STAGES", only)
+    with pytest.raises(RuntimeError, match="on fire"):
+        harvest.perform("breaks", "cpu", tmp_path, 5.0)
+    stage = harvest.read_stage(tmp_path, "breaks")
+    assert stage is not None
+    assert (stage["finished"], stage["data"]) == (False, {"said": "half"})
+
+
+def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harvest.perform("device", "cpu", tmp_path, 5.0)
+    file = tmp_path / "stage-device.json"
+    content = json.loads(file.read_text())
+    content["device"] = {**content["device"], "type": "cuda", "name": "a GPU"}
+    file.write_text(json.dumps(content))
+    assert run(tmp_path, "--report", "--page", str(tmp_path / "gpu.md")) == 0
+    result = envelope.read(tmp_path / "gpu.json")
+    assert "the speed of a GPU" not in result["owed"]
+    assert "on a GPU" in (tmp_path / "gpu.md").read_text()

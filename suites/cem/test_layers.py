@@ -1,4 +1,4 @@
-"""Layers: the Transformer layers they are, what a configuration builds, and how the printed algorithm differs."""
+"""Layers and what they are made of: descents, preconditioners, positions, growing caches; Algorithm 1 as printed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,45 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 from torch.nn import functional as F
 
+from cemverify.cem.activations import activation
+from cemverify.cem.descent import Descent
+from cemverify.cem.energies import Elementwise, Energy, Hopfield, Interaction, InteractionMemory
+from cemverify.cem.growing import append
 from cemverify.cem.layers import (
     AttentionConfig,
     CEMAttention,
     CEMGatedMLP,
+    InitKind,
+    LearnedPreconditioner,
     MLPConfig,
     PreconditionerConfig,
 )
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
 from cemverify.cem.norms import NoNorm, NormKind, RMSNormFolded, RMSNormInside
-from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, PreconditionerKind
+from cemverify.cem.positions import Alibi, Rotary, SelfCross, alibi_slopes, printed_alibi
+from cemverify.cem.preconditioners import (
+    Diagonal,
+    Identity,
+    LowRank,
+    LowRankPrinted,
+    Preconditioner,
+    PreconditionerKind,
+)
 from cemverify.cem.printed import PrintedAlgorithm1
 from suites.cem.helpers import (
     ROUNDING,
+    U,
     generator,
+    interaction,
     randn,
     randomised,
     relative_error,
+    vector,
 )
 
 D, K, M = 8, 2, 12
@@ -103,3 +123,287 @@ def test_weights_start_with_the_standard_deviation_they_were_asked_for() -> None
     layer = CEMAttention(AttentionConfig(64, 4, init_std=0.5), generator(0))
     # 4096 numbers: five standard errors of their standard deviation
     assert layer.W_Q.std().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2 * 4096))
+
+
+# --- preconditioners: what P is, when it is positive definite, and where it starts --------------------
+
+
+DIM, RANK, HEADS = 5, 2, 3
+
+
+def made(name: str, *heads: int) -> Preconditioner:
+    """A random preconditioner, shared or one for each of the heads."""
+    d, V, W = randn(*heads, DIM, seed=0), randn(*heads, DIM, RANK, seed=1), randn(*heads, DIM, RANK, seed=2)
+    kinds: dict[str, Preconditioner] = {
+        "identity": Identity(),
+        "diagonal": Diagonal(d),
+        "low-rank": LowRank(d, V, W),
+        "low-rank-printed": LowRankPrinted(d, V, W),
+    }
+    return kinds[name]
+
+
+KINDS: tuple[PreconditionerKind, ...] = ("identity", "diagonal", "low-rank", "low-rank-printed")
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_kind_per_head = pytest.mark.parametrize("kind", KINDS[1:])
+
+
+# --- the matrix and its application -------------------------------------------------------------------
+
+
+@each_kind
+def test_applying_a_shared_preconditioner_is_multiplying_by_its_matrix(kind: PreconditionerKind) -> None:
+    P, g = made(kind), randn(2, 4, DIM, seed=3)
+    assert relative_error(P.apply(g), g @ P.matrix(DIM).mT) <= ROUNDING
+
+
+@each_kind_per_head
+def test_applying_one_per_head_multiplies_each_head_by_its_own_matrix(kind: PreconditionerKind) -> None:
+    P, g = made(kind, HEADS), randn(2, HEADS, 4, DIM, seed=3)
+    assert P.per_head
+    assert relative_error(P.apply(g), torch.einsum("kde,bkje->bkjd", P.matrix(DIM), g)) <= ROUNDING
+
+
+@pytest.mark.parametrize("d", [-30.0, 0.0, 21.0, 39.0, 41.0, 1000.0])
+def test_the_diagonal_is_softplus_to_the_last_digits(d: float) -> None:
+    # torch's own default takes softplus(d) = d from 20 on, which is off by 2e-9
+    exact = max(d, 0.0) + math.log1p(math.exp(-abs(d)))
+    assert Diagonal(vector(d)).smallest_eigenvalue().item() == pytest.approx(exact, rel=4 * U)
+
+
+def test_the_printed_form_is_softplus_of_d_plus_both_low_rank_products() -> None:
+    d, V, W = randn(DIM, seed=0), randn(DIM, RANK, seed=1), randn(DIM, RANK, seed=2)
+    expected = torch.diag(torch.log1p(torch.exp(d))) + V @ W.mT + W @ V.mT
+    assert relative_error(LowRankPrinted(d, V, W).matrix(DIM), expected) <= ROUNDING
+
+
+def test_a_small_low_rank_part_leaves_the_positive_definite_form_unshrunk() -> None:
+    d, V, W = randn(DIM, seed=0), randn(DIM, RANK, seed=1, scale=0.1), randn(DIM, RANK, seed=2, scale=0.1)
+    root = torch.diag(F.softplus(d).sqrt())
+    expected = root @ (torch.eye(DIM) + V @ W.mT + W @ V.mT) @ root
+    assert relative_error(LowRank(d, V, W).matrix(DIM), expected) <= ROUNDING
+
+
+@each_kind
+@pytest.mark.parametrize("heads", [False, True], ids=["shared", "per-head"])
+def test_the_extreme_eigenvalues_are_those_of_the_matrix(kind: PreconditionerKind, heads: bool) -> None:
+    P = made(kind, HEADS) if heads else made(kind)
+    eigenvalues = torch.linalg.eigvals(P.matrix(DIM)).real  # of a general matrix: another algorithm than the code's
+    assert torch.allclose(P.smallest_eigenvalue().double(), eigenvalues.amin(-1), rtol=0, atol=1e-13)
+    assert torch.allclose(P.largest_eigenvalue().double(), eigenvalues.amax(-1), rtol=0, atol=1e-13)
+
+
+# --- definiteness -------------------------------------------------------------------------------------
+
+
+def test_the_positive_definite_form_of_the_same_parameters_is_positive() -> None:
+    P = LowRank(vector(0.0), vector(1.0)[:, None], vector(-1.0)[:, None])
+    # R = D = 1: the bound is attained, (1 - rho) softplus(0)
+    assert P.smallest_eigenvalue().item() == pytest.approx(0.01 * math.log(2), rel=1e-12)
+
+
+factors = st.tuples(st.integers(0, 10_000), st.sampled_from([0.0, 1e-200, 1e-8, 0.1, 1.0, 1e3]))
+
+
+@given(
+    d=st.tuples(st.integers(0, 10_000), st.sampled_from([0.0, 1.0, 10.0])),
+    U_=factors,
+    V_=factors,
+    opposed=st.booleans(),
+    dim=st.integers(1, 6),
+    rank=st.integers(1, 3),
+    rho=st.sampled_from([0.5, 0.99]),
+)
+def test_the_positive_definite_form_never_falls_below_its_bound(
+    d: tuple[int, float], U_: tuple[int, float], V_: tuple[int, float], opposed: bool, dim: int, rank: int, rho: float
+) -> None:
+    left, right = (randn(dim, rank, seed=seed, scale=scale) for seed, scale in (U_, V_))
+    P = LowRank(randn(dim, seed=d[0], scale=d[1]), left, -left if opposed else right, rho)
+    S = F.softplus(P.d)
+    # P is S less at most rho S: both are rounded relative to |S|, and so are the eigenvalues
+    assert P.smallest_eigenvalue() >= (1 - rho) * S.min() - 8 * (dim + rank) * U * S.max()
+
+
+# --- initial values -----------------------------------------------------------------------------------
+
+
+def learned(kind: PreconditionerKind, init: InitKind, heads: bool) -> LearnedPreconditioner:
+    config = PreconditionerConfig(kind, rank=RANK, per_head=heads, init=init)
+    return LearnedPreconditioner(config, DIM, HEADS, generator(0)).double()
+
+
+@each_kind_per_head
+@pytest.mark.parametrize(
+    ("init", "scale"), [("paper", math.log1p(math.e)), ("identity", 1.0)], ids=["paper", "identity"]
+)
+@pytest.mark.parametrize("heads", [False, True], ids=["shared", "per-head"])
+def test_p_starts_at_softplus_of_one_in_the_paper_and_at_one_for_identity(
+    kind: PreconditionerKind, init: InitKind, scale: float, heads: bool
+) -> None:
+    matrix = learned(kind, init, heads)().matrix(DIM)
+    # the parameter starts as a float32 number
+    expected = (scale * torch.eye(DIM, dtype=torch.float64)).expand_as(matrix)
+    assert (matrix - expected).abs().max() <= 2 * 2.0**-24
+
+
+# --- descents: T steps with a fixed memory, and a normalisation inside --------------------------------
+
+
+def energies() -> dict[str, Energy]:
+    return {
+        "interaction": interaction(diagonal="shared", position="alibi"),
+        "elementwise": Elementwise(randn(7, 6, seed=0) / 3, randn(7, 6, seed=1) / 3, activation("silu")),
+        "hopfield": Hopfield(),
+    }
+
+
+each_energy = pytest.mark.parametrize("energy", energies().values(), ids=list(energies()))
+
+
+# --- the recursion ------------------------------------------------------------------------------------
+
+
+@each_energy
+def test_the_trajectory_is_the_descent_with_everything_on_the_way(energy: Energy) -> None:
+    descent = Descent(3, 0.3, norm=RMSNormInside(torch.ones(1).double()))
+    x, memory = randn(2, 4, 6, seed=5), energy.remember(randn(2, 4, 6, seed=6))
+    path = descent.trajectory(energy, x, memory)
+    assert torch.equal(path.states[0], x)
+    assert torch.equal(path.states[3], descent(energy, x, memory))
+    for state, value in zip(path.states, path.energies, strict=True):
+        assert torch.equal(value, energy(descent.norm.into(state), memory))
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_layer_computes_its_keys_once_however_deep(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    remember = Interaction.remember
+
+    def counting(self: Interaction, h: Tensor, past: InteractionMemory | None = None) -> InteractionMemory:
+        calls.append(h)
+        return remember(self, h, past)
+
+    monkeypatch.setattr(Interaction, "remember", counting)
+    CEMAttention(AttentionConfig(4, 2, steps=steps), generator(0)).residual(torch.zeros(1, 3, 4))
+    assert len(calls) == 1
+
+
+def test_a_preconditioner_per_head_needs_heads() -> None:
+    energy = energies()["elementwise"]
+    x = randn(1, 2, 6, seed=0)
+    with pytest.raises(TypeError, match="needs an energy with heads"):
+        Descent(preconditioner=Diagonal(torch.zeros(2, 6).double()))(energy, x, energy.remember(x))
+
+
+# --- RMSNorm inside -----------------------------------------------------------------------------------
+
+
+def test_rmsnorm_inside_is_torchs() -> None:
+    x, gain = randn(2, 3, 6, seed=0), randn(6, seed=1)
+    expected = torch.nn.functional.rms_norm(x, (6,), gain, 1e-5)
+    assert relative_error(RMSNormInside(gain, 1e-5).into(x), expected) <= ROUNDING
+
+
+def test_a_layer_takes_its_memory_from_where_it_is_told() -> None:
+    layer = randomised(CEMGatedMLP(MLPConfig(3, 5), generator(0)), seed=0)
+    x, h = randn(1, 2, 3, seed=0), randn(1, 2, 3, seed=1)
+    assert torch.equal(layer(x, x), layer(x))
+    assert relative_error(layer(x, h), layer(x)) > 1e-3
+    assert torch.equal(layer.trajectory(x, h).states[-1], layer(x, h))
+
+
+# --- positions: ALiBi, the self and cross biases, rotary turns ----------------------------------------
+
+
+# As the code of Press et al. (2022) gives them.
+PRESS = {
+    1: [2.0**-8],
+    2: [2.0**-4, 2.0**-8],
+    3: [2.0**-4, 2.0**-8, 2.0**-2],
+    8: [2.0**-k for k in range(1, 9)],
+    12: [*(2.0**-k for k in range(1, 9)), *(2.0**-k for k in (0.5, 1.5, 2.5, 3.5))],
+}
+
+
+@pytest.mark.parametrize("heads", PRESS)
+def test_the_slopes_are_those_of_the_authors_of_alibi(heads: int) -> None:
+    assert alibi_slopes(heads) == PRESS[heads]
+
+
+def test_the_printed_slopes_are_theirs_at_eight_heads_only() -> None:
+    printed = {heads: printed_alibi(heads, vector(0.0)).slopes.tolist() for heads in PRESS}
+    assert [heads for heads in PRESS if printed[heads] == PRESS[heads]] == [8]
+
+
+def test_alibi_penalises_distance_in_proportion_to_the_slope() -> None:
+    positions = torch.arange(3)
+    bias = Alibi(vector(0.5, 0.25))(positions, positions)
+    assert bias[0].tolist() == [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
+    assert torch.equal(bias[1], bias[0] / 2)
+
+
+def test_the_self_and_cross_biases_stand_on_and_off_the_diagonal() -> None:
+    bias = SelfCross(vector(1.0, 2.0), vector(-1.0, -2.0))(torch.tensor([1, 2]), torch.tensor([0, 1, 2]))
+    assert bias.tolist() == [[[-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]], [[-2.0, 2.0, -2.0], [-2.0, -2.0, 2.0]]]
+
+
+# --- rotary -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", [100.0, 10_000.0])
+def test_rotary_turns_feature_r_with_feature_r_plus_half_by_the_angle_of_its_plane(base: float) -> None:
+    x, positions = randn(2, 4, 6, seed=0), torch.tensor([0, 1, 5, 300])
+    # the plane as complex numbers
+    angle = positions[:, None] * base ** -(torch.arange(3, dtype=torch.float64) / 3)
+    for inverse in (False, True):
+        turn = torch.polar(torch.ones_like(angle), -angle if inverse else angle)
+        expected = torch.complex(x[..., :3], x[..., 3:]) * turn
+        turned = Rotary(base).rotate(x, positions, inverse=inverse)
+        # an angle of i radians is off by u i
+        assert relative_error(turned, torch.cat((expected.real, expected.imag), dim=-1)) <= ROUNDING + 300 * U
+    assert torch.equal(Rotary(base).rotate(x, positions)[:, 0], x[:, 0])  # position zero is not turned
+
+
+def test_angles_are_not_computed_in_bfloat16() -> None:
+    # bfloat16 holds 256 and 258 but not 257
+    x, positions = torch.ones(2, 4, dtype=torch.bfloat16), torch.tensor([257, 256])
+    exact = Rotary().rotate(x.double(), positions)
+    assert (Rotary().rotate(x, positions).double() - exact).abs().max() <= 4 * 2.0**-8
+
+
+# --- a cache grows in place, and whoever holds an earlier one notices nothing -------------------------
+
+
+def test_a_past_may_be_continued_in_two_ways() -> None:
+    past = torch.arange(6.0).view(1, 3, 2)
+    first, spare = append(past, torch.ones(1, 1, 2), 1, None)
+    one, one_room = append(first, torch.full((1, 1, 2), 2.0), 1, spare)
+    other, _ = append(first, torch.full((1, 1, 2), 3.0), 1, spare)
+    assert torch.equal(first[:, :3], past)
+    assert one[0, -1].tolist() == [2.0, 2.0]
+    assert other[0, -1].tolist() == [3.0, 3.0]
+    assert one_room is spare  # the first to go on stays, the second is given room of its own
+
+
+def test_what_fits_is_not_copied() -> None:
+    grown, spare = append(torch.zeros(1, 4, 2), torch.ones(1, 1, 2), 1, None)
+    again, _ = append(grown, torch.ones(1, 1, 2), 1, spare)
+    assert again.data_ptr() == grown.data_ptr()
+
+
+def test_a_derivative_goes_through() -> None:
+    past, new = (torch.ones(1, n, 2, requires_grad=True) for n in (3, 1))
+    grown, spare = append(past, new, 1, None)
+    assert spare is None
+    grown.sum().backward()  # type: ignore[no-untyped-call]
+    assert past.grad is not None
+    assert new.grad is not None
+
+
+def test_what_is_appended_later_does_not_disturb_a_derivative() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    grown, spare = append(torch.zeros(1, 3, 2), torch.ones(1, 1, 2), 1, None)
+    first = grown @ weight  # keeps the past for the backward pass
+    append(grown, torch.ones(1, 1, 2), 1, spare)
+    (product,) = torch.autograd.grad(first.sum(), weight)
+    assert product.tolist() == [1.0, 1.0]

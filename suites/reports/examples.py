@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
+from cemverify.power.plan import PowerPlan
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from suites.reports.studies import stored
@@ -126,48 +129,19 @@ def a_study() -> Any:
 
 def a_power(detected: int = 5, budget: int = 60) -> Any:
     """A result of `cemverify power` with two mutants."""
-    mutants = [
-        {
-            "id": f"mutant-{i}",
-            "family": "subtle",
-            "fault": "a sign is wrong",
-            "property": "gradient/attention/case-0",
-            "cause": "update",
-            "killed": detected == 5,
-            "detection": detected / 5,
-            "budgets": [
-                {
-                    "examples": examples,
-                    "detected": detected,
-                    "seeds": 5,
-                    "probability": detected / 5,
-                    "low": 0.3,
-                    "high": 1.0,
-                    "median": 3.0,
-                    "mean": 4.0,
-                }
-                for examples in (budget // 4, budget)
-            ],
-        }
-        for i in range(2)
-    ]
-    payload = {
-        "killed": 2 if detected == 5 else 0,
-        "total": 2,
-        "false_alarms": 0,
-        "false_alarm_runs": 100,
-        "false_alarm_bound": 0.03,
-        "not_applicable": [],
-        "families": [{"family": "subtle", "killed": 2, "total": 2}],
-        "mutants": mutants,
-        "correct_implementations": [],
-        "smallest": [
-            {"family": "gradient", "dtype": "float64", "epsilon": 1e-9, "property": "p", "place": "last feature"},
-            {"family": "gradient", "dtype": "float32", "epsilon": 1e-4, "property": "p", "place": "last feature"},
-            {"family": "structure", "dtype": "float64", "epsilon": None, "property": "p", "place": "last feature"},
-        ],
+    about = {
+        "family": "subtle",
+        "fault": "a sign is wrong",
+        "property": "gradient/attention/case-0",
+        "cause": "update",
     }
-    return made("power", payload, {})
+    detections = tuple(Detection(examples, detected, 5, 0.3, 1.0, 3.0, 4.0) for examples in (budget // 4, budget))
+    mutants: Any = [SimpleNamespace(id=f"mutant-{i}", **about) for i in range(2)]
+    sizes = (("gradient", "float64", 1e-9), ("gradient", "float32", 1e-4), ("structure", "float64", None))
+    smallest = [Smallest(family, dtype, epsilon, "p", "last feature") for family, dtype, epsilon in sizes]
+    measured = [Measured(mutant, detections) for mutant in mutants]
+    power = Power(PowerPlan(), measured, [Alarms("right", 5, 100, 0, 0)], smallest, {})
+    return made("power", power.describe(), {})
 
 
 def a_claims(verdict: str = "holds") -> Any:

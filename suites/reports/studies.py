@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,20 +34,10 @@ def stored(name: str) -> dict[str, Any]:
 
 def made(name: str, folder: Path) -> dict[str, Any]:
     """The result that the study writes today, made in a folder."""
-    with _inside(folder):
+    with chdir(folder):
         store = ("--store", "store") if name != "language" else ()
         assert main([*COMMANDS[name], "--workers", "0", *store, "--output", f"{name}.json"]) in (0, 1)
         return dict(envelope.read(Path(f"{name}.json")))
-
-
-@contextmanager
-def _inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 if __name__ == "__main__":

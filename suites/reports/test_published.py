@@ -40,14 +40,11 @@ def test_the_page_on_reports_names_every_command() -> None:
     assert [name for name in COMMANDS if f"| `{name}` |" not in text] == []
 
 
-def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_file(here: Path) -> None:
     """Byte for byte; the pages of studies are made again in the suite of the studies."""
-    folder = tmp_path / "docs" / "results"
+    folder = here / "docs" / "results"
     folder.mkdir(parents=True)
     shutil.copy(RESULTS / "benchmarks.json", folder)
-    monkeypatch.chdir(tmp_path)
     named = [f"docs/results/benchmarks.{ending}" for ending in ("json", "md")]
     assert benchmarks.__main__.main(["--report", named[0], "--page", named[1]]) == 0
     for name in ("benchmarks.md", "benchmarks-roofline.svg"):
@@ -71,3 +68,4 @@ def test_what_a_page_is_made_of_lies_beside_every_page() -> None:
     with_cells = {file.name.partition(".")[0] for file in RESULTS.glob("*.cells.jsonl")}
     readings = {file.stem for file in RESULTS.glob("*.json") if read(file)["kind"] == "readings"}
     assert readings - with_cells - set(with_page()) == set()
+    assert [stem for stem in readings if not (RESULTS / f"{stem}.md").exists()] == []

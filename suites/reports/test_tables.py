@@ -6,16 +6,21 @@ import csv
 import io
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-import matplotlib
 import pytest
 
 from cemverify.results.envelope import Table, read, result, write
 from cemverify.results.provenance import Maker
-from cemverify.results.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
+from cemverify.results.tables import RENDERERS, Strong, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
-from reports.pictures.charts import Curve, Panel, side_by_side
-from suites.kit.commands import refused
+from reports.collect import collect
+from reports.kinds import printed_tables
+from reports.kinds.recursion import winner
+from reports.matrix.standings import lines_of
+from reports.pictures.standings import matrix
+from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
+from suites.reports.examples import a_check, a_language, a_power, a_property, a_recursion, violated
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 
@@ -108,28 +113,161 @@ def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: py
     assert (folder / "report.md").read_text() == report
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"made_by": {"command": "c", "created": "d", "seed": 0, "duration_seconds": None}},
-        {"tables": [{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]},
-        {"tables": [{"title": "t", "columns": ["a"], "rows": [1]}]},
-    ],
-    ids=["duration", "ragged table", "no rows"],
-)
-def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
-    damage: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+# --- digits by the uncertainty, bold by the paired test, families folded ------------------------------
+
+
+def test_a_number_has_as_many_digits_as_its_uncertainty_leaves() -> None:
+    column = Column("error")
+    assert rounded(Quantity(0.123456, 0.0123), column) == "0.123 ± 0.012"
+    assert rounded(Quantity(1234.56, 78.9), column) == "1,235 ± 79"
+    assert rounded(Quantity(0.9, interval=(0.8, 1.0)), column) == "0.90 [0.80, 1.00]"
+    assert rounded(Quantity(0.8764, 0.021), Column("share", "%")) == "87.6 ± 2.1 %"
+    assert rounded(Quantity(0.123456), column) == "0.123"
+    assert rounded(Quantity(None), column) == "–"
+
+
+def test_where_a_number_is_missing_it_stands_why() -> None:
+    why = "2 of 3 runs diverged"
+    sheet = Sheet(
+        "t", [Column("a"), Column("b")], [Group("", [[Quantity(None, note=why), Quantity(None, note=why)]])]
+    )
+    table = printed(sheet)
+    assert table.rows == [[why, why]]
+    assert why in markdown([table])
+    assert why in numbers(sheet)
+
+
+def test_csv_has_every_digit_and_the_unit_in_the_heading() -> None:
+    sheet = Sheet("t", [Column("name"), Column("time", "ms")], [Group("", [["a", Quantity(1 / 3, 0.1)]])])
+    assert list(csv.reader(io.StringIO(numbers(sheet)))) == [
+        ["name", "time [ms]", "time ± [ms]"],
+        ["a", "0.3333333333333333", "0.1"],
+    ]
+
+
+def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
+    clear = {"a": [0.10, 0.11, 0.12], "b": [0.20, 0.22, 0.24], "c": [0.30, 0.33, 0.35]}
+    assert winner(clear) == "a"
+    assert winner({**clear, "b": [0.2, 0.1, 0.12]}) is None
+    assert winner({"a": [0.1]}) is None
+    assert winner({"a": [0.1], "b": [0.2]}) is None
+    table = printed_tables(a_recursion((0.5, 0.51, 0.49)), fold=True)[0].table
+    bold = [cell for row in table.rows for cell in row if isinstance(cell, Strong)]
+    assert len(bold) == 1
+    assert f"**{bold[0]}**" in markdown([table])
+    assert rf"\textbf{{{bold[0]}}}" in latex([table])
+
+
+def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
+    table = printed_tables(a_recursion(), fold=True)[0].table
+    assert [row[0] for row in table.rows[1::4]] == ["ridge", "CEM, T = 2"]
+    assert [row[0] for row in table.rows[-2:]] == ["CEM, T = 4", "exact GP (floor)"]
+    assert table.rules == [5, 7]
+    assert "ratio to T = 2" in table.columns
+    assert latex([table]).count(r"\midrule") == 3
+
+
+def test_a_study_and_its_report_have_the_same_tables_and_csv_has_every_digit() -> None:
+    content = a_recursion()
+    tables = printed_tables(content, fold=True)
+    assert [one.table.title for one in tables] == [table["title"] for table in content["tables"]]
+    assert [[list(map(str, row)) for row in one.table.rows] for one in tables[1:]] == [
+        [[str(cell) for cell in row] for row in table["rows"]] for table in content["tables"][1:]
+    ]
+    assert str(content["rows"][5]["rmse"]["std"]) in tables[0].csv
+
+
+def test_a_model_that_diverged_says_so_in_the_place_of_its_bits() -> None:
+    table = printed_tables(a_language({"good": 2.0, "bad": None}), fold=True)[0].table
+    assert "diverged at step 3" in table.rows[1]
+
+
+def test_families_are_folded_and_violations_are_not() -> None:
+    held = [a_property(f"gradient/attention/case-{i}", margin=i / 10) for i in range(5)]
+    absent = [a_property(f"gradient/attention/absent-{i}", "not offered", None) for i in range(3)]
+    content = a_check(properties=[*held, violated("gradient/attention/plain"), *absent])
+    folded = printed_tables(content, fold=True)[0].table
+    assert [row[0] for row in folded.rows] == [
+        "gradient/attention/plain",
+        "gradient: 5 hold",
+        "gradient: 3 not offered",
+    ]
+    assert folded.rows[1][5] == "0.400"
+    assert len(printed_tables(content, fold=False)[0].table.rows) == 9
+
+
+def test_a_terminal_table_fits_its_width() -> None:
+    words = "many words about what one may say of it " * 4
+    table = Table("t", ["name", "figure", *"abcdefgh"], [["a-model/with/a/long/name" * 3, words, *["1,234,567"] * 8]])
+    for width in (40, 60, 80, 120):
+        assert max(map(len, terminal([table], ["made by " * 30], width).splitlines())) <= width
+    assert len(terminal([table]).splitlines()) == 5
+
+
+# --- the matrix: the latest verdict on each implementation, weaker looks paler ------------------------
+
+
+def dated(content: Any, day: str, examples: int = 60) -> Any:
+    """The same made on another day, with another number of examples."""
+    made = content["made_by"]
+    configuration = {**made["configuration"], "examples": examples}
+    return {**content, "made_by": {**made, "created": f"{day}T00:00:00+00:00", "configuration": configuration}}
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    """Three implementations, one of them judged twice, and the power of the suite."""
+    held = [a_property("gradient/a/b"), a_property("descent/a/b")]
+    write(tmp_path / "in" / "old.json", dated(a_check("mine", [violated("gradient/a/b")]), "2026-01-01"))
+    write(tmp_path / "in" / "new.json", dated(a_check("mine", held), "2026-02-01"))
+    write(tmp_path / "in" / "weak.json", dated(a_check("weak", held), "2026-02-02", examples=15))
+    wrong = [violated("gradient/a/b"), a_property("gradient/a/c"), a_property("descent/a/b", "not offered", None)]
+    write(tmp_path / "in" / "wrong.json", dated(a_check("<b>wrong</b>", wrong), "2026-02-03"))
+    write(tmp_path / "in" / "power.json", a_power(detected=4))
+    return tmp_path
+
+
+def test_the_latest_verdict_counts_and_a_weaker_look_is_paler(judged: Path) -> None:
+    wrong, mine, weak = lines_of(collect([judged / "in"]))
+    assert (wrong.implementation, mine.date, mine.older) == ("<b>wrong</b>", "2026-02-01", 1)
+    assert mine.by_family["gradient"].detection == 0.8
+    assert mine.by_family["descent"].detection is None
+    assert mine.by_family["gradient"].strength == 1
+    assert weak.by_family["gradient"].strength == 0.25
+    assert [standing.verdict for standing in wrong.by_family.values()] == ["violated", "not offered"]
+
+
+def test_the_table_has_a_row_for_each_implementation(judged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", str(judged / "in"), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "1/1, 60 examples, 80 % detected" in text
+    assert "mine: 1 older result was left out" in text
+    assert "\\<b>wrong" in text
+
+
+def test_the_files_say_the_same_for_programs(judged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", str(judged / "in"), "--output", str(judged / "out")]) == 0
+    capsys.readouterr()
+    rows = list(csv.DictReader((judged / "out" / "matrix.csv").open()))
+    assert len(rows) == 6
+    assert {"date", "suite version", "examples per property", "detection [share]"} <= set(rows[0])
+    assert sorted(path.name for path in (judged / "out").iterdir()) == ["matrix.csv", "matrix.md", "matrix.svg"]
+    ElementTree.fromstring((judged / "out" / "matrix.svg").read_text())  # noqa: S314
+
+
+def test_a_run_that_ended_before_it_asked_everything_is_nowhere_green(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(folder / "bad.json", a_result(**damage))
-    sentence = refused(["reports", "tables", str(folder), "--output", str(folder / "report")], capsys)
-    assert "bad.json is damaged" in sentence
-    assert not (folder / "report").exists()
-
-
-def test_the_same_figure_has_the_same_bytes_and_leaves_the_callers_backend_alone() -> None:
-    panel = Panel("t", "x", "y", [Curve("a", [1, 2, 4], [3, 2, 1], [2, 1, 0.5], [4, 3, 2])], level=("floor", 0.5))
-    with matplotlib.rc_context({"backend": "pdf"}):
-        first = side_by_side([panel])
-        assert matplotlib.get_backend() == "pdf"
-    assert side_by_side([panel]) == first
-    assert "floor" in first
+    quick = a_check("quick", [a_property("gradient/a/b")], unasked=["gradient/a/c", "descent/a/b"])
+    write(tmp_path / "quick.json", quick)
+    (line,) = lines_of(collect([tmp_path]))
+    assert (line.words, line.whole) == ("1 of 1 hold, 2 not asked", False)
+    assert {name: standing.verdict for name, standing in line.by_family.items()} == {
+        "gradient": "inconclusive",
+        "descent": "inconclusive",
+    }
+    assert matrix([line]).title.startswith("0 of 1 implementations")
+    assert main(["matrix", str(tmp_path), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "1/1, 1 not asked, 60 examples" in text
+    assert "| not asked" in text

@@ -1,1 +1,0 @@
-"""What the synthetic bench is held to."""

@@ -573,9 +573,8 @@ def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
     assert corpus_of(there).digest == first.digest
 
 
-def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_of_the_hub_is_known_by_its_name(here: Path) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
-    monkeypatch.chdir(tmp_path)
     key = dataset(DatasetSpec("owner/name", revision="v1")).key
     assert (key["name"], key["revision"]) == ("owner/name", "v1")
     assert "content" not in key
@@ -633,10 +632,9 @@ def test_an_unknown_tokeniser_is_refused(tmp_path: Path) -> None:
     "name", ["nope.json", "folder/nope.json", "./nope", "../nope", "~/nope", "/nope", "a/b/nope"]
 )
 def test_the_hub_is_not_asked_for_a_tokeniser_that_can_only_be_a_file(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, monkeypatch: pytest.MonkeyPatch, here: Path
 ) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tokenizers, "Tokenizer", None)
     with pytest.raises(UsageError, match=f"^no file {name}; --tokeniser takes"):
         subwords(name)

@@ -8,14 +8,12 @@ import math
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,9 +21,9 @@ import torch
 
 from cemverify.cem import presets as paper
 from cemverify.console.parsing import again as again_
-from cemverify.processes import forkserver
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
+from suites.kit.processes import together
 from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
 from synthetic.language import COMMANDS
@@ -68,12 +66,6 @@ def short(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     code, content = study(tmp_path_factory.mktemp("short") / "language.json", "--steps", "3")
     assert code == 1
     return content
-
-
-def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], LanguageConfig]) -> None:
-    """Has "tiny" name another configuration for the time of a test."""
-    presets_: Mapping[str, Any] = MappingProxyType({"tiny": {"cpu": make, "cuda": make}})
-    monkeypatch.setattr(presets, "PRESETS", presets_)
 
 
 # --- what is trained ------------------------------------------------------------------------------
@@ -146,12 +138,11 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
     ],
 )
 def test_an_interrupt_says_how_to_go_on(
-    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, sentence: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("synthetic.language.train.train_side_by_side", interrupted)
     assert main(["language", "train", *SMALL, *HERE, *words.split()]) == 130
     assert capsys.readouterr().err == f"error: {sentence}\n"
@@ -168,25 +159,17 @@ def test_a_study_under_torchrun_is_refused_and_the_first_process_says_so(
     assert capsys.readouterr().err.count(sentence) == sentences
 
 
-def told_by(rank: int, port: int, words: Sequence[str], folder: Path) -> None:
-    """One of two processes, as torchrun starts them; what it says is in a file of its own."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    with (folder / str(rank)).open("w") as stream, redirect_stderr(stream):
+def told_by(environment: Mapping[str, str], words: Sequence[str], folder: Path) -> None:
+    """One of the processes; what it says is in a file of its own."""
+    os.environ.update(environment)
+    with (folder / environment["RANK"]).open("w") as stream, redirect_stderr(stream):
         code = main(words)
     sys.exit(code)
 
 
 def test_what_is_wrong_is_told_once_by_all_the_processes(corpora: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     words = ("language", "train", "--text", "nowhere", "--device", "cpu", "--corpora", str(corpora))
-    forkserver.ensure_server()
-    both = [forkserver.context().Process(target=told_by, args=(rank, port, words, tmp_path)) for rank in (0, 1)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(120)
-    assert [process.exitcode for process in both] == [2, 2]
+    assert together(told_by, 2, words, tmp_path) == [2, 2]
     assert (tmp_path / "0").read_text() == "error: no file or folder nowhere to read text from\n"
     assert (tmp_path / "1").read_text() == ""
 
@@ -290,7 +273,7 @@ def test_a_diverging_run_is_reported_and_fails(
     def exploding(vocabulary: int) -> LanguageConfig:
         return replace(tiny(vocabulary), recipe=replace(tiny(vocabulary).recipe, learning_rate=math.inf))
 
-    put_preset(monkeypatch, exploding)
+    monkeypatch.setattr(presets, "PRESETS", {"tiny": {"cpu": exploding, "cuda": exploding}})
     code, content = study(tmp_path / "language.json")
     assert code == 1
     for model, row in zip(content["models"], content["tables"][0]["rows"], strict=True):

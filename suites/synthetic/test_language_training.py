@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from itertools import product
@@ -16,16 +15,17 @@ import numpy as np
 import pytest
 import torch
 
+from cemverify.cem.blocked import watched
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.console.errors import UsageError
-from cemverify.processes import forkserver
+from suites.kit.processes import together
 from suites.synthetic import losses
 from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.side_by_side.presets import Contender, contenders, smoke, tiny
 from synthetic.training.checkpoints import saved_step
-from synthetic.training.cost import cost, parameters
+from synthetic.training.cost import cost, on_meta, parameters, paths, words
 from synthetic.training.machine import choose, leave
 from synthetic.training.metrics import Metrics
 from synthetic.training.recipe import Recipe
@@ -297,15 +297,13 @@ def test_cem_has_the_mlp_parameters_of_llama_and_half_its_attention(make: Callab
 
 
 def test_the_first_losses_are_those_on_file() -> None:
-    for name, agreement in losses.check(steps=6).items():
-        assert agreement.disagrees_at is None, (name, agreement)
+    assert [model for model, share in losses.check(steps=6).items() if share > 1] == []
 
 
 def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = replace(losses.RECIPE, learning_rate=1.001 * losses.RECIPE.learning_rate)
     monkeypatch.setattr(losses, "RECIPE", changed)
-    differences = losses.check(steps=6)
-    assert all(agreement.disagrees_at is not None for agreement in differences.values())
+    assert min(losses.check(steps=6).values()) > 1
 
 
 # --- several processes ----------------------------------------------------------------------------
@@ -313,21 +311,7 @@ def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: py
 
 def trained_by(processes: int, folder: Path, *, sharded: bool = False) -> dict[str, Any]:
     """What two or more gloo processes make of the same training, started as torchrun starts them."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    forkserver.ensure_server()
-    together = [
-        forkserver.context().Process(
-            target=train_together, args=({**environment, "RANK": str(rank)}, folder, sharded)
-        )
-        for rank in range(processes)
-    ]
-    for process in together:
-        process.start()
-    for process in together:
-        process.join(300)
-    assert [process.exitcode for process in together] == [0] * processes
+    assert together(train_together, processes, folder, sharded) == [0] * processes
     record: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return record
 
@@ -354,11 +338,11 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     exact = replace(RECIPE, steps=8, accumulate=2, precision="float64")
     model = model_of(SMALL[-1]).double()
     alone = train(model, exact, BATCHES)
-    together = trained_by(2, tmp_path)
-    assert together["batches"] == alone.batches
+    both = trained_by(2, tmp_path)
+    assert both["batches"] == alone.batches
     # 8 steps, each amplifying by less than ten what a sum of some thousand terms rounds
-    assert together["bits"] == pytest.approx(alone.bits, rel=1e-10)
-    assert together["score"] == pytest.approx(score(model, BATCHES(99), exact).tolist(), rel=1e-10)
+    assert both["bits"] == pytest.approx(alone.bits, rel=1e-10)
+    assert both["score"] == pytest.approx(score(model, BATCHES(99), exact).tolist(), rel=1e-10)
     assert saved_step(tmp_path / "checkpoint.safetensors") == 8
 
 
@@ -369,9 +353,59 @@ def test_a_model_split_over_two_processes_trains_as_a_whole_one(tmp_path: Path) 
     alone = train(model, single, BATCHES)
     golden = train(exact, replace(single, precision="float64"), BATCHES)
     rounding = max(abs(a - b) for a, b in zip(alone.bits, golden.bits, strict=True))
-    together = trained_by(2, tmp_path, sharded=True)
-    assert together["batches"] == alone.batches
+    both = trained_by(2, tmp_path, sharded=True)
+    assert both["batches"] == alone.batches
     allowed = 4 * rounding + 8 * torch.finfo(torch.float32).eps * golden.bits[0]
-    assert together["bits"] == pytest.approx(golden.bits, abs=allowed)
+    assert both["bits"] == pytest.approx(golden.bits, abs=allowed)
     assert saved_step(tmp_path / "checkpoint.safetensors") == 8
-    assert asdict(alone).keys() <= together.keys()
+    assert asdict(alone).keys() <= both.keys()
+
+
+# --- what is told of the path that a training takes is what it takes ----------------------------------
+
+
+D, K = 4, 2
+# With 256 tokens attention is long enough for tiles, and with 4096 hidden units an MLP is wide enough.
+LONG = Recipe(steps=1, batch=4, context=256, accumulate=4)
+
+
+def cem(steps: int, hidden: int = 8, **options: object) -> LanguageModelConfig:
+    attention = AttentionConfig(D, K, steps=steps, **options)  # type: ignore[arg-type]
+    return LanguageModelConfig(16, 2, BlockConfig(attention, MLPConfig(D, hidden, steps=steps)))
+
+
+@pytest.mark.parametrize(
+    ("config", "paths_by_kind"),
+    [
+        (cem(1), {"attention": "formula", "mlp": "formula"}),
+        (cem(2, position="alibi", diagonal="shared"), {"attention": "tiles", "mlp": "formula"}),
+        (cem(3, 4096), {"attention": "blocks", "mlp": "tiles"}),
+        (LanguageModelConfig(16, 1, BlockConfig(LlamaAttentionConfig(D, K), SwiGLUConfig(D, 8))), {}),
+    ],
+    ids=["one step", "with diagonal and bias", "three steps", "Llama"],
+)
+def test_what_is_told_is_what_is_taken(config: LanguageModelConfig, paths_by_kind: dict[str, str]) -> None:
+    assert paths(on_meta(config), LONG) == paths_by_kind
+    model = LanguageModel(config, torch.Generator().manual_seed(0))
+    with watched() as seen:
+        model(torch.zeros(1, LONG.context, dtype=torch.int64))
+    assert [path for _, path in seen] == [paths_by_kind[kind] for _ in range(config.layers) for kind in paths_by_kind]
+
+
+def test_the_share_of_a_process_and_the_compiler_decide_too() -> None:
+    model = on_meta(cem(3, 1024))
+    assert paths(model, LONG)["mlp"] == "formula"
+    assert paths(model, replace(LONG, accumulate=1))["mlp"] == "tiles"
+    assert paths(model, replace(LONG, accumulate=1), processes=4)["mlp"] == "formula"
+    assert paths(model, LONG, compiled=True) == {"attention": "formula", "mlp": "formula"}
+
+
+def test_models_that_take_the_same_are_named_together() -> None:
+    plain, fast = {"attention": "formula", "mlp": "formula"}, {"attention": "blocks", "mlp": "tiles"}
+    assert words({"Llama": {}, "T = 1": plain, "T = 2": plain, "T = 4": fast}) == (
+        "computed: PyTorch's own layers (Llama); attention by the formula, MLP by the formula (T = 1, T = 2); "
+        "attention by blocks, MLP by tiles (T = 4)"
+    )
+    assert words({"T = 1": plain}, compiled=True).startswith(
+        "computed, through torch.compile: attention by the formula"
+    )

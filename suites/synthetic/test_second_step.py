@@ -21,8 +21,11 @@ from torch._dynamo.utils import counters
 from cemverify.cem.models import Block, LanguageModel
 from cemverify.cem.torch_internals import limit_recompilations
 from cemverify.console.errors import UsageError
+from cemverify.results.numbers import shown_ratio
+from cemverify.results.statistics import Ratio
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain, restore
+from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.corpora.tokens import Batches, Tokens
@@ -38,6 +41,8 @@ from synthetic.studies.second_step import sentences as said
 from synthetic.studies.second_step.rows import AGAIN, TWICE, WIDER, one
 from synthetic.studies.second_step.rows import beyond as beyond_rows
 from synthetic.studies.second_step.rows import usual as usual_rows
+from synthetic.studies.second_step.scale import Point, _change, picture, read_point
+from synthetic.studies.second_step.scale import sentences as said_of
 from synthetic.studies.second_step.sentences import sentences, summarise
 from synthetic.training import machine
 from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
@@ -471,3 +476,64 @@ def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() ->
     assert 5 * llama <= study_plan.recipe.tokens < 5 * llama + study_plan.recipe.batch * study_plan.recipe.context
     assert study_plan.recipe.context == 256
     assert study_plan.row(one(2)) is not None
+
+
+# --- studies at several lengths and sizes, side by side -----------------------------------------------
+
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
+
+
+def point(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Point:
+    """A study of 117,696 parameters."""
+    half = Ratio(0.995, 0.99, 1.0)
+    return Point(replaced, "tiny", 2, 117_696, tokens, 20.0, "8 seeds", verdict, half, None)
+
+
+def test_a_point_says_what_its_study_saw() -> None:
+    published: Any = read_point(PUBLISHED)
+    plan = STUDY.plan(published.replaced, 256, per_parameter=published.per_parameter)
+    assert published.tokens == plan.recipe.tokens
+    ratios = json.loads(PUBLISHED.read_text())["ratios"]
+    printed = {r["baseline"]: r["mean"] for r in ratios if r["model"] == "T = 2, eta 1/2"}
+    assert (published.over_one.mean, published.over_longer.mean) == (printed["T = 1"], printed["T = 1, eta 2"])
+
+
+def test_the_same_studies_give_the_same_picture_which_has_the_papers_sizes() -> None:
+    points = [point(667_264), point(2_669_056, "undecided", "mlp")]
+    drawn = picture(points)
+    assert drawn == picture(points)
+    assert "the paper's 86M to 162M" in drawn
+    assert all(words in drawn for words in ("CEM attention", "CEM MLPs", "tokens", "parameters"))
+    assert drawn != picture(points[:1])
+
+
+def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "scale.md"
+    assert main(["language", "scale", str(PUBLISHED), "--page", str(page)]) == 0
+    text = page.read_text()
+    assert f"scale {PUBLISHED} --page {page}" in text
+    assert "No study decides whether a second step helps" in " ".join(text.split())
+    assert (tmp_path / "scale-ratios.svg").exists()
+    assert shown_ratio(read_point(PUBLISHED).over_one) in capsys.readouterr().out
+
+
+def test_studies_that_decide_are_named_and_the_others_counted() -> None:
+    text = " ".join(said_of([point(2_669_056), point(1, "undecided", "mlp"), point(2, "undecided")]))
+    assert "a second step helps in CEM attention at 117,696 parameters and 2,669,056 tokens." in text
+    assert "The other 2 studies leave it open" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.994, 0.996, "0.4% to 0.6% fewer"),
+        (0.994, 0.994, "0.6% fewer"),
+        (1.01, 1.02, "1.0% to 2.0% more"),
+        (0.99, 1.02, "between 1.0% fewer and 2.0% more"),
+    ],
+)
+def test_a_range_of_ratios_is_told_in_one_direction_if_it_has_one(low: float, high: float, words: str) -> None:
+    assert _change(low, high) == words

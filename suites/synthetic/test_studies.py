@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +13,18 @@ import pytest
 import torch
 
 from cemverify.results import envelope
+from cemverify.results.envelope import result
+from cemverify.results.provenance import Maker
+from cemverify.runs.exchange import cells_of
 from suites.kit.commands import refused
+from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
+from synthetic.language.studies import planned, study_of
+from synthetic.studies.engine.conduct import WantedCells, follow
 from synthetic.studies.engine.pages import write_page
+from synthetic.studies.engine.study import StudyOutcome, everything, figures
+from synthetic.studies.engine.trials import compute_trial
+from synthetic.studies.engine.tuning import study as tuned
 
 CHAIN = "--corpus hidden --symbols 8 --states 4 --length 20000 --device cpu"
 SMALL = f"{CHAIN} --dim 8 --heads 2 --layers 1 --batch 4 --context 8 --workers 0"
@@ -21,21 +32,16 @@ SMALL = f"{CHAIN} --dim 8 --heads 2 --layers 1 --batch 4 --context 8 --workers 0
 
 @dataclass(frozen=True)
 class Conducted:
-    """What a study says.
+    """What a study says."""
 
-    Attributes:
-        words: its options. first: how many trainings are next at the beginning. title: in its readings.
-        before: what its page says with none of them; "" if it has none then. page, printed: what it says at the end.
-        figures: beside its page.
-    """
-
-    words: str
-    first: int
-    title: str
-    before: str
+    words: str  # its options
+    first: int  # how many trainings are next at the beginning
+    title: str  # in its readings
+    before: str  # what its page says with none of them; "" if it has none then
+    # what it says at the end
     page: str
     printed: str
-    figures: tuple[str, ...]
+    figures: tuple[str, ...]  # beside its page
 
 
 STUDIES = {
@@ -84,12 +90,6 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("studies") / "corpora")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def words_of(path: Path) -> str:
     """The text of a page on one line."""
     return " ".join(path.read_text().split()) if path.exists() else ""
@@ -97,7 +97,7 @@ def words_of(path: Path) -> str:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machine(
-    name: str, corpora: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    name: str, corpora: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = STUDIES[name]
     words = [*shlex.split(f"language {name} {SMALL} {study.words}"), "--corpora", corpora]
@@ -105,19 +105,19 @@ def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machi
 
     def conduct(*more: str) -> tuple[str, str, dict[str, bytes]]:
         assert main([*words, *more]) == 0, capsys.readouterr().err
-        written = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".md", ".svg", ".jsonl")}
+        written = {p.name: p.read_bytes() for p in here.iterdir() if p.suffix in (".md", ".svg", ".jsonl")}
         return *capsys.readouterr(), written
 
     printed, _, _ = conduct("--store", "a", "--until", "0")
     assert f"not finished: {study.first} trainings are next; the same command goes on" in printed
-    assert study.before in words_of(folder / "page.md")
+    assert study.before in words_of(here / "page.md")
     first = conduct("--store", "a")
     assert study.printed in first[0]
-    assert study.page in words_of(folder / "page.md")
+    assert study.page in words_of(here / "page.md")
     assert {"page.md", "cells.jsonl", *(f"page-{figure}.svg" for figure in study.figures)} <= set(first[2])
-    read = envelope.read(folder / "page.json")
+    read = envelope.read(here / "page.json")
     assert (read["study"], read["replicates"]) == (study.title, "1 seed" if "--seeds 1" in study.words else "2 seeds")
-    content = envelope.read(folder / "o.json")
+    content = envelope.read(here / "o.json")
     assert content["kind"] == "readings"
     if "missing" in content:
         assert content["missing"] == 0
@@ -127,11 +127,11 @@ def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machi
     assert again == first[0]
     for file, made in elsewhere.items():
         assert made.replace(b" --store b", b" --store a") == first[2][file], file
-    assert write_page(folder / "again" / "page.md", content)
-    assert (folder / "again" / "page.md").read_bytes() == first[2]["page.md"]
+    assert write_page(here / "again" / "page.md", content)
+    assert (here / "again" / "page.md").read_bytes() == first[2]["page.md"]
 
 
-def test_a_shard_leaves_the_rest_to_others(corpora: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_leaves_the_rest_to_others(corpora: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(f"language study replace-mlp {SMALL} --steps 3 --seed 7 --seeds 2 --shard 1/2")
     assert main([*words, "--corpora", corpora]) == 0
     printed = capsys.readouterr()
@@ -147,12 +147,12 @@ def test_a_shard_leaves_the_rest_to_others(corpora: str, folder: Path, capsys: p
     ],
 )
 def test_an_estimate_says_what_a_study_takes_and_computes_nothing(
-    line: str, sentences: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+    line: str, sentences: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["language", *line.split(), "--estimate"]) == 0
     printed = capsys.readouterr().out
     assert [sentence for sentence in sentences if sentence not in printed] == []
-    assert not list(folder.iterdir())
+    assert not list(here.iterdir())
 
 
 # What suites/entry asks of every command's numbers and names is not asked here.
@@ -188,8 +188,67 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA d
 
 @pytest.mark.parametrize("line", [*REFUSED, pytest.param("train --device cuda", marks=NO_GPU)])
 def test_what_makes_no_sense_is_refused_before_anything_is_kept(
-    line: str, corpora: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    line: str, corpora: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sentence = REFUSED.get(line, "device 'cuda' is not available")
     assert sentence in refused(["synthetic", "language", *line.split(), "--corpora", corpora], capsys)
-    assert list(folder.iterdir()) == []
+    assert list(here.iterdir()) == []
+
+
+# --- published studies say today what their cells say -------------------------------------------------
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+CELLS = sorted(RESULTS.glob("*.cells.jsonl"))
+# The others take a minute together.
+QUICK = ("dial-mlp", "second-step-mlp-small")
+
+
+def published() -> list[Any]:
+    names = [path.name.removesuffix(".cells.jsonl") for path in CELLS]
+    assert set(QUICK) <= set(names)
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in names]
+
+
+@pytest.mark.parametrize("name", published())
+def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(name: str, tmp_path: Path) -> None:
+    readings = json.loads((RESULTS / f"{name}.json").read_text())
+    command = shlex.split(readings["made_by"]["command"])[3:]
+    options = parser_of(["language"]).parse_args(command)
+    study = study_of(options.study)
+    cells = dict(cells_of(RESULTS / f"{name}.cells.jsonl"))
+    first = next(iter(cells.values()))
+    corpus = compute_trial.restore(first["spec"]).corpus
+    device = first["spec"]["device"]
+
+    def look(wanted: WantedCells) -> Any:
+        return [cells[cell.key]["payload"] if cell.key in cells else None for cell in wanted.cells]
+
+    plan = planned(study, options, corpus.choice.vocabulary)
+    progress = follow(tuned(plan, corpus, device), look)
+    assert not progress.todo or study.registered  # whose page compares nothing before the end
+    assert {cell.key for cell in progress.computed} == set(cells)
+    text: Any = re.search(r"steps on (.*?), embeddings", readings["recipe"])
+    unit: Any = re.match(r"bits per (\w+)", readings["figure"])
+    everything_ = StudyOutcome(plan, progress.result, text[1], unit[1], readings.get("source_bits"))
+    findings = study.read(everything_)
+    measured = figures(study.name, everything_, findings)
+    assert {key: readings[key] for key in measured} == json.loads(json.dumps(measured))
+    maker = Maker.now(readings["made_by"]["command"], {}, 0, "cpu")
+    content = result("readings", maker, findings.page.tables, everything(study.name, everything_, findings))
+    written = write_page(tmp_path / f"{name}.md", json.loads(json.dumps(content)))
+    assert len(written) > 1 or progress.todo
+    for path in written:
+        assert path.read_bytes() == (RESULTS / path.name).read_bytes(), path.name
+
+
+def test_the_page_of_several_studies_is_made_again_of_their_readings(here: Path) -> None:
+    page = (RESULTS / "second-step-scale.md").read_text()
+    command: Any = re.search(r"Generated by `python -m synthetic (.*)`", page)
+    for path in RESULTS.glob("second-step-*.json"):
+        copy = here / "docs" / "results" / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    assert main(shlex.split(command[1])) == 0
+    for name in ("second-step-scale.md", "second-step-scale-ratios.svg"):
+        assert (here / "docs" / "results" / name).read_bytes() == (RESULTS / name).read_bytes()
