@@ -128,7 +128,7 @@ def test_list_shows_all_families_on_a_screen_of_80_columns(
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     families = list(dict.fromkeys(p.family for p in catalogue()))
-    assert [line.split()[0] for line in lines[2:] if line.strip()][: len(families)] == families
+    assert [line.split()[0] for line in lines[2:] if line[:1].strip()][: len(families)] == families
     assert f"{len(catalogue())} properties" in "\n".join(lines)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80

@@ -174,7 +174,7 @@ ROWS = [
     ("reports compare {atlas} {atlas} --json {folder}", "it is a folder"),
     ("benchmarks cpu", "unknown benchmark 'cpu'"),
     ("benchmarks mlp --report {atlas}", "--report shows a result file as it is"),
-    ("benchmarks gpu --report --folder empty", "no stage has left anything"),
+    ("benchmarks gpu --report --folder {folder}", "no stage has left anything"),
     ("benchmarks gpu --only nothing", "unknown stage 'nothing'"),
     ("benchmarks gpu --device cpu:7", "device 'cpu:7' is not available"),
 ]
