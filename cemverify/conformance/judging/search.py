@@ -36,7 +36,7 @@ from cemverify.processes.time_limits import CoreBudget
 
 # How many of `Effort.examples` Hypothesis draws at most, unless a property climbs. Most mutants die of the third
 # small case or by a row.
-_DRAWN = {"small": 12 / 60, "dense": 6 / 60}
+_DRAWN = {"small": 8 / 60, "dense": 6 / 60}
 _USUAL = 60  # `Effort.examples` where nobody asks for more
 _SEARCHES = 3  # parts of `Effort.examples`: one for the rows, one for a source that is drawn from at length
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
@@ -171,6 +171,8 @@ class PropertySearch:
         rows = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
         if (listed := self.property.questions.rows(offer)) is not None:
             rows = max(1, round(effort.examples * listed / _USUAL))
+        if offer.kind.compiles and self.property.compiled is not None:
+            rows = min(rows, max(1, round(effort.examples * self.property.compiled / _USUAL)))
         strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
         mixed = effort.examples * max(1.0, self.property.share)  # more where options mix
         few = {

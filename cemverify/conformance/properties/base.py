@@ -131,6 +131,7 @@ class Property:
     sources: tuple[Source, ...] = ("small", "dense")  # what Hypothesis draws from, besides the scattered cases
     climbs: bool = False  # whether it draws at length, towards larger margins: of a bound that only few cases reach
     scattered: float = 1.0  # the number of scattered questions, as a multiple of those of one search
+    compiled: int | None = None  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own
     once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)
     looks_around: bool = False  # whether it is also asked around the numbers that stand in the code under test
@@ -167,7 +168,9 @@ def case_property(
 
     Args:
         function: the one that is asked, if it is not the layer's own: its energy, or decoding.
+        more: of the property. Dense cases find what rows do not only where a test of each mutant says so.
     """
+    more = {"sources": ("small",), **more}
     features = space.features() | {*needs}
     if function is not None:
         features = features - {space.layer} | {function, *(("start",) if function.endswith("_energy") else ())}

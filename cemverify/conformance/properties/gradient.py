@@ -185,6 +185,7 @@ def properties() -> Iterator[Property]:
             space,
             rival,
             share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
+            scattered=0.7,  # few options vary
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (

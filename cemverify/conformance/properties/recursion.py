@@ -108,7 +108,7 @@ def properties() -> Iterator[Property]:
             ONE_STEP,
             share=0.1,
             sources=(),
-            scattered=8,
+            scattered=4,
         )
         yield case_property(
             f"recursion/{layer}/is-not-reuse",

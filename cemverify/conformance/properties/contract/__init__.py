@@ -138,6 +138,7 @@ def properties() -> Iterator[Property]:
         share=0.1,
         sources=(),
         scattered=3,
+        compiled=3,
         first=True,
         once=True,
         premise="the products with respect to all arrays are not zero",
@@ -200,6 +201,7 @@ def properties() -> Iterator[Property]:
             "the call returns an answer",
             every_dtype=True,
             rows=0.3,
+            compiled=3,  # each is compiled ten times
             once=True,
             floor=1.0,
         )

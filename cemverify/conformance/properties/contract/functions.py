@@ -239,7 +239,8 @@ def contract_property(
 
     Args:
         name: the last part of its id. check: gets the function first. premise: what makes an example telling.
-        rows: scattered questions as a multiple of the usual number, 28 where 60 examples are asked for.
+        rows: scattered questions as a multiple of the usual number, 28 where 60 examples are asked for, and 14 of
+            functions that are made of the layers.
         every_dtype: whether some questions are asked in the lower dtypes.
     """
     space = mixed(function.layer, steps=(1, 2), apart=not function.starts_at_the_memory)
@@ -258,8 +259,10 @@ def contract_property(
         checked,
         Over(space),
         frozenset({function.name, *needs}),
+        sources=("small",),
         share=0.1,
-        scattered=14 * rows,
+        # what others are made of is asked every row
+        scattered=14 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),
         premise=premise,
         **more,
     )
