@@ -184,8 +184,9 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
-            scattered=0.7,  # few options vary
+            # a second step costs as much as the first; small cases of few options come back, as caches need it
+            share=2.0 if name == "plain" else 0.75 if len(space.steps) > 1 else 1.0,
+            scattered=0.35 if name == "plain" else 0.7,  # few options vary
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (

@@ -113,6 +113,7 @@ def properties() -> Iterator[Property]:
                 needs={feature},
                 dtype=torch.float64,
                 share=share,
+                sources=("small", "dense"),
                 premise="the update is not zero",
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )

@@ -111,6 +111,7 @@ def properties() -> Iterator[Property]:
         SWAPPED_HEADS,
         needs={"dtype:bfloat16"},
         dtype=torch.bfloat16,
+        share=1.5,  # few cases tell
         sources=("small", "dense"),
     )
 
