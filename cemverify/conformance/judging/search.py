@@ -1,9 +1,10 @@
 """The search for a counterexample to one property.
 
 Questions come from three sources in turn: a few small integer cases, whose violations are readable; scattered cases
-from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and a few dense cases,
-which are generic. The first violation ends the search. It is then shrunk as long as it still fails in the same way;
-where a row is violated, small cases are drawn at length first, as one of them says the same in fewer numbers.
+from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and, for some
+properties, a few dense cases, which are generic. The first violation ends the search. It is then shrunk as long as it
+still fails in the same way; where a row is violated, small cases are drawn at length first, as one of them says the
+same in fewer numbers.
 """
 
 from __future__ import annotations
