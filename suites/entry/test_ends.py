@@ -296,25 +296,17 @@ def test_every_command_refuses_an_unknown_option_alike(program: str, capsys: pyt
 # --- stores that nobody may write ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Seals the store: whoever writes below it fails, also as root."""
+def test_a_finished_study_reads_a_store_that_nobody_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
 
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise OSError(30, "Read-only file system")
-
-    def seal() -> None:
-        for name in ("mkdir", "touch", "write_bytes", "write_text", "unlink"):
-            monkeypatch.setattr(Path, name, refuse)
-        monkeypatch.setattr(os, "replace", refuse)
-
-    return seal
-
-
-def test_a_finished_study_reads_a_store_that_nobody_may_write(tmp_path: Path, sealed: Callable[[], None]) -> None:
     here = RunOptions(tmp_path, workers=0)
     before = run_cells(walks(2), here)
-    sealed()
+    for name in ("mkdir", "touch", "write_bytes", "write_text", "unlink"):  # denied to root too
+        monkeypatch.setattr(Path, name, denied)
+    monkeypatch.setattr(os, "replace", denied)
     assert run_cells(walks(2), here) == before
     with pytest.raises(UsageError, match="cannot be written"):
         run_cells(walks(3), here)
@@ -378,11 +370,25 @@ def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing
     package, *rest = line.split()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", package, *rest]
-    process = _running(command, folder, environment, after)
-    while process.poll() is not None:  # it was done before
-        process.communicate()
+    pipe = subprocess.PIPE
+    while True:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+            preexec_fn=heed,
+        )
+        time.sleep(after)
+        while process.poll() is None and not catches(process.pid, signal.SIGQUIT):
+            time.sleep(0.01)
+        if process.poll() is None:
+            break
+        process.communicate()  # it was done before
         after /= 2
-        process = _running(command, folder, environment, after)
     sent = time.monotonic()
     process.send_signal(signal.Signals[name])
     limit, errors = TimeLimit(ENDING, lambda: [process.pid]), None
@@ -400,22 +406,3 @@ def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing
     assert "Exception ignored" not in errors, errors
     assert not list(temporary.iterdir())
     assert left(process.pid) == []
-
-
-def _running(command: list[str], folder: Path, environment: dict[str, str], after: float) -> subprocess.Popen[str]:
-    """The command, so many seconds after it was started, and not before it heeds signals."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed,
-    )
-    time.sleep(after)
-    while process.poll() is None and not catches(process.pid, signal.SIGQUIT):
-        time.sleep(0.01)
-    return process

@@ -200,17 +200,33 @@ def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_
     assert sorted((tmp_path / "aside").iterdir()) == sorted([alive, elsewhere])
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_folder", [False, True])
+@pytest.mark.parametrize(
+    ("error", "told", "words"),
+    [
+        (OSError(28, "No space left on device"), UsageError, "No space left"),
+        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+    ],
+)
+def test_a_full_disk_and_an_interrupt_leave_nothing_half_written(
+    error: BaseException,
+    told: type[BaseException],
+    words: str | None,
+    has_folder: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+    def fails(_: object) -> None:
+        raise error
 
-    store = CellStore(tmp_path)
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UsageError, match="No space left"):
-        store.put(walks(1)[0], {"end": 1.0})
+    store, (cell,) = CellStore(tmp_path), walks(1)
+    if has_folder:  # or its name waits for the disk first
+        store.path(cell.key).parent.mkdir(parents=True)
+    monkeypatch.setattr(os, "fsync", fails)  # the cell waits for the disk, its side file does not
+    with pytest.raises(told, match=words):
+        store.put(cell, {"end": 1.0})
     assert contents(tmp_path) == {}
+    assert litter(tmp_path) == []
     assert list((tmp_path / "aside").iterdir()) == []
 
 
@@ -340,11 +356,6 @@ def test_published_cells_are_those_that_the_code_asks_for_now(path: Path) -> Non
 # --- progress ------------------------------------------------------------------------------------
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def progress(stream: io.StringIO, seconds: Sequence[float], total: int = 3) -> CellProgress:
     clock = iter(seconds)
     return CellProgress(total, float(total), stream, lambda: next(clock))
@@ -366,7 +377,8 @@ def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long(
 
 def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
     bar = progress(stream, [0, 10, 20, 30])
     for name in ("a", "b", "c"):
         bar.finished(name, 1.0)
@@ -459,20 +471,6 @@ def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_pa
     run_cells(walks(count), here(tmp_path / "undisturbed"))
     assert contents(store) == contents(tmp_path / "undisturbed")
     assert litter(store) == []
-
-
-def test_an_interrupt_between_a_cell_and_its_side_file_leaves_neither(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
-
-    store, (cell,) = CellStore(tmp_path), walks(1)
-    store.path(cell.key).parent.mkdir(parents=True)  # or its name would wait for the disk first
-    monkeypatch.setattr(os, "fsync", interrupted)  # the cell waits for the disk, its side file does not
-    with pytest.raises(KeyboardInterrupt):
-        store.put(cell, {"end": 1.0})
-    assert litter(tmp_path) == []
 
 
 def test_a_run_begun_anew_is_told_that_without_that_option_it_goes_on(

@@ -18,7 +18,7 @@ import scipy
 import torch
 from torch._dynamo.utils import counters
 
-from cemverify.cem.models import Block, LanguageModel
+from cemverify.cem.models import Block
 from cemverify.cem.torch_internals import limit_recompilations
 from cemverify.console.errors import UsageError
 from cemverify.results.numbers import shown_ratio
@@ -204,7 +204,12 @@ def test_models_of_one_configuration_are_compiled_once_and_none_is_left_uncompil
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     limit_recompilations(1)  # or torch compiles so many by itself
     # the fourth model is one more than are held, so what was compiled before is forgotten
-    compiled = [_graphs(paired(_design(T).looped, seed)) > 0 for seed, T in enumerate((1, 2, 1, 3, 4))]
+    compiled, small = [], tiny_dims(4, 1, 1)
+    for seed, steps in enumerate((1, 2, 1, 3, 4)):
+        before = counters["stats"]["unique_graphs"]
+        model = paired(Design("mlp", small, 4, 1.0, 0.1, (("steps", steps),)).looped, seed)
+        Machine(compiled=True).wrap(model)(torch.zeros(1, 2, dtype=torch.int64))
+        compiled.append(counters["stats"]["unique_graphs"] > before)
     assert compiled == [True, True, False, True, True]
 
 
@@ -218,18 +223,6 @@ def test_rows_whose_steps_differ_are_compiled_in_one_piece() -> None:
         model = paired(row.design.looped, 0)
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         torch.testing.assert_close(compiled(tokens), model(tokens), msg=row.name)
-
-
-def _design(steps: int) -> Design:
-    """An MLP of so many steps, small."""
-    return Design("mlp", tiny_dims(4, 1, 1), 4, 1.0, 0.1, (("steps", steps),))
-
-
-def _graphs(model: LanguageModel) -> int:
-    """How many graphs torch compiles when the model is called."""
-    before = counters["stats"]["unique_graphs"]
-    Machine(compiled=True).wrap(model)(torch.zeros(1, 2, dtype=torch.int64))
-    return int(counters["stats"]["unique_graphs"] - before)
 
 
 # --- how a rate is found ----------------------------------------------------------------------------
