@@ -118,15 +118,7 @@ def test_the_file_that_stdout_goes_to_is_not_replaced_behind_its_back(tmp_path: 
     assert done.stderr == "after\n"
 
 
-def _hard_link(path: Path, other: Path) -> None:
-    os.link(path, other)
-
-
-def _symlink(path: Path, other: Path) -> None:
-    other.symlink_to(path)
-
-
-@pytest.mark.parametrize("alias", [_hard_link, _symlink])
+@pytest.mark.parametrize("alias", [os.link, os.symlink])
 def test_outputs_and_inputs_are_compared_by_what_they_are(
     alias: Callable[[Path, Path], None], tmp_path: Path
 ) -> None:
@@ -136,7 +128,7 @@ def test_outputs_and_inputs_are_compared_by_what_they_are(
     (tmp_path / "folder").mkdir()
     around = tmp_path / "folder" / ".." / "first"
     for second in (first, other, around):
-        if alias is not _hard_link:  # two names of one file are two files once one is replaced
+        if alias is not os.link:  # two names of one file are two files once one is replaced
             with pytest.raises(ResultError, match="two outputs have the same path"):
                 check_outputs(first, second)
         with pytest.raises(ResultError, match="is read, and would be overwritten"):

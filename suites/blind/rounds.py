@@ -160,7 +160,10 @@ def read(folder: Path) -> Round:
     """
     about: dict[str, Any] = json.loads((folder / "round.json").read_text())
     faults, styles = (
-        tuple(_fault(row) for row in json.loads((folder / f"{kind}.json").read_text()))
+        tuple(
+            Fault(**{**row, "patches": tuple((old, new) for old, new in row["patches"])})
+            for row in json.loads((folder / f"{kind}.json").read_text())
+        )
         for kind in ("faults", "styles")
     )
     return Round(
@@ -192,11 +195,7 @@ def at_first(answer: Mapping[str, Any]) -> bool:
 
 def rounds() -> list[Round]:
     """All blind rounds, in the order in which they were held."""
-    return [load(int(path.parent.name.removeprefix("round_"))) for path in sorted(HERE.glob("round_*/round.json"))]
-
-
-def _fault(row: Mapping[str, Any]) -> Fault:
-    return Fault(**{**row, "patches": tuple((old, new) for old, new in row["patches"])})
+    return [read(path.parent) for path in sorted(HERE.glob("round_*/round.json"))]
 
 
 def _module(name: str, source: str) -> ModuleType:

@@ -100,15 +100,12 @@ def test_the_printed_block_is_algorithm_1_line_by_line(per_head: bool) -> None:
     assert relative_error(PrintedAlgorithm1(layer)(randn(2, 5, D, seed=1)), x) <= 2 * ROUNDING
 
 
-LEARNED: tuple[PreconditionerKind, ...] = ("identity", "diagonal", "low-rank", "low-rank-printed")
-
-
 # --- what a configuration builds -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [attention, mlp])
 def test_a_layer_descends_as_it_was_asked_to(make: Callable[..., CEMAttention | CEMGatedMLP]) -> None:
-    for kind, built in zip(LEARNED, (Identity, Diagonal, LowRank, LowRankPrinted), strict=True):
+    for kind, built in zip(KINDS, (Identity, Diagonal, LowRank, LowRankPrinted), strict=True):
         descent = make(preconditioner=PreconditionerConfig(kind), steps=3, step_size=0.25).descent
         assert isinstance(descent.preconditioner, built)
         assert (descent.steps, descent.step_size) == (3, 0.25)
@@ -227,11 +224,6 @@ def test_the_positive_definite_form_never_falls_below_its_bound(
 # --- initial values -----------------------------------------------------------------------------------
 
 
-def learned(kind: PreconditionerKind, init: InitKind, heads: bool) -> LearnedPreconditioner:
-    config = PreconditionerConfig(kind, rank=RANK, per_head=heads, init=init)
-    return LearnedPreconditioner(config, DIM, HEADS, generator(0)).double()
-
-
 @each_kind_per_head
 @pytest.mark.parametrize(
     ("init", "scale"), [("paper", math.log1p(math.e)), ("identity", 1.0)], ids=["paper", "identity"]
@@ -240,7 +232,8 @@ def learned(kind: PreconditionerKind, init: InitKind, heads: bool) -> LearnedPre
 def test_p_starts_at_softplus_of_one_in_the_paper_and_at_one_for_identity(
     kind: PreconditionerKind, init: InitKind, scale: float, heads: bool
 ) -> None:
-    matrix = learned(kind, init, heads)().matrix(DIM)
+    config = PreconditionerConfig(kind, rank=RANK, per_head=heads, init=init)
+    matrix = LearnedPreconditioner(config, DIM, HEADS, generator(0)).double()().matrix(DIM)
     # the parameter starts as a float32 number
     expected = (scale * torch.eye(DIM, dtype=torch.float64)).expand_as(matrix)
     assert (matrix - expected).abs().max() <= 2 * 2.0**-24

@@ -82,17 +82,14 @@ def figures() -> dict[str, Figures]:
         for dtype_name, dtype in DTYPES.items():
             rounded = case.to(dtype).to(torch.float64)
             budgets[f"output, {name}, {dtype_name}"] = _figures(output_budget(rounded, dtype))
-            if case.layer != "block" and _has_an_energy_of_its_own(name):
+            # norms, preconditioners and steps are no part of an energy
+            others = ("norm", "T =", "low-rank", "diagonal per head", "MLP, diagonal")
+            if case.layer != "block" and not any(word in name for word in others):
                 budgets[f"energy, {name}, {dtype_name}"] = _figures(energy_budget(rounded, rounded.x, dtype))
     for terms in (1, 7):
         for dtype_name in ("float64", "float32"):
             budgets[f"measured, {terms} terms, {dtype_name}"] = _measured(terms, DTYPES[dtype_name])
     return budgets
-
-
-def _has_an_energy_of_its_own(name: str) -> bool:
-    """Norms, preconditioners and steps are no part of an energy."""
-    return not any(word in name for word in ("norm", "T =", "low-rank", "diagonal per head", "MLP, diagonal"))
 
 
 def _measured(terms: int, dtype: torch.dtype) -> Figures:
@@ -115,17 +112,14 @@ def on_file() -> Mapping[str, Figures]:
     return signed
 
 
-def _factor(before: float | None, after: float | None) -> str:
-    return f"{after / before:.6g} times what it was" if before and after else f"{after}, was {before}"
-
-
 def main() -> None:
     """Writes the file, and says what became of the budgets that were on it."""
     before, after = on_file() if FILE.exists() else {}, figures()
     FILE.write_text(json.dumps(after, indent=1) + "\n")
     changed = [name for name in after if name in before and before[name] != after[name]]
     for name in changed:
-        print(f"{name}: {_factor(before[name]['sum'], after[name]['sum'])}")
+        was, is_ = before[name]["sum"], after[name]["sum"]
+        print(f"{name}: {is_ / was:.6g} times what it was" if was and is_ else f"{name}: {is_}, was {was}")
     print(f"{len(after)} budgets signed, {len(changed)} of them changed, {len(after.keys() - before.keys())} new")
 
 

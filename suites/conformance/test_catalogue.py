@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -238,8 +239,8 @@ def test_every_weight_that_an_implementation_gets_has_a_shape_on_the_page(per_he
     seen = set()
     for config in (attention, mlp):
         for name, shape in weight_shapes(config).items():
-            allowed = WEIGHTS[name].shape.split(" or ")
-            assert shape in [_shape(letters, sizes) for letters in allowed], name
+            allowed = [re.findall(r"\w+", letters) for letters in WEIGHTS[name].shape.split(" or ")]
+            assert shape in [tuple(int(n) if n.isdigit() else sizes[n] for n in each) for each in allowed], name
             seen.add(name)
     assert seen == set(WEIGHTS)
 
@@ -255,7 +256,3 @@ def test_every_property_that_comes_from_the_contract_alone_is_named_on_the_page(
     assert not [
         p.id for p in catalogue() if p.source == "contract" and p.kind == "CEM implementation" and p.id not in named
     ]
-
-
-def _shape(letters: str, sizes: dict[str, int]) -> tuple[int, ...]:
-    return tuple(int(n) if n.isdigit() else sizes[n] for n in letters.strip("()").replace(",", " ").split())

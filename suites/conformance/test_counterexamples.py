@@ -257,15 +257,6 @@ EFFORT = Effort(examples=6)
 MAKER = Maker.now("test", {}, 0, "cpu")
 
 
-def judge(name: str) -> RunFinished:
-    layer, ids = LAYERS[name]
-    with progress(io.StringIO()) as listener:
-        events = list(engine.run(layer, f"suites.conformance.wrong_layers:{name}", select(ids), EFFORT))
-        for event in events:
-            listener(event)
-    return finished(events)
-
-
 def names_of_arrays(name: str) -> set[str]:
     """What the layer is given, by the names of its declaration."""
     layer, _ = LAYERS[name]
@@ -280,7 +271,11 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer, (id_,) = LAYERS[name]
-    run = judge(name)
+    with progress(io.StringIO()) as listener:
+        events = list(engine.run(layer, f"suites.conformance.wrong_layers:{name}", select([id_]), EFFORT))
+        for event in events:
+            listener(event)
+    run = finished(events)
     (record,) = run.records
     assert record.verdict == Verdict.VIOLATED, record.reason
     lines = violation(record).splitlines()

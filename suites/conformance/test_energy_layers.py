@@ -80,19 +80,15 @@ def test_a_right_layer_holds_with_all_that_its_declaration_implies(name: str, py
     assert sum(r.verdict == Verdict.HOLDS for r in records) > 10
 
 
-def table_on_the_page() -> dict[str, list[str]]:
-    """The cells of docs/energy-layers.md's table of layers, by example."""
-    page = (Path(__file__).parents[2] / "docs" / "energy-layers.md").read_text()
-    rows = re.findall(r"^\| \[.*?\]\(\.\./examples/energy_layers/(\w+)\.py\) \|(.*)\|$", page, flags=re.MULTILINE)
-    return {name: [cell.strip() for cell in cells.split(" | ")] for name, cells in rows}
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
     """And what is asked holds: see above."""
     if example.endswith("_jax"):
         pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    conservative, falls, whole, *_ = table_on_the_page()[example]
+    page = (Path(__file__).parents[2] / "docs" / "energy-layers.md").read_text()
+    row = rf"^\| \[.*?\]\(\.\./examples/energy_layers/{example}\.py\) \|(.*)\|$"  # of the table of layers
+    (cells,) = re.findall(row, page, flags=re.MULTILINE)
+    conservative, falls, whole, *_ = (cell.strip() for cell in cells.split(" | "))
     absent = load(f"examples.energy_layers.{example}:mine").not_offered
     assert conservative.startswith("yes") == ("conservative" not in absent)
     assert falls.startswith("yes") == (not {"energy", "slope"} & absent.keys())
@@ -224,13 +220,11 @@ def in_a_box(steps: int) -> EnergyLayer:
     return energy_layer(update=solve, energy=energy, dim=3, **declared)
 
 
-def away_from_zero(x: Tensor) -> Tensor:
-    return torch.where(x < 0, -1.0, 1.0).to(x) * x.abs().clamp(min=0.25)
-
-
 def of_signs(where: float) -> EnergyLayer:
     return on_a_domain(
-        away_from_zero, lambda x: -0.1 * (torch.sign(x - where) + x), lambda x: (x.abs() + x * x / 2).sum(-1)
+        lambda x: signs_of(x) * x.abs().clamp(min=0.25),  # away from zero
+        lambda x: -0.1 * (torch.sign(x - where) + x),
+        lambda x: (x.abs() + x * x / 2).sum(-1),
     )
 
 
@@ -282,10 +276,6 @@ WIDE = np.eye(2)  # float64, as NumPy makes it
 
 def widened(x: Any, m: Any) -> Any:
     return (m - x) @ WIDE
-
-
-def of_rows(x: Tensor, m: Any) -> Any:
-    return -m.gain.reshape(-1, 1, 1) * (x - m.h)
 
 
 COUPLED = torch.tensor([[0.6, -0.3], [0.2, 0.5]], dtype=torch.float64)
@@ -397,19 +387,6 @@ def proximal(used: tuple[float, ...]) -> EnergyLayer:
     return quadratic(update=update, preconditioner=P, steps=2, step_size=SIZES, **declared)
 
 
-def thresholded(x: Tensor, m: Tensor) -> Tensor:
-    """A softplus that is linear beyond twenty."""
-    return -torch.nn.functional.softplus(8 * m) - x
-
-
-def to_softplus(x: Tensor, m: Tensor) -> Tensor:
-    return (x * torch.logaddexp(8 * m, torch.zeros_like(m)) + x * x / 2).sum(-1)
-
-
-def branching(x: Any, m: Any) -> Any:
-    return m - x if float(abs(x).sum()) >= 0 else x
-
-
 def to_targets(stopped: bool) -> EnergyLayer:
     """A JAX layer that is pulled to targets, which are in its memory."""
     jax = pytest.importorskip("jax")
@@ -455,7 +432,8 @@ TWINS: dict[str, Twin] = {
         DTYPE, lambda: quadratic(arrays="numpy", update=widened, not_offered=("dtype:float32",))),
     "one number of the memory for each row": Twin(
         f"{ENERGY} structure/layer/own-state structure/layer/windows modes/layer/vmap",
-        lambda: energy_layer(update=of_rows, state=("J", 3), memory={"gain": (), "h": ("J", 3)}, causal=False,
+        lambda: energy_layer(update=lambda x, m: -m.gain.reshape(-1, 1, 1) * (x - m.h), causal=False,
+                             state=("J", 3), memory={"gain": (), "h": ("J", 3)},
                              energy=lambda x, m: m.gain.reshape(-1, 1) * (x - m.h).pow(2).sum(-1) / 2), examples=6),
     "a solver that stops for the whole batch, and when one row has converged": Twin(
         f"{BATCH} {STATIONARY} training/layer/derivatives-agree", lambda: solved_until(torch.max),
@@ -484,11 +462,13 @@ TWINS: dict[str, Twin] = {
         ENERGY, None, lambda: quadratic(update=lambda x, m: (m.float().sin() - x.float()).double(),
                                         energy=lambda x, m: ((x - m.sin()) ** 2).sum(-1) / 2), part="precision"),
     "a softplus that is linear beyond twenty": Twin(
-        ENERGY, None, lambda: quadratic(update=thresholded, energy=to_softplus), part="a threshold",
-        because="threshold=40", examples=60),
+        ENERGY, None, lambda: quadratic(
+            update=lambda x, m: -torch.nn.functional.softplus(8 * m) - x,
+            energy=lambda x, m: (x * torch.logaddexp(8 * m, torch.zeros_like(m)) + x * x / 2).sum(-1)),
+        part="a threshold", because="threshold=40", examples=60),
     "a JAX layer that branches on values": Twin(
-        ENERGY, lambda: quadratic(arrays="jax", update=branching, not_offered=("compile", "vmap")), examples=6,
-        arrays="jax"),
+        ENERGY, lambda: quadratic(arrays="jax", update=lambda x, m: m - x if float(abs(x).sum()) >= 0 else x,
+                                  not_offered=("compile", "vmap")), examples=6, arrays="jax"),
     "gradients through a JAX layer": Twin(STATES, lambda: to_targets(False), lambda: to_targets(True),
                                           reason="gradient with respect to W", examples=12, arrays="jax"),
     "a step size that is a function of JAX": Twin(STATES, lambda: by_jax_size(1.0), lambda: by_jax_size(2.0),

@@ -209,11 +209,6 @@ def anything_goes(caller: Caller, case: Case) -> Evidence:
     return Evidence([Comparison("whatever", got, got, torch.zeros(()))])
 
 
-def rarely_tells(caller: Caller, case: Case) -> Evidence:
-    """A check whose examples tell only for a single token of a single dimension in a single row."""
-    return replace(anything_goes(caller, case), telling=case.x.numel() == 1)
-
-
 def controlled(**changes: Any) -> Record:
     return judge_property(reference.reference, replace(PLAIN, **changes), Effort(examples=15))
 
@@ -233,7 +228,10 @@ def test_a_property_that_a_control_passes_is_inconclusive_and_names_it() -> None
 
 
 def test_too_few_telling_examples_are_inconclusive_with_premise_and_share() -> None:
-    record = controlled(check=rarely_tells, premise="one number is all there is", floor=0.9)
+    def tells_of_one_number(caller: Caller, case: Case) -> Evidence:
+        return replace(anything_goes(caller, case), telling=case.x.numel() == 1)
+
+    record = controlled(check=tells_of_one_number, premise="one number is all there is", floor=0.9)
     assert record.verdict == Verdict.INCONCLUSIVE
     assert record.reason is not None
     assert "one number is all there is" in record.reason
@@ -314,10 +312,6 @@ def _strided(right: Tensor) -> Tensor:
     return wide[..., 1]
 
 
-def _flipped_twice(right: Tensor) -> Tensor:
-    return right.movedim(0, -1).contiguous().movedim(-1, 0)
-
-
 def _mapped(right: Tensor) -> Any:
     values = right.numpy()
     held = np.frombuffer(mmap.mmap(-1, max(values.nbytes, 1)), values.dtype, values.size).reshape(values.shape)
@@ -339,7 +333,7 @@ RIGHT = {
     "that records gradients": answering(lambda r: r.clone().requires_grad_()),
     "that is a parameter": answering(torch.nn.Parameter),
     "with strides": answering(_strided),
-    "in another order of memory": answering(_flipped_twice),
+    "in another order of memory": answering(lambda r: r.movedim(0, -1).contiguous().movedim(-1, 0)),
     "with a lazy conjugate": answering(lambda r: torch.complex(r, torch.zeros_like(r)).conj().real),
     "with a lazy sign": answering(lambda r: torch.complex(torch.zeros_like(r), -r).conj().imag),
     "of a subclass": answering(lambda r: r.as_subclass(_Silent)),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from cemverify import energy_layer, implementation
 from cemverify.cli import main
@@ -24,16 +23,8 @@ right: Any = reference.functions["attention"]
 single = torch.nn.Linear(4, 4)  # of float32
 
 
-def _half(x: Tensor, *_: Any) -> Tensor:
-    return (x * x).sum(-1) / 2
-
-
-def _misspelt(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
-    return x + h @ weights["W_V"]
-
-
-module = energy_layer(update=lambda x, m: single(x), energy=_half, dim=4)
-misspelt = implementation(attention=_misspelt)
+module = energy_layer(update=lambda x, m: single(x), energy=lambda x, m: (x * x).sum(-1) / 2, dim=4)
+misspelt = implementation(attention=lambda x, h, weights, config: x + h @ weights["W_V"])
 narrow = implementation(attention=lambda *a: right(*a).float())
 pair = implementation(attention=lambda *a: (right(*a), None))
 flat = implementation(attention=lambda *a: right(*a).flatten())

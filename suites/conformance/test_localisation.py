@@ -175,12 +175,8 @@ values = torch.nn.Parameter(W.clone())
 outputs = torch.nn.Parameter(W.T.clone())
 
 
-def _pulled(x: Tensor, m: Tensor) -> Tensor:
-    return ((x - m) ** 2).sum(-1) / 2
-
-
 def _layer(update: Any, **more: Any) -> EnergyLayer:
-    return energy_layer(update=update, energy=_pulled, dim=3, **more)
+    return energy_layer(update=update, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3, **more)
 
 
 def _curved(x: Tensor, m: Tensor) -> Tensor:
@@ -213,14 +209,6 @@ def _without_mask(function: Any) -> Any:
 _deaf = energy_layer(
     update=_without_mask(_attention), energy=_without_mask(_log_sum), dim=3, masked=True, causal=False
 )
-
-
-def _tied_by_hand(x: Tensor) -> Tensor:
-    return torch.tanh(x @ values.T) @ outputs.T
-
-
-def _tied_energy(x: Tensor) -> Tensor:
-    return -torch.log(torch.cosh(x @ values.T)).sum(-1)
 
 
 def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
@@ -271,8 +259,9 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
     "mask unused": (_deaf, _MASK, "mask", "it is not used"),
     "untied": (
-        energy_layer(update=_tied_by_hand, energy=_tied_energy, state=("J", 3), memory=None,
-                     parameters={"values": values, "outputs": outputs}),
+        energy_layer(update=lambda x: torch.tanh(x @ values.T) @ outputs.T,
+                     energy=lambda x: -torch.log(torch.cosh(x @ values.T)).sum(-1),
+                     state=("J", 3), memory=None, parameters={"values": values, "outputs": outputs}),
         "training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
     "dropout": (_layer(_dropping), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
     "softplus": (implementation(attention=_softplus_of_torch), "extremes/attention/preconditioner-every-magnitude",

@@ -35,10 +35,6 @@ def update(x: Tensor, memory: Tensor) -> Tensor:
     return 0.5 * (torch.softmax(x @ memory.mT, -1) @ memory - x)
 
 
-def lopsided(x: Tensor, memory: Tensor) -> Tensor:
-    return update(x, memory.abs())
-
-
 def energy(x: Tensor, memory: Tensor) -> Tensor:
     return -torch.logsumexp(x @ memory.mT, -1) + (x * x).sum(-1) / 2
 
@@ -47,7 +43,7 @@ def layer_of(step: Any) -> EnergyLayer:
     return energy_layer(update=step, energy=energy, dim=3, step_size=0.5, causal=False)
 
 
-RIGHT, WRONG = layer_of(update), layer_of(lopsided)
+RIGHT, WRONG = layer_of(update), layer_of(lambda x, memory: update(x, memory.abs()))
 
 
 def is_odd(layer: Any, question: Any) -> Any:
@@ -138,12 +134,8 @@ def test_a_mistake_in_the_property_is_no_violation_of_the_layer() -> None:
 
 def test_what_the_layer_lacks_is_not_asked() -> None:
     stated = layer_property(claim="It is odd.", source="our notes", needs=("lagrangian",))(is_odd)
-    (record,) = _run(RIGHT, stated)
+    (record,) = finished(engine.run(RIGHT, "it", [stated.property], QUICK)).records
     assert record.verdict == Verdict.NOT_OFFERED
-
-
-def _run(layer: Any, stated: Any) -> list[Record]:
-    return list(finished(engine.run(layer, "it", [stated.property], QUICK)).records)
 
 
 @pytest.mark.parametrize("of", ["attention", "mlp", "block"])

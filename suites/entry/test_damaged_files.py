@@ -168,10 +168,6 @@ def _metrics(folder: Path) -> Path:
     return path
 
 
-def _resume_metrics(path: Path) -> None:
-    Metrics(path, after=3).close()
-
-
 def _stage(folder: Path) -> Path:
     device = {"type": "cpu", "name": "n", "system": "s", "threads": 1}
     tables = [{"title": "t", "columns": ["a"], "rows": [["1"]]}]
@@ -184,10 +180,6 @@ def _stage(folder: Path) -> Path:
     content |= {"created": "today", "seconds": 1.5, "skipped": None, "tables": tables, "data": {}}
     write(folder / f"stage-{harvest.STAGES[0].name}.json", content)
     return folder / f"stage-{harvest.STAGES[0].name}.json"
-
-
-def _read_stage(path: Path) -> None:
-    harvest.page(harvest.compose(path.parent, _maker()), "command")
 
 
 def _read_cell(path: Path) -> None:
@@ -230,10 +222,12 @@ READERS = {
         lambda folder: next(_corpus(folder).parent.glob("train.tokens")), lambda path: _open_corpus(path.parents[2])
     ),
     "checkpoint": Reader(_checkpoint, _restore),
-    "stage of a benchmark": Reader(_stage, _read_stage),
+    "stage of a benchmark": Reader(
+        _stage, lambda path: harvest.page(harvest.compose(path.parent, _maker()), "command")
+    ),
     "weights of a trained model": Reader(_weights, lambda path: load_weights(torch.nn.Linear(2, 3), path)),
     "tokens for a trained model": Reader(_tokens, lambda path: read_tokens(path)),
-    "metrics": Reader(_metrics, _resume_metrics),
+    "metrics": Reader(_metrics, lambda path: Metrics(path, after=3).close()),
 }
 # those that are JSON, and so can be damaged in their meaning
 JSON = (
@@ -271,11 +265,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, byt
     return {name: (path, path.read_bytes()) for name, path in made.items()}
 
 
-def exit_code(read: object) -> int:
-    """What a command returned; 0 where something else was read."""
-    return read if isinstance(read, int) else 0
-
-
 def complaint(reader: Reader, path: Path) -> str:
     """What is said of a file that cannot be read, as one sentence; nothing if it can."""
 
@@ -286,7 +275,7 @@ def complaint(reader: Reader, path: Path) -> str:
     signal.alarm(SECONDS)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-            code = enter(lambda _: lambda: exit_code(reader.read(path)), [])
+            code = enter(lambda _: lambda: read if isinstance(read := reader.read(path), int) else 0, [])
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)

@@ -302,9 +302,7 @@ def test_results_without_it_have_none_and_a_full_page_leaves_the_rest_out(monkey
 
 
 def test_the_page_has_a_section_for_it_in_which_text_stays_text(tmp_path: Path) -> None:
-    write(tmp_path / "r.json", {**a_check(), "reach": a_reach()})
-    assert main(["page", str(tmp_path / "r.json"), "--output", str(tmp_path / "p.html")]) == 0
-    text = (tmp_path / "p.html").read_text()
+    text = page(tmp_path, {**a_check(), "reach": a_reach()})
     assert '<a href="#code">Which code was reached?</a>' in text
     assert "return &#39;&lt;b&gt;&#39;" in text
     assert '<tr class="v">' in text

@@ -25,16 +25,12 @@ from suites.reports.examples import a_check, a_language, a_power, a_property, a_
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 
 
-def a_result(**changes: Any) -> dict[str, Any]:
-    made = result("examine", Maker.now("python -m synthetic recursion", {"steps": [1]}, 3, "cpu"), [TABLE], {})
-    return {**made, **changes}
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two results, one in a sub-folder, beside a JSON file that is something else."""
-    write(tmp_path / "b.json", a_result())
-    write(tmp_path / "deep" / "a.json", a_result(kind="atlas"))
+    made = result("examine", Maker.now("python -m synthetic recursion", {"steps": [1]}, 3, "cpu"), [TABLE], {})
+    write(tmp_path / "b.json", made)
+    write(tmp_path / "deep" / "a.json", {**made, "kind": "atlas"})
     (tmp_path / "other.json").write_text('{"schema": "something else"}')
     return tmp_path
 

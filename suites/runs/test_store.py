@@ -205,7 +205,7 @@ def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_
     ("error", "told", "words"),
     [
         (OSError(28, "No space left on device"), UsageError, "No space left"),
-        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+        (KeyboardInterrupt(), KeyboardInterrupt, None),
     ],
 )
 def test_a_full_disk_and_an_interrupt_leave_nothing_half_written(

@@ -130,17 +130,14 @@ def test_noise_for_a_test_is_added_to_draws_and_covariance_alike() -> None:
 # --- jitter -------------------------------------------------------------------------------------
 
 
-def test_a_singular_covariance_gets_the_smallest_jitter_that_helps_and_it_is_reported() -> None:
+def test_a_singular_covariance_alone_gets_the_smallest_jitter_that_helps_and_it_is_reported() -> None:
+    assert factorise(torch.eye(5, dtype=torch.float64))[1] == 0.0
     matrix = torch.ones(50, 50, dtype=torch.float64)  # rank one
     factor, jitter = factorise(matrix)
     assert jitter in JITTERS[1:]
     expected = torch.ones(50, 50, dtype=torch.float64) + jitter * torch.eye(50, dtype=torch.float64)
     torch.testing.assert_close(factor @ factor.mT, expected, rtol=0, atol=1e-14)
     assert torch.equal(matrix, expected)  # the oracle sees what was sampled
-
-
-def test_a_definite_covariance_gets_no_jitter() -> None:
-    assert factorise(torch.eye(5, dtype=torch.float64))[1] == 0.0
 
 
 def test_the_floor_of_a_task_with_jitter_knows_of_it_and_the_task_says_so() -> None:

@@ -53,14 +53,10 @@ def runs(contender: Contender, config: RecursionConfig = TINY) -> list[Any]:
     return [*read_runs(json.loads(json.dumps(payload, allow_nan=False)))]
 
 
-def test_a_cell_repeats_bit_for_bit() -> None:
+def test_a_cell_repeats_bit_for_bit_and_another_draw_has_other_weights_on_the_same_functions() -> None:
     (_, deep) = cem((1, 2))
-    assert runs(deep) == runs(deep)
-
-
-def test_another_draw_has_other_weights_on_the_same_functions() -> None:
-    (first,) = cem((1,))
-    assert runs(first) != runs(replace(first, draw=1))
+    assert (first := runs(deep)) == runs(deep)
+    assert first != runs(replace(deep, draw=1))
 
 
 @pytest.mark.slow
@@ -73,25 +69,14 @@ def test_the_model_beats_ridge_clearly_and_stays_above_the_floor() -> None:
     assert task.scores["GP, fitted"].expected < 1.1 * task.floor
 
 
-def test_the_energy_falls_on_the_way_down_and_is_reported_for_every_step() -> None:
+def test_the_energy_falls_with_every_step_and_the_error_at_a_models_own_depth_is_its_error() -> None:
     (_, deep) = cem((1, 2))
     for run in runs(deep):
+        assert run.at_depth[1] == run.score.expected
         assert (len(run.energies), len(run.norms), len(run.falls)) == (3, 3, 2)
         assert all(0 <= share <= 1 for share in run.falls)
         # a mean cannot rise where every energy falls
         assert all(b < a for a, b, f in zip(run.energies, run.energies[1:], run.falls, strict=False) if f == 1)
-
-
-def test_a_model_without_an_energy_reports_none() -> None:
-    (record, *_) = runs(reused((2,))[0])
-    assert record.energies is record.norms is record.falls is None
-    assert record.score is not None
-
-
-def test_at_its_own_depth_the_test_time_error_is_the_error() -> None:
-    (_, deep) = cem((1, 2))
-    for run in runs(deep):
-        assert run.at_depth[1] == run.score.expected
 
 
 def test_points_that_stop_by_energy_are_scored_with_the_steps_they_took() -> None:
@@ -110,10 +95,10 @@ def test_points_that_stop_by_energy_are_scored_with_the_steps_they_took() -> Non
         assert late.least_fall == 1e-9
 
 
-def test_a_model_without_an_energy_never_stops() -> None:
-    (shallow,) = reused((1,))
-    cell = ModelCell(TINY.replicates(RBF), shallow, TINY.recipe, (0.5,))
-    assert [run.at_stops for run in read_runs(compute_model(cell))] == [()] * TINY.seeds
+def test_a_model_without_an_energy_reports_none_and_never_stops() -> None:
+    records = read_runs(compute_model(ModelCell(TINY.replicates(RBF), reused((2,))[0], TINY.recipe, (0.5,))))
+    assert [(r.energies, r.norms, r.falls, r.at_stops) for r in records] == [(None, None, None, ())] * TINY.seeds
+    assert None not in [r.score for r in records]
 
 
 @pytest.mark.parametrize("preconditioner", ["diagonal", "low-rank"])
@@ -225,12 +210,11 @@ def score(error: float) -> Score:
     return Score(error, error * 1.01, error * 0.9)
 
 
-def task(difficulty: float) -> TaskRecord:
-    scores = {"prior mean": score(difficulty * 10), "ridge": score(difficulty * 4), "exact GP": score(difficulty)}
-    return TaskRecord(difficulty, 1.0, 0.0, "exact", scores)
-
-
-TASKS = [task(0.1 + 0.01 * seed) for seed in range(SEEDS)]
+FACTORS = {"prior mean": 10, "ridge": 4, "exact GP": 1}  # of a task's error to its floor
+TASKS = [
+    TaskRecord(floor, 1.0, 0.0, "exact", {name: score(floor * factor) for name, factor in FACTORS.items()})
+    for floor in (0.1 + 0.01 * seed for seed in range(SEEDS))
+]
 
 
 def run(error: float, held_out: float | None = None, diverged_at: int | None = None) -> RunRecord:
@@ -435,17 +419,17 @@ def test_step_sizes_are_studied_at_five_rates_with_a_norm_inside_and_without() -
     assert len(config.rates) == 5
 
 
-def stack(spec: CEMSpec) -> RegressorStack:
-    return RegressorStack(spec, 10, [Streams(0, "t", 0), Streams(0, "t", 1)])
-
-
 def test_steps_that_sum_to_1_go_as_far_however_many_they_are() -> None:
     points = torch.randn(2, 5, 10, generator=torch.Generator().manual_seed(0))
     spec = CEMSpec(width=16, hidden=24, step_size="1/T")
     once = replace(spec, step_size="fixed")
-    assert torch.equal(stack(spec)(points, 1), stack(once)(points, 1))
+    assert torch.equal(
+        RegressorStack(spec, 10, streams(0, 1))(points, 1), RegressorStack(once, 10, streams(0, 1))(points, 1)
+    )
     with torch.no_grad():
-        shared, plain = ([stack(s)(points, T) for T in (1, 2, 4, 64, 128)] for s in (spec, once))
+        shared, plain = (
+            [RegressorStack(s, 10, streams(0, 1))(points, T) for T in (1, 2, 4, 64, 128)] for s in (spec, once)
+        )
     gaps = [float((b - a).norm()) for a, b in pairwise(shared)]
     assert gaps[-1] < 0.1 * gaps[0]  # the scheme converges to the flow
     assert float((plain[-1] - plain[-2]).norm()) > 10 * gaps[-1]
@@ -456,7 +440,7 @@ def test_a_drawn_depth_trains_one_model_for_all_of_them() -> None:
     points = torch.randn(2, 64, 10, generator=torch.Generator().manual_seed(0))
     targets = points.sum(-1).sin()
     seen: list[int | None] = []
-    model = stack(spec)
+    model = RegressorStack(spec, 10, streams(0, 1))
     forward = model.forward
 
     def watched(inputs: torch.Tensor, steps: int | None = None) -> torch.Tensor:
@@ -468,7 +452,7 @@ def test_a_drawn_depth_trains_one_model_for_all_of_them() -> None:
     recipe = Recipe(steps=40, batch=16, check_every=20)
     fit(model, points, targets, recipe, [torch.Generator().manual_seed(s) for s in range(2)])
     assert set(seen) == {1, 2, 3, 4}
-    again = stack(spec)
+    again = RegressorStack(spec, 10, streams(0, 1))
     fit(again, points, targets, recipe, [torch.Generator().manual_seed(s) for s in range(2)])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
