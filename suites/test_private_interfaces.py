@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import multiprocessing
 import multiprocessing.spawn
+import os
 from collections.abc import Iterator
+from multiprocessing import util
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 from cemverify.cem import torch_internals
+from cemverify.processes.forkserver import FORKS, ensure_server, server
 from suites.kit.source import PACKAGES, files_of, name
 
 # Each file with what it takes that no documentation has. A file that is not here takes nothing of the kind.
@@ -58,17 +64,18 @@ def private(tree: ast.AST) -> Iterator[str]:
                     yield whole.rpartition(".")[0] if within else whole
                 elif library == "torch" and "._" in whole:
                     yield within if within and "._" in within else whole
-                elif (
-                    library == "multiprocessing"
-                    and rest
-                    and rest.split(".")[0] not in (*DOCUMENTED, *multiprocessing.__all__)
-                ):
+                elif library == "multiprocessing" and rest and rest.split(".")[0] not in (*DOCUMENTED, *offered()):
                     yield whole
     for node in ast.walk(tree) if ours else ():
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             names = {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
             if names & ours:
                 yield node.attr
+
+
+def offered() -> list[str]:
+    """What `multiprocessing` itself offers."""
+    return list(multiprocessing.__all__)
 
 
 def test_private_names_stand_in_the_files_that_are_listed() -> None:
@@ -80,6 +87,30 @@ def test_private_names_stand_in_the_files_that_are_listed() -> None:
         if name(file) not in tests and (names := set(private(ast.parse(file.read_text()))))
     }
     assert used == USED
+
+
+linux = pytest.mark.skipif(not FORKS, reason="Linux alone forks workers from a server")
+
+
+@linux
+def test_the_server_of_forks_has_the_process_id_that_is_read() -> None:
+    ensure_server()
+    assert server() is not None, SEEN.format("forkserver.server")
+    os.kill(server() or 0, 0)
+
+
+@linux
+def test_the_temporary_folder_of_sockets_is_the_one_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Any = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    monkeypatch.setitem(config, "tempdir", "/nowhere")
+    assert util.get_temp_dir() == "/nowhere", SEEN.format("forkserver._shorten_the_temporary_folder")
+
+
+def test_what_waits_for_the_end_of_a_process_can_be_run_before_it() -> None:
+    parameters = inspect.signature(util._exit_function).parameters.values()  # type: ignore[attr-defined]
+    message = SEEN.format("suites/fuzzing/zygote.py")
+    assert all(parameter.default is not inspect.Parameter.empty for parameter in parameters), message
+    assert callable(util.Finalize), message
 
 
 def test_a_process_that_starts_afresh_begins_in_the_function_whose_name_is_looked_for() -> None:
@@ -122,11 +153,63 @@ def test_modes_are_counted() -> None:
         assert torch_internals.count_modes() == (before[0] + 1, before[1]), TORCH
 
 
-def test_what_is_deterministic_is_what_is_set() -> None:
+class _Overriding(Tensor):
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise AssertionError("it was called")
+
+
+def test_no_subclass_takes_operations_over() -> None:
+    array = torch.ones(2).as_subclass(_Overriding)
+    with torch_internals.without_overrides():
+        assert type(Tensor.as_subclass(array, Tensor)) is Tensor, TORCH
+
+
+def test_the_gradient_of_softmax_is_its_formula() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores, d_p = (torch.randn(2, 3, 4, dtype=torch.float64, generator=generator) for _ in range(2))
+    p = scores.softmax(-1)
+    expected = p * (d_p - (p * d_p).sum(-1, keepdim=True))
+    torch.testing.assert_close(torch_internals.softmax_backward(d_p, p), expected, msg=TORCH)
+
+
+def test_gamma_draws_come_from_the_generator() -> None:
+    shape = torch.full((4000,), 3.0, dtype=torch.float64)
+    first, again = (torch_internals.standard_gamma(shape, torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again), TORCH
+    assert abs(float(first.mean()) - 3) < 0.2, TORCH
+
+
+def test_settings_are_those_that_are_set() -> None:
+    import torch._dynamo
+
+    options, limit = dict(torch_internals.print_options()), torch._dynamo.config.recompile_limit
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         torch_internals.set_deterministic(True, warn_only=True)
         assert torch.are_deterministic_algorithms_enabled(), TORCH
         assert torch.is_deterministic_algorithms_warn_only_enabled(), TORCH
+        torch.set_printoptions(precision=9)  # type: ignore[no-untyped-call]
+        assert torch_internals.print_options()["precision"] == 9, TORCH
+        torch_internals.limit_recompilations(3)
+        assert torch._dynamo.config.recompile_limit == 3, TORCH
     finally:
         torch_internals.set_deterministic(before[0], warn_only=before[1])
+        torch_internals.print_options().update(options)
+        torch_internals.limit_recompilations(limit)
+    assert torch_internals.print_options() == options, TORCH
+
+
+class _Counting(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_operations_pass_through_a_dispatch_mode() -> None:
+    with _Counting() as counting:  # type: ignore[no-untyped-call]
+        torch.ones(3).exp()
+    assert counting.count >= 2, TORCH
+    assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH
