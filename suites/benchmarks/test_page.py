@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import harvest, page
+from benchmarks import decoding, harvest, page
 from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
 from benchmarks.findings import Findings
@@ -58,6 +58,16 @@ def test_a_ratio_knows_what_took_twice_as_long(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("benchmarks.measuring.time.process_time", lambda: spent[0])
     timings = in_turn({"once": work(0.25), "twice": work(0.5)}, "cpu", rounds=3, seconds=60)
     assert ratio(timings["twice"], timings["once"]).mean == pytest.approx(2.0)
+
+
+def test_a_token_is_compared_with_llamas_of_the_same_context_and_batch() -> None:
+    measured = [
+        (name, batch, seconds) for batch in (1, 16) for name, seconds in (("Llama", batch), ("CEM", 2 * batch))
+    ]
+    rows = decoding.table(
+        "t", [decoding.Decoded(name, 64, batch, [seconds], 8) for name, batch, seconds in measured]
+    ).rows
+    assert [row[4] for row in rows] == ["1.00", "2.00", "1.00", "2.00"]
 
 
 def test_no_time_is_printed_for_a_path_that_misses_its_error_budget() -> None:

@@ -239,6 +239,11 @@ def test_a_process_that_takes_days_is_seen_to_live(
     assert max(ages) < 3600
 
 
+def test_windows_begin_where_they_are_asked_to() -> None:
+    tokens = Tokens(codes(*range(8)))
+    assert tokens.windows([0, 2, 4], 4).tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
+
+
 # --- which corpus ---------------------------------------------------------------------------------
 
 

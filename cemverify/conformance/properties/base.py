@@ -128,7 +128,8 @@ class Property:
     kind: Kind = "CEM implementation"  # of implementation that it is for
     dtype: torch.dtype | None = None  # the dtype it is asked in, if not the run's
     share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
-    sources: tuple[Source, ...] = ("small", "dense")  # what Hypothesis draws from, besides the scattered cases
+    # what Hypothesis draws from, besides the scattered cases; "dense" too where these do not find what it finds
+    sources: tuple[Source, ...] = ("small",)
     climbs: bool = False  # whether it draws at length, towards larger margins: of a bound that only few cases reach
     scattered: float = 1.0  # the number of scattered questions, as a multiple of those of one search
     compiled: int | None = None  # scattered questions at most where each is compiled; None for as many as elsewhere
@@ -168,9 +169,7 @@ def case_property(
 
     Args:
         function: the one that is asked, if it is not the layer's own: its energy, or decoding.
-        more: of the property. Dense cases find what rows do not only where a test of each mutant says so.
     """
-    more = {"sources": ("small",), **more}
     features = space.features() | {*needs}
     if function is not None:
         features = features - {space.layer} | {function, *(("start",) if function.endswith("_energy") else ())}

@@ -79,6 +79,7 @@ def properties() -> Iterator[Property]:
             "share": 0.25,
             "premise": "the update is not zero",
             "floor": 0.9,
+            "sources": ("small", "dense"),
             "controls": TRIVIAL,
         }
         yield Property(

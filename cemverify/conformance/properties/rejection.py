@@ -210,6 +210,7 @@ def _property(layer: Layer, name: str, fault: str, check: Check, questions: Ques
         questions,
         Space(layer).features() | {"validation"} | _NEEDS.get(name, set()),
         share=0.15,
+        sources=("small", "dense"),
         premise="the valid input is answered",
         floor=1.0,
         controls=frozenset({"identity"}),

@@ -115,6 +115,7 @@ def properties() -> Iterator[Property]:
             | ({"temperature"} if layer == "attention" else set()),
             dtype=torch.float64,
             share=0.4,
+            sources=("small", "dense"),
             premise="the options change between steps, and the updates are not zero",
             controls=frozenset({"identity", "zero", "constant", "random"}),
         )  # fmt: skip

@@ -54,12 +54,8 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     changed = replace(case, x=_changed_from(case.x, 1), h=_changed_from(case.h, 1))
     got, whole = caller.output(changed)[:, :1], caller.output(case)
     expected, budget = whole[:, :1], relation_budget(case, whole, caller.dtype)[:, :1]
-    claim, start, differs = (
-        "the first token's output is unchanged when the others change",
-        case.x[:, :1],
-        case.x.shape[1] > 1,
-    )
-    return _unchanged(claim, got, expected, start, budget, differs=differs)
+    claim = "the first token's output is unchanged when the others change"
+    return _unchanged(claim, got, expected, case.x[:, :1], budget, differs=case.x.shape[1] > 1)
 
 
 def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:

@@ -85,7 +85,7 @@ _VALUE_PATH = LinearPath(
     inner="W_K",
     length=lambda case, row: case.weights["W_K"][row] @ case.h[0, 0],
     # one token's update if W_K were projected back with: the sum over k and r of W_K[k, r] (W_K[k, r] . h)
-    exchanged=lambda case, _: torch.einsum("krd,kre,e->d", *[case.weights["W_K"]] * 2, case.h[0, 0]),
+    exchanged=lambda case, _: torch.einsum("krd,kre,e->d", case.weights["W_K"], case.weights["W_K"], case.h[0, 0]),
     outer="output projection",
     middle="value path",
     sum="sum over heads",

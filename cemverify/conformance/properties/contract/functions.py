@@ -259,7 +259,6 @@ def contract_property(
         checked,
         Over(space),
         frozenset({function.name, *needs}),
-        sources=("small",),
         share=0.1,
         # what others are made of is asked every row
         scattered=14 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),

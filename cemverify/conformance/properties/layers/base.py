@@ -158,7 +158,7 @@ def energy_layer_property(
         kind="energy layer",
         premise=premise,
         controls=frozenset(controls),
-        **{"dtype": torch.float64, **more},
+        **{"dtype": torch.float64, "sources": ("small", "dense"), **more},
     )
 
 
