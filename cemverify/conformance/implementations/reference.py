@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -80,18 +79,29 @@ def _energy(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
     return value
 
 
+_KEPT = 256  # modules at most
+
+
+class _Modules(threading.local):
+    """The modules of a thread, by their configuration: `functional_call` lends them parameters."""
+
+    def __init__(self) -> None:
+        self.by_config: dict[Any, nn.Module] = {}
+
+
+_modules = _Modules()
+
+
 def _module(config: AttentionConfig | MLPConfig | BlockConfig) -> nn.Module:
     """The module for a configuration, without storage: its parameters come with each case."""
-    # `functional_call` lends it parameters, so two threads must not share one
-    return _module_of_thread(config, threading.get_ident())
-
-
-@lru_cache(maxsize=256)
-def _module_of_thread(config: AttentionConfig | MLPConfig | BlockConfig, _: int) -> nn.Module:
-    kind: Any = {AttentionConfig: CEMAttention, MLPConfig: CEMGatedMLP, BlockConfig: Block}[type(config)]
-    with torch.device("meta"):
-        module: nn.Module = kind(config, torch.Generator())
-    return module
+    modules = _modules.by_config
+    if config not in modules:
+        if len(modules) == _KEPT:
+            modules.clear()
+        kind: Any = {AttentionConfig: CEMAttention, MLPConfig: CEMGatedMLP, BlockConfig: Block}[type(config)]
+        with torch.device("meta"):
+            modules[config] = kind(config, torch.Generator())
+    return modules[config]
 
 
 class _Parts(nn.Module):

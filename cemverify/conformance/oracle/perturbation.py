@@ -9,7 +9,7 @@ orders of evaluation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from cemverify.cem.torch_internals import TorchDispatchMode
 
 _SIZE = 2.0**-36
-_TRIALS = 2
+TRIALS = 2
 _OTHER_ORDERS = 8
 
 
@@ -35,29 +35,48 @@ def movement(
     Returns:
         One number () per array, infinite if the evaluation is too ill-conditioned.
     """
-    worst = {name: torch.zeros((), dtype=torch.float64) for name in exact}
-    for seed in range(_TRIALS):
-        with Perturbed(torch.Generator().manual_seed(seed)):
-            moved = evaluate()
-        for name, values in exact.items():
-            distance = (moved[name] - values).abs().max() if values.numel() else worst[name]
-            worst[name] = torch.maximum(worst[name], distance.nan_to_num(nan=torch.inf))
-    # a movement as large as the values themselves is not first order
-    scale, least = _scale(exact), least_movement(exact, unit)
-    factor = _OTHER_ORDERS * terms * unit / _SIZE
+    return allowance(exact, [distances(evaluate, exact, trial) for trial in range(TRIALS)], terms, unit)
+
+
+def distances(
+    evaluate: Callable[[], Mapping[str, Tensor]], exact: Mapping[str, Tensor], trial: int
+) -> dict[str, Tensor]:
+    """How far each array of a float64 evaluation moves in one trial: one number () per array."""
+    with Perturbed(torch.Generator().manual_seed(trial)):
+        moved = evaluate()
+    return distances_between(moved, exact)
+
+
+def distances_between(moved: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The largest difference of each array, one number () per array; infinite where it is NaN."""
     return {
-        name: torch.where(distance > 0.01 * scale[name], torch.inf, factor * distance) + least[name]
-        for name, distance in worst.items()
+        name: (moved[name] - values).abs().max().nan_to_num(nan=torch.inf) if values.numel() else torch.zeros(())
+        for name, values in exact.items()
     }
 
 
-def least_movement(exact: Mapping[str, Tensor], unit: float) -> dict[str, Tensor]:
-    """What `movement` allows at least, known without an evaluation: one number () per array."""
-    return {name: _OTHER_ORDERS * unit * scale for name, scale in _scale(exact).items()}
+def allowance(
+    exact: Mapping[str, Tensor], trials: Sequence[Mapping[str, Tensor]], terms: int, unit: float
+) -> dict[str, Tensor]:
+    """The bounds of `movement` from the distances of some trials; each further trial can only raise them.
+
+    Without a trial they are the least, known without an evaluation.
+    """
+    scale = {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in exact.items()}
+    worst = {name: torch.stack([torch.zeros_like(scale[name]), *(t[name] for t in trials)]).amax() for name in exact}
+    factor = _OTHER_ORDERS * terms * unit / _SIZE
+    # a movement as large as the values themselves is not first order
+    return {
+        name: torch.where(worst[name] > 0.01 * scale[name], torch.inf, factor * worst[name])
+        + _OTHER_ORDERS * unit * scale[name]
+        for name in exact
+    }
 
 
-def _scale(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in arrays.items()}
+def shaken(array: Tensor, generator: torch.Generator, size: float = _SIZE) -> Tensor:
+    """The array with every number perturbed by at most that part of it."""
+    noise = torch.empty(array.shape, dtype=array.dtype)
+    return array * noise.uniform_(1 - size, 1 + size, generator=generator)
 
 
 class Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -91,8 +110,7 @@ class Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype not in self.dtypes:
             return value
-        noise = torch.empty(value.shape, dtype=value.dtype)
-        return value * noise.uniform_(1 - self.size, 1 + self.size, generator=self.generator)
+        return shaken(value, self.generator, self.size)
 
 
 def _gelu(z: Tensor, approximate: str = "none") -> Tensor:

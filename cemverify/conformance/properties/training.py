@@ -23,7 +23,7 @@ from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function, function_of
-from cemverify.conformance.oracle.perturbation import least_movement, movement
+from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distances, distances_between, shaken
 from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
@@ -113,27 +113,34 @@ def _tolerances(
 ) -> dict[str, Tensor]:
     """By how much these products may differ from the golden ones.
 
-    In float64 that is measured only where they differ by more than is allowed in any case: most of the time of a
-    question would go into the measurement.
+    Each trial can only raise a bound, and there is no further one where the products keep to it: most of the time of a
+    question would go into the trials.
     """
-    expected = _expected_products(case, cotangent, function)
+    expected, unit = _expected_products(case, cotangent, function), unit_roundoff(dtype)
+    terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
     # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
-    least = torch.finfo(dtype).tiny / unit_roundoff(dtype)
-    allowed = least_movement(expected, unit_roundoff(dtype))
-    if dtype is not torch.float64 or any(
-        product.shape == expected[name].shape and not bool(((product - expected[name]).abs() <= allowed[name]).all())
-        for name, product in got.items()
-    ):
-        allowed = _measured(case, cotangent, function, dtype)
-    return {name: tolerance + least for name, tolerance in allowed.items()}
+    least = torch.finfo(dtype).tiny / unit
+    trials = list[dict[str, Tensor]]()
+    while True:
+        allowed = {name: bound + least for name, bound in allowance(expected, trials, terms, unit).items()}
+        if len(trials) > TRIALS or all(
+            product.shape != expected[name].shape or bool(((product - expected[name]).abs() <= allowed[name]).all())
+            for name, product in got.items()
+        ):
+            return allowed
+        trials.append(_moved(case, cotangent, function, len(trials)))
 
 
 @remembered
-def _measured(case: Case, cotangent: Tensor, function: Function, dtype: torch.dtype) -> dict[str, Tensor]:
-    terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
-    expected = _expected_products(case, cotangent, function)
-    evaluate = partial(golden.products, case, cotangent, function.expected)
-    return movement(evaluate, expected, terms, unit_roundoff(dtype))
+def _moved(case: Case, cotangent: Tensor, function: Function, trial: int) -> dict[str, Tensor]:
+    """How far the golden products move in one trial: where the inputs alone are perturbed, then every operand."""
+    exact = _expected_products(case, cotangent, function)
+    if trial == 0:
+        generator = torch.Generator().manual_seed(0)
+        weights = {name: shaken(w, generator) for name, w in case.weights.items()}
+        inputs = replace(case, weights=weights).with_states(lambda states: shaken(states, generator))
+        return distances_between(golden.products(inputs, cotangent, function.expected), exact)
+    return distances(partial(golden.products, case, cotangent, function.expected), exact, trial - 1)
 
 
 _TRAINS = Explanation(
