@@ -41,20 +41,19 @@ def computed(pids: Iterable[int]) -> float:
 
 def busy(pid: int) -> float:
     """Seconds for which the main thread of a process ran, or waited for a core; 0 where that is not known."""
-    return sum(sum(both) for both in _threads(pid, f"{pid}"))
+    return sum(sum(both) for both in _threads(pid, pid))
 
 
-def _threads(pid: int, which: str = "*") -> list[tuple[float, float]]:
-    """Seconds on a core and seconds of waiting for one, of threads that are there."""
+def _threads(pid: int, only: int | None = None) -> list[tuple[float, float]]:
+    """Seconds on a core and seconds of waiting for one, of threads that are there, or of one of them."""
     threads: list[tuple[float, float]] = []
     if not LINUX:
         return threads
-    for path in Path(f"/proc/{pid}/task").glob(f"{which}/schedstat"):
-        try:
-            ran, waited, *_ = path.read_text().split()
-            threads.append((int(ran) / 1e9, int(waited) / 1e9))
-        except (OSError, ValueError):  # it has ended since
-            continue
+    with contextlib.suppress(OSError):  # it has ended since
+        for thread in os.listdir(f"/proc/{pid}/task") if only is None else (only,):
+            with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                ran, waited, *_ = file.read().split()
+                threads.append((int(ran) / 1e9, int(waited) / 1e9))
     return threads
 
 

@@ -113,8 +113,8 @@ def _tolerances(
 ) -> dict[str, Tensor]:
     """By how much these products may differ from the golden ones.
 
-    Each trial can only raise a bound, and there is no further one where the products keep to it: most of the time of a
-    question would go into the trials.
+    Each trial can only raise a bound, and there is no further one where the products keep to it: most of the time of
+    a question would go into the trials.
     """
     expected, unit = _expected_products(case, cotangent, function), unit_roundoff(dtype)
     terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)

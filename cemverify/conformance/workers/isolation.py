@@ -172,14 +172,31 @@ class _CheckRun:
         for i, worker in enumerate(self.crew):
             if worker.busy or not self.queue:  # a busy one's death is first reported by its `answer`
                 continue
-            property_ = self.queue.popleft()
-            if not worker.alive or (property_.first and worker.used):
+            property_ = self._next(worker)
+            if not worker.alive or (property_.first and not worker.fresh):
                 worker.dismiss()
                 worker = self.crew[i] = self._worker()
             if self.answer is not None and not property_.first:
                 worker.repeat_first_call()
             worker.ask(property_, explaining=self.explaining.left)
             yield PropertyStarted(property_.id)
+
+    def _next(self, worker: _Worker) -> Property:
+        """Takes the next property for a worker out of the queue.
+
+        One that has done nothing is given what needs a new process, which another would have to be started for. What
+        compiles is left to the worker that has compiled: the compiler takes seconds to import.
+        """
+        elsewhere = any(other.compiles for other in self.crew if other is not worker and other.alive)
+
+        def suits(p: Property) -> bool:
+            if worker.fresh and math.isinf(self.until) and len(self.crew) > 1:
+                return p.first
+            return not ("compile" in p.needs and elsewhere and not worker.compiles)
+
+        property_ = next(filter(suits, self.queue), self.queue[0])
+        self.queue.remove(property_)
+        return property_
 
     def collect(self) -> Iterator[Event]:
         """Waits a moment, and takes the records that have arrived.
@@ -271,7 +288,7 @@ class _Worker:
         self.explained = 0.0
         self.introduced = False
         self.origin: Origin | None = None
-        self.used = self.called = False
+        self.used = self.called = self.compiles = False
         self.first_answer: Answer | None = None
         self.alive = True
         with one_thread():
@@ -284,6 +301,10 @@ class _Worker:
     @property
     def busy(self) -> bool:
         return self.property is not None
+
+    @property
+    def fresh(self) -> bool:
+        return not (self.used or self.called)
 
     def introduce(self) -> Introduction:
         """Waits until the implementation is loaded."""
@@ -348,6 +369,7 @@ class _Worker:
     def ask(self, property_: Property, again: Again | None = None, explaining: float = math.inf) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
         self.property, self.used, self.trail, self.around, self.explained = property_, True, None, frozenset(), 0.0
+        self.compiles = self.compiles or "compile" in property_.needs
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so

@@ -6,6 +6,7 @@ Imported by that server alone (see `nursery`).
 from __future__ import annotations
 
 import gc
+from importlib import import_module
 
 from cemverify.console.guard import importing
 
@@ -13,6 +14,7 @@ with importing():
     from cemverify.conformance.questions.hypothesis_draws import get_ready
     from cemverify.conformance.workers import judge
 
+    import_module("torch.fx.experimental.symbolic_shapes")  # torch does at a process's first backward pass
     get_ready()
 
 __all__ = ["judge"]
