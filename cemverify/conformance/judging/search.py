@@ -35,11 +35,11 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
-# How many of `Effort.examples` Hypothesis draws at most, unless a property climbs. Most mutants die of the third
-# small case or by a row.
-_DRAWN = {"small": 8 / 60, "dense": 6 / 60}
 _USUAL = 60  # `Effort.examples` where nobody asks for more
-_SEARCHES = 3  # parts of `Effort.examples`: one for the rows, one for a source that is drawn from at length
+# Questions of each source where so many are asked for. With two thirds of them all but a few mutants die at every
+# seed; the properties of those ask more.
+_SMALL, _ROWS, _DENSE = 5, 14, 4
+_AT_LENGTH = 20  # of small cases, where one is looked for that is as easy to read, or a bound is climbed towards
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
@@ -168,16 +168,18 @@ class PropertySearch:
         subject = self.caller.subject
         layer = subject if isinstance(subject, EnergyLayer) else None
         offer = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
-        each = max(2, round(effort.examples * self.property.share / _SEARCHES))
-        rows = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
+        each = self._number(effort, _AT_LENGTH * self.property.share)
+        rows = self._number(effort, _ROWS * self.property.share * self.property.scattered)
         if (listed := self.property.questions.rows(offer)) is not None:
             rows = max(1, round(effort.examples * listed / _USUAL))
         if offer.kind.compiles and self.property.compiled is not None:
             rows = min(rows, max(1, round(effort.examples * self.property.compiled / _USUAL)))
         strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
-        mixed = effort.examples * max(1.0, self.property.share)  # more where options mix
-        few = {
-            source: each if self.property.climbs else min(each, max(2, round(mixed * _DRAWN[source])))
+        drawn = {"small": _SMALL, "dense": _DENSE}
+        few = {  # more where options mix
+            source: each
+            if self.property.climbs
+            else min(each, self._number(effort, drawn[source] * max(1.0, self.property.share)))
             for source, strategy in strategies.items()
             if strategy is not None
         }
@@ -195,6 +197,10 @@ class PropertySearch:
             self._look_around(self.aiming, offer, self._seeded(effort, "around", most))
         if effort.shrink and not self.tally.flaky:
             self._reduce(offer)
+
+    def _number(self, effort: Effort, usual: float) -> int:
+        """So many questions for each `_USUAL` examples that are asked for, at least two."""
+        return max(2, round(effort.examples * usual / _USUAL))
 
     def _make_readable(self, strategy: Any, effort: Effort) -> None:
         """Draws small cases, where a row was violated, until one is violated too."""

@@ -87,6 +87,8 @@ def golden_update(case: Case, x: Tensor) -> Tensor:
     gradients = head_gradients(case, u) if case.layer_config.preconditioner.per_head else gradient(case, u)[:, None]
     if case.layer_config.norm == "folded":
         gradients = case.weights["gain"] * gradients
+    if case.layer_config.preconditioner.kind == "identity":  # whose matrix is large where D is
+        return -case.layer_config.step_size * gradients.sum(1)
     P = preconditioner_matrix(case).expand(gradients.shape[1], -1, -1)  # (K, D, D)
     return -case.layer_config.step_size * torch.einsum("kde,bkje->bjd", P, gradients)
 

@@ -131,7 +131,7 @@ class Property:
     # what Hypothesis draws from, besides the scattered cases; "dense" too where these do not find what it finds
     sources: tuple[Source, ...] = ("small",)
     climbs: bool = False  # whether it draws at length, towards larger margins: of a bound that only few cases reach
-    scattered: float = 1.0  # the number of scattered questions, as a multiple of those of one search
+    scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
     compiled: int | None = None  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own
     once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)

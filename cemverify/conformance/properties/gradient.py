@@ -184,9 +184,8 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            # a second step costs as much as the first; small cases of few options come back, as caches need it
-            share=2.0 if name == "plain" else 0.75 if len(space.steps) > 1 else 1.0,
-            scattered=0.35 if name == "plain" else 0.7,  # few options vary
+            share=3.2 if name == "plain" else 1.0,  # small cases of few options come back, as caches need it
+            scattered=0.3 if name == "plain" else 0.7,  # few options vary
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (
@@ -206,7 +205,7 @@ def properties() -> Iterator[Property]:
             mixed(layer, steps=steps, apart=layer != "block", rows=None),
             rival,
             share=2.0 if layer != "block" else 3.4,
-            scattered=1.0 if layer != "block" else 1.6,  # the parts of a block draw their own numbers of steps
+            scattered=1.4 if layer != "block" else 2.3,  # the parts of a block draw their own numbers of steps
             looks_around=True,
         )
     yield from _long_rows()

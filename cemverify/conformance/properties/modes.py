@@ -132,6 +132,6 @@ def properties() -> Iterator[Property]:
             share=0.05,
             # each takes a second to compile: rows in which all pairs of options take turns, one for each dtype
             sources=(),
-            scattered=3.0,
+            scattered=4.0,
             premise="the update is not zero",
         )

@@ -166,7 +166,7 @@ def properties() -> Iterator[Property]:
         ("plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
         ("diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),
         ("rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.15),
-        ("any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
+        ("any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.9),
         ("silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
         ("relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
         ("preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),

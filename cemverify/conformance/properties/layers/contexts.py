@@ -116,7 +116,7 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     source="contract",
     cases=_AtUnusedSizes(),
     sources=(),
-    scattered=2.8,
+    scattered=4.0,
     once=True,  # what earlier calls left behind need not come back
 )
 def update_holds_in_context(box: Box, q: Question) -> Evidence:

@@ -417,6 +417,7 @@ def properties() -> Iterator[Property]:
             source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
             cases=cases,
             share=1.0 if cases.texture is None else 0.15,
+            scattered=2.0,  # few of the long ones are longer than a table
             controls={"constant"},
             looks_around=cases.texture is None,
         )

@@ -269,7 +269,7 @@ def _judged(comparisons: list[Comparison]) -> Evidence:
 
 def properties() -> Iterator[Property]:
     """Who reads whom in an energy layer: tokens, rows, masks."""
-    several = Cases({"J": 2}, long=10)
+    several = Cases({"J": 2}, long=2)
     rows = Cases({"B": 2}, long=10, plain=True)
     for name, claim, explanation, check, premise, needs, cases, controls in (
         ("causality", "A token's update does not depend on later tokens.",
