@@ -132,7 +132,7 @@ class Property:
     sources: tuple[Source, ...] = ("small",)
     climbs: bool = False  # whether it draws at length, towards larger margins: of a bound that only few cases reach
     scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
-    compiled: int | None = None  # scattered questions at most where each is compiled; None for as many as elsewhere
+    compiled: int | None = 8  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own
     once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)
     looks_around: bool = False  # whether it is also asked around the numbers that stand in the code under test

@@ -21,9 +21,9 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import InContext, Table
 from cemverify.conformance.questions.spaces import mixed
 
-# Rows as a multiple of the usual number, 14 where 60 examples are asked for. The layers are asked every row
-# of the table. Blocks and decoding take long, and are made of the layers; an energy has no steps.
-_EVERY_ROW, _SOME_ROWS = 4.8, 1.4
+# Of the rows of the table, how many others than the layers are asked: blocks and decoding take long, and are made of
+# the layers; an energy has no steps.
+_SOME_ROWS = 0.3
 
 
 def holds_in_context(function: Function, caller: Caller, question: InContext) -> Evidence:
@@ -74,11 +74,12 @@ def properties() -> Iterator[Property]:
             "lost where the state is frozen, a table made in inference mode and reused in training, a window under "
             "vmap, another call before the backward pass.",
             partial(holds_in_context, function),
-            Table(space, long=function.name != "decode"),  # which asks one token after the other
+            # decoding asks one token after the other
+            Table(space, long=function.name != "decode", part=1.0 if every else _SOME_ROWS),
             frozenset({function.name}),
             dtype=torch.float64,
             sources=(),
-            scattered=_EVERY_ROW if every else _SOME_ROWS,
+            compiled=None,
             premise="the right answer is not that of a layer that does nothing",
             controls=frozenset({"zero", "constant", "random"}),
         )

@@ -206,6 +206,7 @@ def properties() -> Iterator[Property]:
             rival,
             share=2.0 if layer != "block" else 3.4,
             scattered=1.4 if layer != "block" else 2.3,  # the parts of a block draw their own numbers of steps
+            compiled=None,
             looks_around=True,
         )
     yield from _long_rows()

@@ -245,6 +245,7 @@ def _products(
         function=function,
         dtype=dtype,
         share=share,
+        compiled=None if name == "any-options" else 8,
         looks_around=name == "any-options",
         sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",

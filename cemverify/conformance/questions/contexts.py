@@ -113,6 +113,14 @@ class Table(Questions):
 
     space: Space  # the cases
     long: bool = True  # whether some have long rows
+    part: float = 1.0  # of the rows of the array, how many are asked
+
+    def rows(self, offer: Any) -> int:
+        return math.ceil(self.part * len(self._array(offer)))
+
+    def _array(self, offer: Any) -> tuple[Mapping[str, Any], ...]:
+        by_name = self.factors(offer)
+        return _crossed(tuple(by_name), tuple(by_name.values()))
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return self.space.emptied(absent)
@@ -123,7 +131,7 @@ class Table(Questions):
         Where every shape and option is compiled anew, the rows of a run share a case.
         """
         factors = self.factors(offer)
-        rows = _crossed(tuple(factors), tuple(factors.values()))
+        rows = self._array(offer)
         # neighbours in the array have values in common: whoever asks a few rows takes them from all over it
         stride = next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
         chosen = rows[seed * stride % len(rows)]

@@ -72,6 +72,9 @@ _UNUSED: Mapping[str, range] = {"after another dtype": range(23, 33, 2), "after 
 class _AtUnusedSizes(Cases):
     """Questions of which some have sizes that nothing else asks, where the call before could spoil a table."""
 
+    def rows(self, offer: Offer) -> int:
+        return len(_crossed(*_offered(offer.declared, offer.kind)))
+
     def scattered(self, offer: Offer, seed: int) -> Question:
         unused = _UNUSED.get(_context(offer.declared, offer.kind, seed).before)
         form = self._form(offer)
@@ -116,7 +119,7 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     source="contract",
     cases=_AtUnusedSizes(),
     sources=(),
-    scattered=4.0,
+    compiled=None,
     once=True,  # what earlier calls left behind need not come back
 )
 def update_holds_in_context(box: Box, q: Question) -> Evidence:
