@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     subject = load(option("--implementation"))
     explore = hypothesis.settings.default is hypothesis.settings.get_profile("explore")
     effort = Effort(
-        examples=option("--examples") or (300 if explore else 60 if option("--thorough") else 15),
+        examples=option("--examples") or (300 if explore else 60 if option("--thorough") else 20),
         seed=int(os.environ.get("CEMVERIFY_SEED", "0")),
         dtype=getattr(torch, option("--dtype")),
         device=device_of_worker(option("--device")),

@@ -101,7 +101,7 @@ def test_without_numbers_the_questions_are_the_same_and_with_them_there_are_more
     assert (plain.examples, plain.margin, plain.telling) == (usual.examples, usual.margin, usual.telling)
     assert nothing.around == set()
     more, aiming = judged("gradient/attention/plain", NUMBERS)
-    assert (more.verdict, more.examples) == (Verdict.HOLDS, usual.examples + 40)
+    assert (more.verdict, more.examples) == (Verdict.HOLDS, usual.examples + 20)
     assert aiming.around == {20.0, 64.0, 1e-6}
 
 

@@ -39,7 +39,7 @@ _USUAL = 60  # `Effort.examples` where nobody asks for more
 # Questions of each source where so many are asked for. With two thirds of them all but a few mutants die at every
 # seed; the properties of those ask more.
 _SMALL, _ROWS, _DENSE = 5, 14, 4
-_AT_LENGTH = 20  # of small cases, where one is looked for that is as easy to read, or a bound is climbed towards
+_AT_LENGTH = 20  # small cases of a property that draws many, and where a row is violated that is hard to read
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
@@ -178,7 +178,7 @@ class PropertySearch:
         drawn = {"small": _SMALL, "dense": _DENSE}
         few = {  # more where options mix
             source: each
-            if self.property.climbs
+            if self.property.at_length
             else min(each, self._number(effort, drawn[source] * max(1.0, self.property.share)))
             for source, strategy in strategies.items()
             if strategy is not None

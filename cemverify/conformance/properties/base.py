@@ -130,7 +130,9 @@ class Property:
     share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
     # what Hypothesis draws from, besides the scattered cases; "dense" too where these do not find what it finds
     sources: tuple[Source, ...] = ("small",)
-    climbs: bool = False  # whether it draws at length, towards larger margins: of a bound that only few cases reach
+    at_length: bool = (
+        False  # whether it draws many small cases: towards a bound that few reach, or to meet some again
+    )
     scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
     compiled: int | None = 8  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own

@@ -109,5 +109,6 @@ def properties() -> Iterator[Property]:
         check=cache_changes_nothing,
         space=Space("attention", choices=positions, apart=False, sizes={"J": long}, textures=("plain",)),
         share=0.35,
+        scattered=1.45,
         looks_around=True,
     )

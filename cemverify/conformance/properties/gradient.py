@@ -184,8 +184,8 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            share=3.2 if name == "plain" else 1.0,  # small cases of few options come back, as caches need it
-            scattered=0.3 if name == "plain" else 0.7,  # few options vary
+            scattered=0.7,  # few options vary
+            at_length=name == "plain",  # few options come back, as caches need it
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (
@@ -262,6 +262,7 @@ def _long_rows() -> Iterator[Property]:
             checked=right_at_every_length,
             dtype=torch.float64,
             share=0.65,
+            scattered=1.45,  # each length once
         )
     yield update_property(
         "gradient/attention/wide",
@@ -273,6 +274,7 @@ def _long_rows() -> Iterator[Property]:
         needs={"head-dim"},
         dtype=torch.float64,
         share=0.6,
+        scattered=1.3,
     )
     yield update_property(
         "gradient/attention/stated-energy-long-rows",
@@ -285,6 +287,7 @@ def _long_rows() -> Iterator[Property]:
         checked=right_at_every_length,
         dtype=torch.float64,
         share=0.65,
+        scattered=1.45,
     )
 
 

@@ -197,7 +197,7 @@ def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
     source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
-    climbs=True,
+    at_length=True,
 )
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     L = box.layer.step.smoothness
@@ -242,7 +242,7 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     needs={"lagrangian"},
     source="Krotov & Hopfield, arXiv 2008.06996",
     cases=Cases(crowd=_CROWD),
-    climbs=True,
+    at_length=True,
 )
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)

@@ -318,7 +318,6 @@ def properties() -> Iterator[Property]:
             premise,
             needs=needs,
             cases=cases,
-            share=0.7 if name == "batch-independence" else 1.0,
             controls=controls,
             source="memory fixed during the call (Eq. 3)",
         )
