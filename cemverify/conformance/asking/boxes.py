@@ -5,7 +5,6 @@ The gradient of the stated energy is taken by torch or JAX where the energy lets
 
 from __future__ import annotations
 
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -672,8 +671,3 @@ def widened(q: Question, part: str) -> Question:
     """The question with arrays of one part, "x" or "memory", twice as wide as the others: most layers refuse it."""
     wide: dict[str, Any] = {part: {name: torch.cat((a, a), -1) for name, a in getattr(q, part).items()}}
     return replace(q, **wide)
-
-
-def quiet() -> warnings.catch_warnings[None]:
-    """Within, warnings are not shown: compilers warn about their own speed, and that is not a fault of the layer."""
-    return warnings.catch_warnings(action="ignore")
