@@ -102,7 +102,7 @@ def properties() -> Iterator[Property]:
         _with_a_long_row,
         Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
         controls=frozenset({"identity", "zero", "random", "shuffled"}),
-        within=_has_a_dominant_token,
+        within=lambda case: float(case.h.abs().max()) > _WAVE,  # a token is larger than all that follow
         share=0.1,  # `sizes` asks longer rows
     )
     yield _property(
@@ -326,12 +326,6 @@ def _reaches(largest: Callable[[Case], float], size: float) -> Premise:
 
 def _has_a_state(case: Case) -> bool:
     return bool((case.x != 0).any())
-
-
-def _has_a_dominant_token(case: Case) -> bool:
-    """Whether a token of the memory is larger than all that follow in the long row."""
-    sizes = case.h.abs().amax((0, 2))
-    return float(sizes.max()) > _WAVE
 
 
 def _largest_logit(case: Case) -> float:

@@ -10,7 +10,7 @@ inference mode, come first at sizes that nothing else asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -171,8 +171,12 @@ def answered_in(box: Box, q: Question, context: Context) -> Arrays:
     if context.mode == "mapped":
         return _mapped(box, q, context)
     x, memory, noise = _laid_out(box, q, context.arrays)
-    with box.caller.guarded():
-        answer = _called_in(context.mode, lambda: box.read(box.update_on(*_packed(x, memory), noise), q.x))
+
+    def call() -> Arrays:
+        return box.read(box.update_on(*_packed(x, memory), noise), q.x)
+
+    with box.caller.guarded(), ENTERED.get(context.mode, nullcontext)():
+        answer = in_a_thread(call) if context.mode == _THREAD else call()
     return box.difference({name: a.clone() for name, a in answer.items()}, q.x)
 
 
@@ -230,14 +234,6 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
         returned = box.caller.kind.mapped(function)(*inputs)
         answers = {name: a[0] for name, a in box.read(returned, two.x).items()}
     return box.difference(answers, q.x)
-
-
-def _called_in(mode: str, call: Callable[[], Arrays]) -> Arrays:
-    """The answer of a call in a mode, or in a thread of its own."""
-    if mode == _THREAD:
-        return in_a_thread(call)
-    with ENTERED.get(mode, nullcontext)():
-        return call()
 
 
 def _come_before(box: Box, q: Question, context: Context) -> None:
