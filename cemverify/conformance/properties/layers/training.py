@@ -260,7 +260,9 @@ def _jax_product(box: Box, function: Any) -> Any:
 
         def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
             inputs = {"x": x, "memory": memory}
-            _, pulled = JAX.pulled(lambda of: function(box, of["x"], of["memory"], noise), inputs, cotangent)
+            _, pulled = JAX.pulled(
+                lambda of: function(box, of["x"], of["memory"], noise), inputs, cotangent, lambda: None
+            )
             return pulled["x"], pulled["memory"]
 
         compiled = JAX.compiled_quickly if function is _descended else JAX.compiled
