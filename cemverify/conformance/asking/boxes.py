@@ -147,8 +147,7 @@ class Box:
         if not self.caller.kind.compiles:
             return self._answered(q, mask, compiled=False)
         rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
-        wide = q.rows(rows)
-        answer = self._answered(wide, None if mask is None else mask[rows], compiled=True)
+        answer = self._answered(q.rows(rows), None if mask is None else mask[rows], compiled=True)
         return {name: array[: q.batch] for name, array in answer.items()}
 
     def answer_of_rows(self, q: Question) -> Arrays:
@@ -318,8 +317,7 @@ class Box:
         """
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
-            values = self.energies(g, memory, mask)
-            return values.reshape(B, -1).sum(1) * self._mean_factor(g)
+            return self.energies(g, memory, mask).reshape(B, -1).sum(1) * self._mean_factor(g)
         rows = []
         for i in range(B):
             row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))

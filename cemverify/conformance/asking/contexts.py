@@ -77,8 +77,7 @@ def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
     with caller.guarded(), quiet():
         compiled = caller.kind.compiled(of_named_arrays(caller, first.layer, first))
         for case in cases:
-            arrays = _laid_out(caller, case, case.layer, USUAL)
-            answers.append(as_tensor(compiled(arrays), case.x.shape))
+            answers.append(as_tensor(compiled(_laid_out(caller, case, case.layer, USUAL)), case.x.shape))
     return answers
 
 

@@ -169,8 +169,7 @@ def _unmet(case: Case, caller: Caller) -> list[Case]:
     tokens, rows = case.h.shape[1] + 1, case.h.shape[0]
     if case.turn(_ONE_IN) == 0:
         tokens, rows = _LONG, 1
-    sizes = [lengthened(case, tokens, rows)]
-    return [replace(case, config=config), *(() if kind.compiles else sizes)]
+    return [replace(case, config=config), *(() if kind.compiles else [lengthened(case, tokens, rows)])]
 
 
 def lengthened(case: Case, tokens: int, rows: int) -> Case:
