@@ -166,5 +166,4 @@ def test_the_script_of_a_counterexample_needs_nothing_of_ours() -> None:
 
 
 def test_the_wheel_holds_cemverify_alone() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
-    assert 'include = ["cemverify*"]' in text
+    assert 'include = ["cemverify*"]' in (ROOT / "pyproject.toml").read_text()

@@ -23,8 +23,7 @@ def a_result() -> dict[str, object]:
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     envelope.write(tmp_path / "new" / "r.json", a_result())
-    content = envelope.read(tmp_path / "new" / "r.json")
-    assert envelope.tables_of(content) == [Table("t", ["a"], [[1.5]])]
+    assert envelope.tables_of(envelope.read(tmp_path / "new" / "r.json")) == [Table("t", ["a"], [[1.5]])]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

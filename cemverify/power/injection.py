@@ -115,8 +115,7 @@ def _shifted_live(function: Function, faulty: Callable[..., Tensor], original: C
 def _exact(array: Any, own_dtype: bool) -> Tensor:
     """The array in float64, or in its own dtype where the fault is one of rounding."""
     tensor = as_tensor(array)
-    dtype = str(array.dtype).removeprefix("torch.")
-    return tensor.to(getattr(torch, dtype)) if own_dtype else tensor
+    return tensor.to(getattr(torch, str(array.dtype).removeprefix("torch."))) if own_dtype else tensor
 
 
 def _added(answer: Any, difference: Tensor, arrays: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cemverify.power.findings import Alarms, Measured, Power, Smallest
+from cemverify.power.findings import Measured, Power, Smallest
 from cemverify.power.plan import BANK_EXAMPLES, SWEPT_SEEDS
 from cemverify.power.statistics import clopper_pearson
 from cemverify.results.envelope import Table, result
@@ -55,7 +55,9 @@ def alarms_table(power: Power) -> Table:
     """False alarms per correct implementation."""
     columns = ("implementation", "properties", "runs", "false alarms", "undecided", "first")
     title = f"Correct implementations, {BANK_EXAMPLES} examples per property and seed"
-    return Table(title, columns, [_alarms_row(a) for a in power.alarms])
+    counts = [map(str, (a.properties, a.runs, a.alarms, a.undecided)) for a in power.alarms]
+    rows = [(a.implementation, *numbers, a.first or "") for a, numbers in zip(power.alarms, counts, strict=True)]
+    return Table(title, columns, rows)
 
 
 def smallest_table(power: Power) -> Table:
@@ -173,11 +175,6 @@ def _also_seen_by(power: Power, measured: Measured) -> str:
         for property_, count in detected.items()
         if count == power.plan.matrix and property_ != measured.mutant.property
     )
-
-
-def _alarms_row(alarms: Alarms) -> tuple[str, ...]:
-    counts = (alarms.properties, alarms.runs, alarms.alarms, alarms.undecided)
-    return (alarms.implementation, *map(str, counts), alarms.first or "")
 
 
 def _size(smallest: Smallest | None) -> str:

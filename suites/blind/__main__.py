@@ -46,14 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more.add_argument("--killed", action="store_true", help="once more what was killed, what killed it first")
     ask.set_defaults(run=_ask)
     words = "test what survived first contact with its code read; goes on"
-    reads = commands.add_parser("read", parents=[chosen], help=words)
-    reads.set_defaults(run=_read)
+    commands.add_parser("read", parents=[chosen], help=words).set_defaults(run=_read)
     draw = commands.add_parser("draw", help="test mutants that nobody wrote, a fresh sample; goes on where it was")
     draw.add_argument("--count", type=int, default=100, metavar="N", help="how many (default: %(default)s)")
     draw.add_argument("--seed", type=int, required=True, metavar="N", help="of the sample and of the questions")
     draw.set_defaults(run=_draw)
-    write = commands.add_parser("page", help="write docs/blind-rounds.md from the answers")
-    write.set_defaults(run=_page)
+    commands.add_parser("page", help="write docs/blind-rounds.md from the answers").set_defaults(run=_page)
     beside = commands.add_parser(
         "peers",
         help="four tests by hand beside cemverify check, on a sample of the faults; hours",

@@ -82,8 +82,7 @@ def interaction(
         "alibi": Alibi(vector(*SLOPES)),
         "self-cross": SelfCross(vector(*TO_SELF), vector(*TO_OTHERS)),
     }
-    diagonals = {"none": None, "shared": (D,), "per-head": (K, D)}
-    shape = diagonals[diagonal]
+    shape = {"none": None, "shared": (D,), "per-head": (K, D)}[diagonal]
     return Interaction(
         randn(K, R, D, seed=seed, scale=D**-0.5),
         randn(K, R, D, seed=seed + 1, scale=D**-0.5),

@@ -176,11 +176,8 @@ def test_gradients_flow_everywhere() -> None:
 def test_every_step_falls_by_its_own_inequality() -> None:
     """Without momentum: eps_t(x') <= eps_t(x) - eta_t g.P_t g at the step's own temperature, for any eta_t."""
     for seed, eta in product(range(4), (0.1, 3.0, 50.0)):
-        energy, x, h = (
-            interaction(diagonal="shared", position="alibi", seed=seed),
-            randn(2, 4, D, seed=5),
-            randn(2, 4, D, seed=6),
-        )
+        energy = interaction(diagonal="shared", position="alibi", seed=seed)
+        x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
         Ps = [LowRank(randn(D, seed=10 * t), randn(D, 2, seed=1 + t), randn(D, 2, seed=2 + t)) for t in range(3)]
         descent = Descent(3, eta, own=tuple(Own(eta / (1 + t), Ps[t], 2.0 / 4**t) for t in range(3)))
         states = descent.trajectory(energy, x, energy.remember(h)).states
@@ -196,11 +193,8 @@ def test_every_step_falls_by_its_own_inequality() -> None:
 def test_momentum_lowers_a_concave_energy_further() -> None:
     """eps(x') <= eps(x) - eta g.P_t g + mu g.v and g.v <= 0, where v is the last move: for any eta and mu >= 0."""
     for seed, eta, mu in product(range(4), (0.1, 3.0, 50.0), (0.5, 0.99, 3.0)):
-        energy, x, h = (
-            interaction(diagonal="per-head", position="self-cross", seed=seed),
-            randn(2, 4, D, seed=5),
-            randn(2, 4, D, seed=6),
-        )
+        energy = interaction(diagonal="per-head", position="self-cross", seed=seed)
+        x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
         Ps = [LowRank(randn(D, seed=10 * t), randn(D, 2, seed=1 + t), randn(D, 2, seed=2 + t)) for t in range(4)]
         descent = Descent(4, eta, momentum=mu, own=tuple(Own(None, P) for P in Ps))
         memory = energy.remember(h)

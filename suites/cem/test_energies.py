@@ -271,8 +271,7 @@ def test_an_energy_that_is_constant_in_x_allows_any_step(sigma: Activation, flat
 @each_activation
 def test_the_convexified_energy_says_that_it_is_concave_where_the_activation_is_monotone(sigma: Activation) -> None:
     energy = Convexified(randn(4, 3, seed=0), randn(4, 3, seed=1), sigma)
-    curvature = energy.curvature(energy.remember(randn(1, 2, 3, seed=2)))
-    assert bool(curvature.upper.any()) != sigma.monotone
+    assert bool(energy.curvature(energy.remember(randn(1, 2, 3, seed=2))).upper.any()) != sigma.monotone
 
 
 # --- Hopfield -----------------------------------------------------------------------------------------
@@ -280,8 +279,7 @@ def test_the_convexified_energy_says_that_it_is_concave_where_the_activation_is_
 
 def test_a_cccp_step_of_the_hopfield_energy_is_a_gradient_step_of_size_one() -> None:
     energy, x, h = Hopfield(0.7), randn(2, 3, 4, seed=0), randn(2, 5, 4, seed=1)
-    memory = energy.remember(h)
-    assert relative_error(energy.cccp_step(x, memory), x - gradient_of(energy, x, h)) <= ROUNDING
+    assert relative_error(energy.cccp_step(x, energy.remember(h)), x - gradient_of(energy, x, h)) <= ROUNDING
 
 
 def test_the_safe_step_of_the_hopfield_energy_is_two() -> None:

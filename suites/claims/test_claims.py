@@ -182,8 +182,7 @@ def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again_and_writt
     words = ["statement:", "OpenReview draft", "(transcribed)", "finding:", "for your implementation:"]
     words += ("d = 0, U = 1, V = -1", "again: cemverify claims 6-softplus-diagonal")
     assert [each for each in words if each not in printed] == []
-    content = envelope.read(tmp_path / "c.json")
-    (claim,) = content["claims"]
+    (claim,) = envelope.read(tmp_path / "c.json")["claims"]
     assert (claim["verdict"], claim["kind"], claim["section"]) == ("refuted", "paper", "Eq. 12, 13; App. C.4")
 
 

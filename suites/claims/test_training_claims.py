@@ -55,8 +55,7 @@ def test_a_study_of_one_model_alone_measures_no_claim(tmp_path: Path) -> None:
     edited(tmp_path, 0.9, 0.01)
     for file in tmp_path.glob("*.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "ratios": [], "best_rates": []}))
-    judged = judge_claim(find_claim("18-depth-two-synthetic", tmp_path))
-    assert judged.verdict == ClaimVerdict.NOT_MEASURED
+    assert judge_claim(find_claim("18-depth-two-synthetic", tmp_path)).verdict == ClaimVerdict.NOT_MEASURED
 
 
 def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:

@@ -228,8 +228,7 @@ def test_products_are_the_derivatives_of_the_golden_answer(name: str) -> None:
 @pytest.mark.parametrize("step", [2.0**-3, 2.0**-8, 2.0**-16, 2.0**-26])
 def test_the_error_of_a_smooth_function_is_within_its_estimate(step: float) -> None:
     x = torch.linspace(-3, 3, 50, dtype=torch.float64)
-    eps = torch.finfo(x.dtype).eps
-    noise = torch.full_like(x, 4 * eps)
+    noise = torch.full_like(x, 4 * torch.finfo(x.dtype).eps)
     value, error = extrapolated(lambda h: ((x + h).sin().exp() - (x - h).sin().exp()) / (2 * h), step, noise)
     off = (value - x.cos() * x.sin().exp()).abs()
     assert bool((off <= error).all())

@@ -217,8 +217,7 @@ def test_the_page_is_what_the_command_prints() -> None:
 
 
 def test_the_page_names_every_option_of_a_configuration() -> None:
-    named = {f.name for config in (AttentionConfig, MLPConfig) for f in fields(config)}
-    assert set(OPTIONS) == named
+    assert set(OPTIONS) == {f.name for config in (AttentionConfig, MLPConfig) for f in fields(config)}
 
 
 def test_every_activation_is_a_feature() -> None:

@@ -97,8 +97,7 @@ def inputs(**values: str) -> dict[str, str]:
 
 
 def test_the_action_uses_every_input_and_offers_what_its_steps_put_out() -> None:
-    text = (ROOT / "action.yml").read_text()
-    assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(ACTION["inputs"])
+    assert set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text())) == set(ACTION["inputs"])
     assert ACTION["runs"]["using"] == "composite"
     assert all(step["shell"] == "bash" for step in STEPS.values())
     assert [name for name, spec in ACTION["inputs"].items() if spec.get("required")] == ["implementation"]
@@ -139,8 +138,7 @@ def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace:
         "known": "1",
         "regressions": "0",
     }
-    content = envelope.read(Path(put_out["result"]))
-    assert content["made_by"]["configuration"]["timeout"] == 30
+    assert envelope.read(Path(put_out["result"]))["made_by"]["configuration"]["timeout"] == 30
     assert "## Known violations" in (workplace / "summary").read_text()
     assert Path(put_out["result"]).with_suffix(".xml").is_file()
 

@@ -86,8 +86,7 @@ class Mine:
 
 
 def test_an_object_with_the_functions_as_attributes_is_an_implementation() -> None:
-    subject = as_subject(Mine())
-    assert set(subject.not_offered) >= {"attention", "norm:scalar"}
+    assert set(as_subject(Mine()).not_offered) >= {"attention", "norm:scalar"}
 
 
 def test_jax_functions_are_judged_too() -> None:
@@ -156,10 +155,7 @@ def test_a_relu_layer_holds_at_the_kink() -> None:
 
 
 def test_a_layer_that_reads_only_h_is_asked_to_refuse_bad_h() -> None:
-    def reads_h(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
-        return reference.attention(h, h, w, c)
-
-    subject = implementation(attention=reads_h, not_offered=("start",))
+    subject = implementation(attention=lambda x, h, w, c: reference.attention(h, h, w, c), not_offered=("start",))
     records = check_implementation(subject, properties=["rejection/attention"], examples=8)
     assert verdicts(records) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 

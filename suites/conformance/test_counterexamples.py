@@ -200,8 +200,7 @@ def test_a_question_survives_packing(seed: int, strided: bool, shared: bool) -> 
     x = case.x.movedim(0, -1).contiguous().movedim(-1, 0) if strided else case.x
     case = Case(case.config, x, x if shared else case.h, case.weights)
     packing = Packing()
-    tree = json.loads(json.dumps(packing.tree(case)))
-    back = restored(tree, packing.arrays)
+    back = restored(json.loads(json.dumps(packing.tree(case))), packing.arrays)
     assert back.config == case.config
     assert torch.equal(back.x, case.x)
     assert back.x.stride() == case.x.stride()

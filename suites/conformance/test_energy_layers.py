@@ -389,8 +389,7 @@ def proximal(used: tuple[float, ...]) -> EnergyLayer:
 
 def to_targets(stopped: bool) -> EnergyLayer:
     """A JAX layer that is pulled to targets, which are in its memory."""
-    jax = pytest.importorskip("jax")
-    W_of = jax.lax.stop_gradient if stopped else lambda W: W
+    W_of = pytest.importorskip("jax").lax.stop_gradient if stopped else lambda W: W
     return energy_layer(
         update=lambda x, m: m.targets @ W_of(m.W) - x,
         energy=lambda x, m: ((x - m.targets @ m.W) ** 2).sum(-1) / 2,
@@ -572,8 +571,7 @@ def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> Non
     together = [axes for axes in sizes if axes not in alone]
     assert {tokens for _, tokens, patterns in together if tokens == patterns} == {41, 97, 151}
     assert len(together) == 6
-    costly = stretched(replace(form, most=400), 1)
-    assert costly.x["x"].numel() <= 400
+    assert stretched(replace(form, most=400), 1).x["x"].numel() <= 400
 
 
 def test_gradients_of_layers_are_asked_at_more_rows_than_kernels_take_in_every_run() -> None:

@@ -33,13 +33,12 @@ undeclared = energy_layer(update=_update, energy=_energy, state=("J", 3), memory
 drawn = energy_layer(update=_update, energy=_energy, state=("J", 3), memory=None, parameters=module)
 
 
-def _lowered(x: Tensor) -> Tensor:
-    return -x @ _SEEDED.mT @ _SEEDED
-
-
 _SEEDED = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 seeded = energy_layer(
-    update=_lowered, energy=lambda x: ((x @ _SEEDED.mT) ** 2).sum(-1) / 2, state=("J", 3), memory=None
+    update=lambda x: -x @ _SEEDED.mT @ _SEEDED,
+    energy=lambda x: ((x @ _SEEDED.mT) ** 2).sum(-1) / 2,
+    state=("J", 3),
+    memory=None,
 )
 
 

@@ -176,8 +176,7 @@ def test_what_the_claim_says_is_true_of_the_barest_case(id_: str) -> None:
         case = asked_of(by_id(id_), barest(by_id(id_), seed))
         judged += case is not None
         assert case is None or PREMISES[id_](case)
-        drawn = by_id(id_).questions.scattered(OFFERS[by_id(id_).kind], seed)
-        case = asked_of(by_id(id_), drawn)
+        case = asked_of(by_id(id_), by_id(id_).questions.scattered(OFFERS[by_id(id_).kind], seed))
         assert case is None or PREMISES[id_](case)
         judged += case is not None
     assert judged, "some case is judged"

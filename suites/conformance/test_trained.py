@@ -80,8 +80,7 @@ def test_a_preconditioner_that_training_made_indefinite_is_found_with_its_eigenv
         P.U.fill_(1.0)
         P.V.fill_(-1.0)
     findings = judged(model, "blocks.0.attention")
-    exact = float(P().smallest_eigenvalue().detach())
-    assert findings.smallest_eigenvalue == pytest.approx(exact, rel=1e-5)
+    assert findings.smallest_eigenvalue == pytest.approx(float(P().smallest_eigenvalue().detach()), rel=1e-5)
     assert verdicts(findings)["preconditioner"] == Verdict.VIOLATED
     assert verdicts(findings)["slope"] == Verdict.VIOLATED
     assert findings.steps[0].slope is not None
@@ -131,8 +130,7 @@ def test_several_steps_in_one_call_have_no_asymmetry_of_their_own() -> None:
                 x = x - 0.1 * (x @ self.W.mT @ self.W + x.tanh())
             return x - start
 
-    model = nn.Sequential(nn.Embedding(9, 3), Twice())
-    findings = judged(TrainedModel(model, declare), "1")
+    findings = judged(TrainedModel(nn.Sequential(nn.Embedding(9, 3), Twice()), declare), "1")
     assert verdicts(findings)["update"] == Verdict.HOLDS
     assert verdicts(findings)["symmetry"] == Verdict.NOT_OFFERED
     assert [step.asymmetry for step in findings.steps] == [None, None]

@@ -8,22 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, energy_layer, implementation
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.reference import reference
-
-
-def _half(x: Tensor, *_: Any, **__: Any) -> Tensor:
-    """|x|^2 / 2 of each token."""
-    return (x * x).sum(-1) / 2
-
-
-def _cem(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
-    right: Tensor = reference.functions["attention"](x, h, weights, config)
-    return x + 1.5 * (right - x)
-
 
 # What an energy layer declares besides; by default it has a state alone.
 _DECLARED: dict[str, dict[str, Any]] = {
@@ -77,7 +65,8 @@ _VIOLATED = {
 
 def _layer(declared: dict[str, Any]) -> Any:
     alone = {} if "dim" in declared else _ALONE
-    return energy_layer(**{"update": lambda x: -1.5 * x, "energy": _half, **alone, **declared})
+    usual = {"update": lambda x: -1.5 * x, "energy": lambda x, *_, **__: (x * x).sum(-1) / 2}  # of each token
+    return energy_layer(**{**usual, **alone, **declared})
 
 
 # By name: the layer, and properties that it violates.
@@ -86,7 +75,10 @@ LAYERS: dict[str, tuple[Any, tuple[str, ...]]] = {
         name: (_layer(declared), (_VIOLATED.get(name, "gradient/layer/energy"),))
         for name, declared in _DECLARED.items()
     },
-    "attention": (implementation(attention=_cem), ("gradient/attention/plain",)),
+    "attention": (
+        implementation(attention=lambda x, *rest: x + 1.5 * (reference.functions["attention"](x, *rest) - x)),
+        ("gradient/attention/plain",),
+    ),
     "mlp": (implementation(mlp=lambda x, h, weights, config: x + 1.0), ("gradient/mlp/silu",)),
     "block": (
         Implementation({"block": lambda h, weights, config: h + 1.0}, {"attention": "none", "mlp": "none"}),

@@ -24,8 +24,7 @@ CHECK = ["check", "adapter:mine", "--properties-from", "myproperties.py", "--pro
 @pytest.fixture
 def folder(here: Path) -> Path:
     """The reader's folder: the layer of the tutorial after its fix, and the files of the page."""
-    layer = TUTORIAL["layer.py"].replace(TUTORIAL["wrong"], TUTORIAL["right"])
-    (here / "layer.py").write_text(layer)
+    (here / "layer.py").write_text(TUTORIAL["layer.py"].replace(TUTORIAL["wrong"], TUTORIAL["right"]))
     (here / "adapter.py").write_text(TUTORIAL["adapter.py"])
     for name in ("myproperties.py", "hopfield_properties.py", "test_own.py"):
         (here / name).write_text(PAGE[name])

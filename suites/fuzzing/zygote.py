@@ -32,7 +32,6 @@ from importlib import import_module
 from inspect import isfunction
 from multiprocessing import util
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 from cemverify.conformance.workers.limits import descendants
@@ -128,7 +127,8 @@ def _work_is_told(*, starts_servers: bool) -> None:
     def judged(*_: Any) -> Iterator[JudgedClaim]:
         yield JudgedClaim(find_claim("15-matched-mlp"), _FINDINGS)
 
-    places = [(module, name) for module in _ours() for name in _WORK if isfunction(vars(module).get(name))]
+    ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
+    places = [(module, name) for module in ours for name in _WORK if isfunction(vars(module).get(name))]
     assert {name for _, name in places} == set(_WORK), "work has another name now"
     for module, name in places:
         setattr(module, name, refuse)
@@ -139,10 +139,6 @@ def _work_is_told(*, starts_servers: bool) -> None:
     if not starts_servers:
         _replace("cemverify.conformance.workers.nursery", "get_ready", lambda _: None)
     _replace("cemverify.conformance.workers.isolation", "ask_again", lambda *_, **__: _records()[0])
-
-
-def _ours() -> list[ModuleType]:
-    return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
 
 
 def _replace(module: str, name: str, by: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,21 +68,18 @@ def attempt(program: Sequence[str | Path], trials: Sequence[Trial], folder: Path
     Args:
         program: what `cemverify` is. folder: where; later trials find what earlier ones wrote.
     """
+    environment = {key: value for key, value in os.environ.items() if key not in _CLEARED} | {"OMP_NUM_THREADS": "1"}
     for trial in trials:
         started = time.monotonic()
         done = subprocess.run(
             [*map(str, program), *trial.words.split()],
             cwd=folder,
-            env=_environment(os.environ),
+            env=environment,
             capture_output=True,
             text=True,
             timeout=600,
         )
         yield Outcome(trial, time.monotonic() - started, _fault(trial, done))
-
-
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in inherited.items() if name not in _CLEARED} | {"OMP_NUM_THREADS": "1"}
 
 
 def _fault(trial: Trial, done: subprocess.CompletedProcess[str]) -> str:

@@ -49,8 +49,7 @@ def searched(implementation: Any, property_: Property, drawn: int = 6) -> Proper
 
 def killed(mutant: Mutant, property_: Property, *, thorough: bool) -> Record:
     """The record of a mutant by a few scattered questions; of a whole search if it lives, or in a thorough run."""
-    search = searched(mutant.subject(), property_)
-    record = conclude(unanswered(property_), search.tally, once=property_.once)
+    record = conclude(unanswered(property_), searched(mutant.subject(), property_).tally, once=property_.once)
     is_dead = mutant.is_killed(record) if property_.id == mutant.property else record.verdict == Verdict.VIOLATED
     return record if is_dead and not thorough else judge_property(mutant.subject(), property_, Effort(shrink=False))
 

@@ -70,17 +70,14 @@ def _imports(file: Path, nodes: Iterable[ast.AST]) -> Iterator[str]:
                 assert level == 0, f"{name(file)}:{node.lineno}: a relative import"
                 for alias in names:
                     inner = f"{module}.{alias.name}"
-                    yield inner if is_module(inner) else _home(str(module), alias.name)
+                    defined = _public().get(alias.name, module) if module == "cemverify" else module
+                    yield inner if is_module(inner) else str(defined)
             case ast.Call(ast.Name("import_module") | ast.Attribute(attr="import_module"), [ast.Constant(str(text))]):
                 yield text
 
 
-def _home(module: str, public: str) -> str:
-    return _homes().get(public, module) if module == "cemverify" else module
-
-
 @cache
-def _homes() -> dict[str, str]:
+def _public() -> dict[str, str]:
     """The public names of `cemverify`, each with the module that defines it."""
     return {
         alias.name: str(node.module)

@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     attempt.add_argument("--bases", nargs="+", default=list(BASES), choices=list(BASES), metavar="FILE")
     attempt.add_argument("--workers", type=int, default=2, metavar="N", help="processes that try edits (default 2)")
     attempt.set_defaults(run=_try)
-    write = commands.add_parser("page", help="write docs/results/repair.md")
-    write.set_defaults(run=_page)
+    commands.add_parser("page", help="write docs/results/repair.md").set_defaults(run=_page)
     options = parser.parse_args(arguments)
     return int(options.run(options))
 

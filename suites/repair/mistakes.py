@@ -79,16 +79,12 @@ def _exchanged(base: str, text: str) -> Iterator[Mistake]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         row, column = token.start
         function = inside.get(row)
-        if function is None or _is_docstring(token, function):
+        if function is None or function.name == "refuse" or token.string.startswith(('"""', "'''")):
             continue
         line = lines[row - 1]
         for other in _replacements(token, function, keys):
             changed = line[:column] + other + line[column + len(token.string) :]
             yield Mistake(base, row, token.string, other, "".join([*lines[: row - 1], changed, *lines[row:]]))
-
-
-def _is_docstring(token: tokenize.TokenInfo, function: ast.FunctionDef) -> bool:
-    return (token.type == tokenize.STRING and token.string.startswith(('"""', "'''"))) or function.name == "refuse"
 
 
 def _replacements(token: tokenize.TokenInfo, function: ast.FunctionDef, keys: Sequence[str]) -> Iterator[str]:

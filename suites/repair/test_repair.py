@@ -65,8 +65,7 @@ def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, capsys: pyte
     assert "with this edit all 2 properties hold" in output
     assert blocks["repair"] in output
     assert (here / "layer.py").read_text() == blocks["layer.py"]
-    content = envelope.read(here / "r.json")
-    (edit,) = content["repairs"][0]["edits"]
+    (edit,) = envelope.read(here / "r.json")["repairs"][0]["edits"]
     line = 1 + blocks["layer.py"][: blocks["layer.py"].index(blocks["wrong"])].count("\n")
     assert (edit["line"], edit["before"], edit["after"]) == (line, "h", "q")
 

@@ -160,8 +160,7 @@ def a_claims(verdict: str = "holds") -> Any:
 
 def a_readings(ratio: float = 0.9) -> Any:
     """The published ratio of T = 4 to T = 2, of that size."""
-    content = a_recursion()
-    figures = measured(content)
+    figures = measured(a_recursion())
     interval = [ratio - 0.02, ratio + 0.02]
     figures["ratios"][0] |= {"mean": ratio, "interval95": interval, "interval90": interval}
     return readings(Maker.now("make readings", {}, 0, "cpu"), "Errors of one depth over another's", figures)

@@ -155,8 +155,7 @@ def test_tables_are_searched_and_sorted(browser: Any, page: Path) -> None:
     margin.click()
     margin.click()
     assert "case-11" in rows()[0]
-    heading = margin.find_element("xpath", "..")
-    assert heading.get_attribute("aria-sort") == "descending"
+    assert margin.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
 
 
 def test_without_javascript_everything_is_readable(browser: Any, page: Path) -> None:
@@ -165,8 +164,7 @@ def test_without_javascript_everything_is_readable(browser: Any, page: Path) -> 
         opened(browser, page, 390)
         assert browser.find_element("tag name", "h1").text.startswith("2 of 3 implementations")
         assert browser.find_elements("css selector", "button, .find") == []
-        summary = browser.find_element("css selector", "details.table summary")
-        assert summary.is_displayed()
+        assert browser.find_element("css selector", "details.table summary").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 

@@ -130,8 +130,7 @@ def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_el
     cause |= {"place": {"file": "pkg/mine.py", "line": 6, "function": "attention"}}
     cause |= {"edit": {"file": "pkg/mine.py", "line": 9, "before": "triu(m, 0)", "after": "triu(m, 1)"}}
     check["diagnosis"] = {"sentence": "", "again": "", "causes": [cause], "unexplained": ["training/mlp/other"]}
-    whole = page(tmp_path, check)
-    first, _, rest = whole.partition('<h2 id="violated-title">')
+    first, _, rest = page(tmp_path, check).partition('<h2 id="violated-title">')
     for words in (
         "<strong>mask</strong>: token 0 sees [1]",
         "4 properties",

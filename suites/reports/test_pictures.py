@@ -39,8 +39,7 @@ def test_each_kind_has_its_pictures_which_say_what_they_show_and_carry_their_dat
     assert [picture.name for picture in pictures] == NAMES[kind].split()
     for picture in pictures:
         root = ElementTree.fromstring(picture.svg)  # noqa: S314
-        text = " ".join("".join(root.itertext()).split())
-        assert picture.title.split()[0] in text
+        assert picture.title.split()[0] in " ".join("".join(root.itertext()).split())
         assert "@font-face" not in picture.svg
         assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
         rows = list(csv.reader(io.StringIO(picture.csv)))
@@ -124,8 +123,7 @@ def test_no_line_leads_from_a_name_to_its_curve() -> None:
 
 def test_a_title_states_a_gain_only_where_a_test_has_functions_enough() -> None:
     better = a_recursion((0.5, 0.51, 0.49))
-    title = pictures_of(better)[0].title
-    assert title == "What more steps change in the RMSE of CEM: rbf no sure gain"
+    assert pictures_of(better)[0].title == "What more steps change in the RMSE of CEM: rbf no sure gain"
     deep = better["rows"][6]
     deep["deeper"] = {
         **deep["deeper"],

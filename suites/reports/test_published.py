@@ -28,8 +28,7 @@ def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path) -> N
     """Its data is compared: matplotlib's next release may draw the same otherwise."""
     assert main(["pictures", str(STUDY), "--output", str(tmp_path)]) == 0
     drawn = tmp_path / "recursion-step-sizes-ratios.csv"
-    published = ROOT / "docs" / "pictures" / drawn.name
-    assert drawn.read_text() == published.read_text()
+    assert drawn.read_text() == (ROOT / "docs" / "pictures" / drawn.name).read_text()
     assert re.search(
         r"!\[[^\]]{40,}\]\(docs/pictures/recursion-step-sizes-ratios\.svg\)", (ROOT / "README.md").read_text()
     )

@@ -68,8 +68,7 @@ def test_numbers_are_found_with_what_follows_from_them_and_the_most_telling_come
     assert {n.value for n in code.numbers if n.telling == COMPARED} == {1024, 1e-4}
     assert {n.value for n in code.numbers if n.telling == LIMIT} == {48, 96}
     assert {20.0, 10.0, 2.0} <= {n.value for n in code.numbers}
-    path = code.files[0].path
-    assert value(code, 1024).guards == {(path, 7)}
+    assert value(code, 1024).guards == {(code.files[0].path, 7)}
     assert value(code, 48).guards == frozenset()
 
 

@@ -46,8 +46,7 @@ def test_three_files_are_written_that_name_each_other(
         ["my_layer.py", "test_my_layer.py", recipe]
     )
     assert "`cemverify check my_layer:mine`" in (tmp_path / "my_layer.py").read_text()
-    pinned = f"cemverify check my_layer:mine --catalogue {current()}"
-    assert pinned in (tmp_path / recipe).read_text()
+    assert f"cemverify check my_layer:mine --catalogue {current()}" in (tmp_path / recipe).read_text()
     assert f'catalogue="{current()}"' in (tmp_path / "test_my_layer.py").read_text()
     assert "cemverify check my_layer:mine" in capsys.readouterr().out
 

@@ -74,8 +74,7 @@ def models() -> tuple[Contender, ...]:
 
 def curves(recipe: Recipe, steps: int | None = None) -> dict[str, tuple[float, ...]]:
     """The losses of all models in the recipe's precision, of the first steps only if asked."""
-    corpus = _corpus()
-    batches = Batches(corpus.train.tokens, SEED, recipe.batch, recipe.context)
+    batches = Batches(_corpus().train.tokens, SEED, recipe.batch, recipe.context)
     losses = {}
     for contender in models():
         model = LanguageModel(contender.model, torch.Generator().manual_seed(SEED))

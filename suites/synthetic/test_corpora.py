@@ -302,8 +302,7 @@ def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
 @pytest.mark.parametrize("world", [1, 2, 3, 6])
 def test_the_batch_is_the_same_however_many_processes_share_it(world: int) -> None:
     batches = Batches(Tokens(np.arange(1000, dtype=np.uint16)), seed=0, size=6, context=8)
-    shared = torch.cat([batches(5, rank, world) for rank in range(world)])
-    assert torch.equal(shared, batches(5))
+    assert torch.equal(torch.cat([batches(5, rank, world) for rank in range(world)]), batches(5))
 
 
 def test_a_batch_is_made_of_windows_and_reaches_both_ends() -> None:
@@ -343,8 +342,7 @@ def test_the_yardsticks_are_right_on_a_corpus_small_enough_to_count() -> None:
 
 
 def test_every_row_of_the_counts_is_a_distribution() -> None:
-    train = tokens_of("to be or not to be").head(100)
-    counts = Counts(train, 256)
+    counts = Counts(tokens_of("to be or not to be").head(100), 256)
     everything = np.arange(256)
     assert counts.unigram(everything).sum() == pytest.approx(1)
     for previous in (ord("t"), ord("z")):
@@ -406,8 +404,7 @@ def test_a_markov_chain_shows_the_entropy_rate_of_its_closed_form() -> None:
 
 
 def test_the_interval_of_a_hidden_chains_rate_covers_what_a_longer_stretch_shows() -> None:
-    chain = chains.draw(HIDDEN)
-    rate: Any = chain.rate()
+    rate: Any = chains.draw(HIDDEN).rate()
     longer = chains.draw(chains.ChainSpec("hidden", 4, states=3, train=200_000, validation=1))
     bits = longer.surprisals(torch.tensor(list(longer.symbols("train"))).view(20, -1))[:, 64:]
     error = bits.std() / math.sqrt(bits.size)
@@ -534,8 +531,7 @@ def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
 
     def corpus_of(folder: Path | str) -> Corpus:
         notes.clear()
-        source = dataset(DatasetSpec(name.format(folder)))
-        return tokenised(source, Symbols(), tmp_path / "corpora")
+        return tokenised(dataset(DatasetSpec(name.format(folder))), Symbols(), tmp_path / "corpora")
 
     first = corpus_of(here)
     shutil.copytree(here, there)

@@ -255,8 +255,7 @@ def plan(replaced: Replaced = "full", **options: Any) -> Plan:
 def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(replaced: Replaced) -> None:
     rows = {row.name: row.design for row in plan(replaced).rows}
     h = torch.randn(2, 5, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    model = paired(rows["T = 2, fixed, eta 1/2"].looped, 0).double()
-    block = model.blocks[0]
+    block = paired(rows["T = 2, fixed, eta 1/2"].looped, 0).double().blocks[0]
     assert isinstance(block, Block)
     layer: Any = block.attention if replaced == "attention" else block.mlp
     descent = replace(layer.descent, steps=1)

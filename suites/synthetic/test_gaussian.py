@@ -123,8 +123,7 @@ def test_noise_for_a_test_is_added_to_draws_and_covariance_alike() -> None:
     draws, exact = with_noise(
         torch.zeros(5, n, dtype=torch.float64), torch.zeros(n, n).double() + 1, torch.Generator()
     )
-    noise = float((exact.diagonal() - 1).mean())
-    assert float(draws.var()) == pytest.approx(noise, rel=0.15)
+    assert float(draws.var()) == pytest.approx(float((exact.diagonal() - 1).mean()), rel=0.15)
 
 
 # --- jitter -------------------------------------------------------------------------------------

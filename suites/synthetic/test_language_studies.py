@@ -146,8 +146,7 @@ def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_man
 
 
 def test_applied_once_it_is_the_plain_model() -> None:
-    looped = named(plan("reuse"), ROTARY).design.looped
-    model, tokens = paired(looped, 0), torch.arange(12).reshape(1, 12)
+    model, tokens = paired(named(plan("reuse"), ROTARY).design.looped, 0), torch.arange(12).reshape(1, 12)
     torch.testing.assert_close(model.decode(tokens)[0], super(LoopedModel, model).decode(tokens)[0], rtol=0, atol=0)
 
 
@@ -290,8 +289,7 @@ def test_expectations_are_read_by_the_rules_of_the_ledger() -> None:
 def test_reuse_is_read_against_the_same_layer_once(once: float, twice: float, deep: float, reading: str) -> None:
     study_plan = plan("reuse")
     bits = {mlp_name(1): once, "Llama MLP twice": 2.0, "CEM MLP, T = 1, twice": twice, mlp_name(2): deep}
-    statement = read("reuse", summarise(study_plan, made(study_plan, bits)))[1]
-    assert statement.reading == reading
+    assert read("reuse", summarise(study_plan, made(study_plan, bits)))[1].reading == reading
 
 
 def test_a_side_that_is_lost_among_many_comparisons_is_undecided() -> None:

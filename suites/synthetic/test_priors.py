@@ -36,8 +36,7 @@ COMPOSED = (
 
 def points(n: int, d: int, seed: int = 0) -> Tensor:
     """Uniform in [-1, 1]^d: (n, d)."""
-    generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.rand(n, d, generator=generator, dtype=torch.float64) - 1
+    return 2 * torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 1
 
 
 def dense(text: str, x: Tensor) -> Tensor:
@@ -136,8 +135,7 @@ def test_hyperparameters_are_float64_to_the_last_digit() -> None:
 def test_a_kernel_of_ones_own_is_copied_and_not_changed() -> None:
     from suites.synthetic.own_kernels import ready
 
-    kernel = priors.kernel(f"{OWN}:ready", 10)
-    kernel.lengthscale = 5.0
+    priors.kernel(f"{OWN}:ready", 10).lengthscale = 5.0
     assert ready.lengthscale.item() != 5.0
 
 

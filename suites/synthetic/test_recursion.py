@@ -525,8 +525,7 @@ def test_three_at_once_are_the_same_as_one_by_one(spec: Spec) -> None:
 
 
 def test_a_stacked_regressor_predicts_what_the_reference_predicts() -> None:
-    spec = CEMSpec(width=12, hidden=16, steps=3)
-    stacked = RegressorStack(spec, 5, streams(0)).double()
+    stacked = RegressorStack(CEMSpec(width=12, hidden=16, steps=3), 5, streams(0)).double()
     mlp = CEMGatedMLP(MLPConfig(dim=12, hidden=16, steps=3), torch.Generator().manual_seed(0)).double()
     with torch.no_grad():
         assert isinstance(stacked.core, CEMCore)

@@ -60,8 +60,7 @@ def look(dim: int, layers: int, replaced: Replaced = "full") -> Look:
 
 
 def _usual(replaced: Replaced, size: paper.Size) -> Any:
-    rows = plan(replaced, 32, dims=size, names=("T = 2, eta 1/2",)).rows
-    return rows[0]
+    return plan(replaced, 32, dims=size, names=("T = 2, eta 1/2",)).rows[0]
 
 
 @torch.no_grad()
@@ -155,10 +154,8 @@ def test_the_rows_of_a_larger_size_are_trained_from_the_base() -> None:
     study_plan = plan("full", 256, size="small", with_beyond=True)
     row: Any = study_plan.row("T = 2, mu-scaled")
     pinned = PinnedCorpus(CorpusChoice(), "0" * 64)
-    cell = study_plan.cell(row, 0, "judging", 1.0, 0.004, pinned, "cpu")
-    assert cell.recipe.base == BASE
-    config = row.design.looped.model
-    assert config.head_std == pytest.approx(BASE.dim**0.5 / SMALL_SIZE.dim)
+    assert study_plan.cell(row, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base == BASE
+    assert row.design.looped.model.head_std == pytest.approx(BASE.dim**0.5 / SMALL_SIZE.dim)
     assert dict(row.design.layer)["step_size"] == pytest.approx((BASE.layers / SMALL_SIZE.layers) ** 0.5 / 2)
     usual: Any = study_plan.row("T = 1")
     assert study_plan.cell(usual, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base is None

@@ -341,8 +341,7 @@ def test_it_pays_only_if_it_beats_the_longer_update_too(deep: float, longer: flo
 
 
 def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
-    names = ("T = 1", "T = 1, eta 2", "T = 2, eta 1/2")
-    study_plan = plan("full", 256, names=names, with_beyond=True)
+    study_plan = plan("full", 256, names=FEW, with_beyond=True)
     bits = {"T = 1, eta 2": 1.95, "T = 2, momentum": 1.90, "T = 2, joint": 1.95, "T = 2, P per step": 2.2}
     summary = summarise(study_plan, made(study_plan, bits))
     answers = {answer.row: answer for answer in summary.beyond}
@@ -355,10 +354,10 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     assert len(table.rows) == len(answers)
     text = " ".join(sentences(study_plan, summary))
     assert "Beyond the paper, by the same rule, a second step helps in *T = 2, momentum*; does not help in" in text
-    plain_study = plan("full", 256, names=names)
+    plain_study = plan("full", 256, names=FEW)
     alone = summarise(plain_study, made(plain_study, bits))
     assert alone.beyond == ()
-    assert alone.pairs == tuple(pair for pair in summary.pairs if pair.model in names)  # whatever else was tried
+    assert alone.pairs == tuple(pair for pair in summary.pairs if pair.model in FEW)  # whatever else was tried
 
 
 @pytest.mark.parametrize(

@@ -213,8 +213,7 @@ def published() -> list[Any]:
 @pytest.mark.parametrize("name", published())
 def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(name: str, tmp_path: Path) -> None:
     readings = json.loads((RESULTS / f"{name}.json").read_text())
-    command = shlex.split(readings["made_by"]["command"])[3:]
-    options = parser_of(["language"]).parse_args(command)
+    options = parser_of(["language"]).parse_args(shlex.split(readings["made_by"]["command"])[3:])
     study = study_of(options.study)
     cells = dict(cells_of(RESULTS / f"{name}.cells.jsonl"))
     first = next(iter(cells.values()))

@@ -5,7 +5,6 @@ The gradient of the stated energy is taken by torch or JAX where the energy lets
 
 from __future__ import annotations
 
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -148,8 +147,7 @@ class Box:
         if not self.caller.kind.compiles:
             return self._answered(q, mask, compiled=False)
         rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
-        wide = q.rows(rows)
-        answer = self._answered(wide, None if mask is None else mask[rows], compiled=True)
+        answer = self._answered(q.rows(rows), None if mask is None else mask[rows], compiled=True)
         return {name: array[: q.batch] for name, array in answer.items()}
 
     def answer_of_rows(self, q: Question) -> Arrays:
@@ -319,8 +317,7 @@ class Box:
         """
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
-            values = self.energies(g, memory, mask)
-            return values.reshape(B, -1).sum(1) * self._mean_factor(g)
+            return self.energies(g, memory, mask).reshape(B, -1).sum(1) * self._mean_factor(g)
         rows = []
         for i in range(B):
             row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))
@@ -672,8 +669,3 @@ def widened(q: Question, part: str) -> Question:
     """The question with arrays of one part, "x" or "memory", twice as wide as the others: most layers refuse it."""
     wide: dict[str, Any] = {part: {name: torch.cat((a, a), -1) for name, a in getattr(q, part).items()}}
     return replace(q, **wide)
-
-
-def quiet() -> warnings.catch_warnings[None]:
-    """Within, warnings are not shown: compilers warn about their own speed, and that is not a fault of the layer."""
-    return warnings.catch_warnings(action="ignore")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -168,6 +169,11 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
 def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
     """What the function of that name answers to so many first tokens of each row, for one length after the other."""
     return [caller.answer(name, case.beginning(length)) for length in lengths]
+
+
+def quiet() -> warnings.catch_warnings[None]:
+    """Within, warnings are not shown: compilers and vmap warn about their own speed, which is no fault of a layer."""
+    return warnings.catch_warnings(action="ignore")
 
 
 def _answering_plainly(function: Callable[..., Any]) -> Callable[..., Any]:

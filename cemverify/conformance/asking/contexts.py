@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_of, unlocked
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, quiet
 from cemverify.conformance.asking.differentiation import (
     Arrays,
     Products,
@@ -75,12 +74,10 @@ def products_in(
 def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
     """What the layer of the cases answers, compiled once for all of them, which have one shape."""
     first, answers = cases[0], list[Tensor]()
-    with caller.guarded(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what compilers say of their own speed
+    with caller.guarded(), quiet():
         compiled = caller.kind.compiled(of_named_arrays(caller, first.layer, first))
         for case in cases:
-            arrays = _laid_out(caller, case, case.layer, USUAL)
-            answers.append(as_tensor(compiled(arrays), case.x.shape))
+            answers.append(as_tensor(compiled(_laid_out(caller, case, case.layer, USUAL)), case.x.shape))
     return answers
 
 
@@ -114,8 +111,7 @@ def _mapped(
     }
     arrays = arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
     before = numbers_of(arrays)
-    with caller.guarded(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what vmap says of its own speed
+    with caller.guarded(), quiet():
         answer = caller.kind.mapped(of_named_arrays(caller, name, case), (along,))(arrays)
         both = as_tensor(answer, torch.Size((2, *shape)))
     return [both[0], both[1]], changed_of(arrays, before)
@@ -152,43 +148,38 @@ MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+def come_before(caller: Caller, before: str, call: Callable[[], Any], train: Callable[[], Any]) -> None:
+    """Makes the call that comes before, or trains: what it does itself is not judged here."""
+    with suppress(Fault):
+        if before == "after training":
+            train()
+            return
+        with torch.inference_mode() if before == "after inference mode" else nullcontext(), caller.guarded():
+            in_a_thread(call) if before == "after another thread" else call()
+
+
 def _come_before(caller: Caller, name: str, case: Case, context: Context) -> None:
-    """The call before, with other numbers: what it does itself is not judged here."""
-    if context.before == USUAL:
+    if (before := context.before) == USUAL:
         return
-    case = halved(case)
+    case, asked = halved(case), caller
+    if before == "after another dtype":
+        asked = caller.at(torch.float32 if caller.dtype == torch.float64 else torch.float64)
+    elif before == "after other sizes":
+        case = case.with_states(lambda states: torch.cat((states, states[:, :1]), 1))
+    elif before == "after a refused call":
+        case = refused(case)
 
-    def in_inference_mode() -> None:
-        with torch.inference_mode():
-            caller.raw(name, case)
-
-    def in_another_thread() -> None:
-        with caller.guarded():
-            in_a_thread(caller.bound(name, case))
-
-    def in_training() -> None:
+    def train() -> None:
         cotangent = torch.ones(caller.shape(name, case), dtype=torch.float64)
         products_at(caller, case, cotangent, name, _laid_out(caller, case, name, USUAL), None)
 
-    other = torch.float32 if caller.dtype == torch.float64 else torch.float64
-    longer = case.with_states(lambda states: torch.cat((states, states[:, :1]), 1))
-    calls: Mapping[str, Callable[[], Any]] = {
-        "after another dtype": lambda: caller.at(other).raw(name, case),
-        "after other sizes": lambda: caller.raw(name, longer),
-        "after inference mode": in_inference_mode,
-        "after a refused call": lambda: ask_refused(caller, name, case),
-        "after another thread": in_another_thread,
-        "after training": in_training,
-    }
-    with suppress(Fault):
-        calls[context.before]()
+    come_before(asked, before, lambda: asked.bound(name, case)(), train)
 
 
-def ask_refused(caller: Caller, name: str, case: Case) -> None:
-    """A call with a weight twice as wide, which no function takes."""
+def refused(case: Case) -> Case:
+    """The case with a weight twice as wide, which no function takes."""
     first = next(iter(case.weights))
-    wrong = {**case.weights, first: torch.cat((case.weights[first], case.weights[first]), -1)}
-    caller.raw(name, replace(case, weights=wrong))
+    return replace(case, weights={**case.weights, first: torch.cat((case.weights[first], case.weights[first]), -1)})
 
 
 def in_a_thread(call: Callable[[], Made]) -> Made:

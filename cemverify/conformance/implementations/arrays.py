@@ -26,14 +26,11 @@ from cemverify.cem.torch_internals import is_wrapped
 
 ArrayName = Literal["torch", "numpy", "jax"]
 Function = Callable[..., Any]
+Named = dict[str, Any]  # arrays, by name
 
 # The judge's own derivatives of tiny arrays are quick however they are compiled; what a layer computes is compiled as
 # its author would have it.
 _QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-def _nothing() -> None:
-    """Takes the place of what is not asked for."""
 
 
 class ArrayKind(ABC):
@@ -117,14 +114,8 @@ class ArrayKind(ABC):
     # --- derivatives ------------------------------------------------------------------------------------
 
     def pulled(
-        self,
-        function: Function,
-        arrays: dict[str, Any],
-        cotangent: Any,
-        between: Callable[[], Any] = _nothing,
-        *,
-        twice: bool = False,
-    ) -> tuple[Any, dict[str, Any]]:
+        self, function: Function, arrays: Named, cotangent: Any, between: Function, *, twice: bool = False
+    ) -> tuple[Any, Named]:
         """The answer of a function of named arrays, and its vector-Jacobian products.
 
         Args:
@@ -170,14 +161,8 @@ class _Torch(ArrayKind):
         return recording
 
     def pulled(
-        self,
-        function: Function,
-        arrays: dict[str, Any],
-        cotangent: Any,
-        between: Callable[[], Any] = _nothing,
-        *,
-        twice: bool = False,
-    ) -> tuple[Any, dict[str, Any]]:
+        self, function: Function, arrays: Named, cotangent: Any, between: Function, *, twice: bool = False
+    ) -> tuple[Any, Named]:
         for array in arrays.values():
             array.requires_grad_()
         answer = function(arrays)
@@ -291,12 +276,12 @@ class _Jax(ArrayKind):
     def pulled(
         self,
         function: Function,
-        arrays: dict[str, Any],
+        arrays: Named,
         cotangent: Any,
-        between: Callable[[], Any] = _nothing,
+        between: Function,
         *,
         twice: bool = False,  # noqa: ARG002
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Any, Named]:
         answer, pull = _jax().vjp(function, arrays)
         between()
         return answer, pull(cotangent)[0]

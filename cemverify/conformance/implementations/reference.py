@@ -139,11 +139,6 @@ def _part(weights: Weights, part: str) -> dict[str, Tensor]:
     return {name.removeprefix(f"{part}."): w for name, w in weights.items() if name.startswith(f"{part}.")}
 
 
-def _has_values(array: Tensor) -> bool:
-    """Whether values can be inspected. During mapping or compiling, an array has none."""
-    return not (torch.compiler.is_compiling() or is_batched(array))
-
-
 def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
     """Rejects bad input as the contract demands, each time with a sentence that says what was given and
     what is allowed."""
@@ -159,7 +154,8 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
             raise TypeError(f"{name} must be floating point, not {array.dtype}")
         if array.dtype != x.dtype:
             raise TypeError(f"{name} is {array.dtype} but x is {x.dtype}; give one dtype")
-        if _has_values(array) and not bool(array.isfinite().all()):
+        # during mapping or compiling, an array has no values that can be inspected
+        if not (torch.compiler.is_compiling() or is_batched(array)) and not bool(array.isfinite().all()):
             raise ValueError(f"{name} contains NaN or infinity")
     if x.dim() != 3 or x.shape != h.shape or x.shape[-1] != config.dim or 0 in x.shape:
         raise ValueError(

@@ -164,8 +164,7 @@ def restore_parameters(caller: Caller, values: dict[str, Tensor]) -> None:
 def to_plain(saved: Saved) -> tuple[str, dict[str, Values]]:
     """A saved case as JSON and arrays, which travel between processes."""
     rest = {f.name: getattr(saved, f.name) for f in fields(saved) if f.name not in ("arrays", "calls")}
-    words_ = json.dumps({**rest, "calls": [asdict(call) for call in saved.calls]})
-    return words_, dict(saved.arrays)
+    return json.dumps({**rest, "calls": [asdict(call) for call in saved.calls]}), dict(saved.arrays)
 
 
 def from_plain(words_: str, arrays: Mapping[str, Values]) -> Saved:

@@ -55,18 +55,16 @@ def as_json(
     if event.reach is not None:
         payload["reach"] = reach.as_json(event.reach)
     content = result("check", maker, [*_tables(event), *tables], {**payload, **(more or {})})
-    return content if diagnosis is None else _with_first(content, "diagnosis", as_diagnosis(diagnosis))
+    if diagnosis is None:
+        return content
+    # right behind what says what it is, where somebody who opens the file looks
+    kind = {name: content[name] for name in ("schema", "schema_version", "kind")}
+    return {**kind, "diagnosis": as_diagnosis(diagnosis), **content}
 
 
 def _tables(event: RunFinished) -> list[Table]:
     reached = [] if event.reach is None or not event.reach.files else [reach.table(event.reach)]
     return [terminal.verdict_table(event), *reached]
-
-
-def _with_first(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """The result with a key right behind what says what it is, where somebody who opens the file looks."""
-    kind = ("schema", "schema_version", "kind")
-    return {**{name: content[name] for name in kind}, key: value, **content}
 
 
 def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), words: str = "") -> str:

@@ -114,8 +114,7 @@ class Bounded:
 
     def __matmul__(self, other: Bounded) -> Bounded:
         """A product of matrices, each number of which is a sum of as many products as the inner axis is long."""
-        magnitude = self.most @ other.most
-        error = self.summed(self.value.shape[-1]) * magnitude
+        error = self.summed(self.value.shape[-1]) * (self.most @ other.most)
         # |a||db| + |da|(|b| + |db|), left out where there is no error to carry
         if other.error.any():
             error = error + np.abs(self.value) @ other.error
@@ -212,8 +211,7 @@ def _scores(arrays: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     config, w = arrays.case.attention, arrays.w
     J, S = n.value.shape[1], h.value.shape[1]
     keys = _rotated(config, h[:, None] @ n.of(w["W_K"]).mT, 0)
-    queries = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J)
-    scores = queries @ keys.mT
+    scores = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J) @ keys.mT
     if "diagonal" in w:
         scaled = n[:, None] * n.of(_of_each_head(w["diagonal"], config.heads))  # (B, K, J, D)
         scores = scores + scaled @ h[:, None].mT
@@ -244,8 +242,7 @@ def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool =
     cos = x.of(np.cos(angle), off).rounded()
     sin = x.of(np.sin(angle), off).rounded()
     a, b = _halves(x)
-    minus = x.of(-b.value, b.error)
-    first, second = a * cos + minus * sin, b * cos + a * sin
+    first, second = a * cos + x.of(-b.value, b.error) * sin, b * cos + a * sin
     return x.of(np.concatenate((first.value, second.value), -1), np.concatenate((first.error, second.error), -1))
 
 

@@ -48,8 +48,7 @@ class Comparison:
         """|residual| / budget, element-wise; above 1 is a violation."""
         residual = self.got - self.expected
         residual = residual.abs() if self.relation == "equal" else residual.clamp(min=0)
-        budget = self.budget.expand_as(residual)
-        return torch.where(residual == 0, 0.0, residual / budget)
+        return torch.where(residual == 0, 0.0, residual / self.budget.expand_as(residual))
 
     @cached_property
     def margin(self) -> float:

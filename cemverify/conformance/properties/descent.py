@@ -56,8 +56,7 @@ def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     evidence = []
     for t, (x, y) in enumerate(pairwise(states), 1):
         # y carries the roundoff of t steps, and x that of t - 1, whose gradient is the golden one at x
-        budget = output_budget(case.having(steps=t), torch.float64)
-        evidence.append(_stronger(case, x, y, 2 * budget))
+        evidence.append(_stronger(case, x, y, 2 * output_budget(case.having(steps=t), torch.float64)))
     return Evidence([c for e in evidence for c in e.comparisons], any(e.telling for e in evidence))
 
 
@@ -73,8 +72,7 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     safe = float(curvature.safe_step(largest).amin())
     if not 0 < safe < 1e12:
         safe = 1.0  # nothing bends: every step is safe
-    share = case.mlp.step_size
-    case = case.having(step_size=share * safe)
+    case = case.having(step_size=case.mlp.step_size * safe)
     factor = 1 - case.mlp.step_size * curvature.upper * largest / 2  # (B, J), in [1 - share, 1]
     evidence = _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64), factor)
     return replace(evidence, case=case)

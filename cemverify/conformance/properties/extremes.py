@@ -67,18 +67,18 @@ def properties() -> Iterator[Property]:
     with_alibi = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
     with_diagonal = Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",))
     bent = Space("mlp", choices=every_activation, textures=("plain",))
-    large, at_x = "a logit exceeds 5000", frozenset({"identity", "random"})
-    beyond = "a pre-activation exceeds 5000, and the {} is not zero"
-    every_magnitude = "at pre-activations of every magnitude"
+    at_x, beyond = frozenset({"identity", "random"}), "a pre-activation exceeds 5000, and the {} is not zero"
+    logits = (_AT_LARGE_NUMBERS, "at logits of 1e4", _with_large_logits, with_alibi, "a logit exceeds 5000")
+    of_the_mlp = "Eq. 7; docs/mathematics.md §3"
+    steep = (of_the_mlp, _AT_LARGE_NUMBERS, "at pre-activations of 1e4", _with_large_preactivations, bent)
+    where = "at pre-activations of every magnitude"
+    walked = (of_the_mlp, _AT_EVERY_MAGNITUDE, where, with_every_magnitude, bent)
+    tiny = (_AT_SUBNORMAL_STATES, "at subnormal x", lambda case: replace(case, x=_SUBNORMAL * case.x))
     yield _property(
         "attention/large-logits",
         "At logits of 1e4 and 1e12, where exp overflows, the update is the gradient step.",
         "docs/mathematics.md §16",
-        _AT_LARGE_NUMBERS,
-        "at logits of 1e4",
-        _with_large_logits,
-        with_alibi,
-        large,
+        *logits,
         within=_reaches(_largest_logit, _LARGE),
         telling=lambda _: True,
     )
@@ -86,9 +86,7 @@ def properties() -> Iterator[Property]:
         "attention/subnormal-states",
         "Where x is subnormal, attention is uniform and nothing is divided by zero.",
         "Eq. 1",
-        _AT_SUBNORMAL_STATES,
-        "at subnormal x",
-        lambda case: replace(case, x=_SUBNORMAL * case.x),
+        *tiny,
         Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
         controls=at_x,
         within=_has_a_state,
@@ -102,7 +100,7 @@ def properties() -> Iterator[Property]:
         _with_a_long_row,
         Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
         controls=frozenset({"identity", "zero", "random", "shuffled"}),
-        within=_has_a_dominant_token,
+        within=lambda case: float(case.h.abs().max()) > _WAVE,  # a token is larger than all that follow
         share=0.1,  # `sizes` asks longer rows
     )
     yield _property(
@@ -134,22 +132,14 @@ def properties() -> Iterator[Property]:
     yield _property(
         "mlp/large-preactivations",
         "At pre-activations of 1e4, where exp overflows, the update is the gradient step, for every activation.",
-        "Eq. 7; docs/mathematics.md §3",
-        _AT_LARGE_NUMBERS,
-        "at pre-activations of 1e4",
-        _with_large_preactivations,
-        bent,
+        *steep,
         beyond.format("update"),
         within=_reaches(_largest_preactivation, _LARGE),
     )
     yield _property(
         "mlp/every-magnitude",
         "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
-        "Eq. 7; docs/mathematics.md §3",
-        _AT_EVERY_MAGNITUDE,
-        every_magnitude,
-        with_every_magnitude,
-        bent,
+        *walked,
         within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
         share=0.8,  # each activation has its own magnitudes at which it may go wrong
     )
@@ -157,9 +147,7 @@ def properties() -> Iterator[Property]:
         "mlp/subnormal-states",
         "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
         "Eq. 7",
-        _AT_SUBNORMAL_STATES,
-        "at subnormal x",
-        lambda case: replace(case, x=_SUBNORMAL * case.x),
+        *tiny,
         replace(bent, choices={"activation": ("sigmoid", "softplus"), "norm": ("none", "scalar")}),
         controls=at_x,
         within=_has_a_state,
@@ -197,22 +185,14 @@ def properties() -> Iterator[Property]:
         "attention/energy-large-logits",
         "At logits of 1e4 and 1e12 the stated energy is finite and correct.",
         "Eq. 1",
-        _AT_LARGE_NUMBERS,
-        "at logits of 1e4",
-        _with_large_logits,
-        with_alibi,
-        large,
+        *logits,
         within=_reaches(_largest_logit, _LARGE),
         function="attention_energy",
     )
     yield _property(
         "mlp/energy-every-magnitude",
         "At pre-activations of every size from 0.01 to 1460 the stated energy is correct, for every activation.",
-        "Eq. 7; docs/mathematics.md §3",
-        _AT_EVERY_MAGNITUDE,
-        every_magnitude,
-        with_every_magnitude,
-        bent,
+        *walked,
         "the energy is not zero",
         within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
         function="mlp_energy",
@@ -220,11 +200,7 @@ def properties() -> Iterator[Property]:
     yield _property(
         "mlp/energy-large-preactivations",
         "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
-        "Eq. 7; docs/mathematics.md §3",
-        _AT_LARGE_NUMBERS,
-        "at pre-activations of 1e4",
-        _with_large_preactivations,
-        bent,
+        *steep,
         beyond.format("energy"),
         within=_reaches(_largest_preactivation, _LARGE),
         function="mlp_energy",
@@ -326,12 +302,6 @@ def _reaches(largest: Callable[[Case], float], size: float) -> Premise:
 
 def _has_a_state(case: Case) -> bool:
     return bool((case.x != 0).any())
-
-
-def _has_a_dominant_token(case: Case) -> bool:
-    """Whether a token of the memory is larger than all that follow in the long row."""
-    sizes = case.h.abs().amax((0, 2))
-    return float(sizes.max()) > _WAVE
 
 
 def _largest_logit(case: Case) -> float:

@@ -178,7 +178,8 @@ def _law(caller: Caller, case: Case, whole: float, row: float) -> Evidence:
     rounding = u * (case.x + update).norm(dim=-1)  # the output is x + F, rounded
     per_row, everything = row * u * size + rounding, whole * u * update.norm() + rounding.norm()
     if caller.dtype == torch.float32:
-        plain = _term_by_term(case) - update
+        term_by_term = _attention_term_by_term if case.layer == "attention" else _mlp_term_by_term
+        plain = term_by_term(case) - update
         per_row, everything = per_row + 2 * plain.norm(dim=-1), everything + 2 * plain.norm()
     else:
         each, together = _of_added_terms(case.x, _terms(case), u)
@@ -209,10 +210,6 @@ def _mlp_term_by_term(case: Case) -> Tensor:
     z = np.einsum("md,bjd->bjm", V, x)
     hidden = np.einsum("md,bjd->bjm", W, h) * (z / (1 + np.exp(-z)))
     return torch.from_numpy(np.einsum("md,bjm->bjd", V, hidden)).double()
-
-
-def _term_by_term(case: Case) -> Tensor:
-    return _attention_term_by_term(case) if case.layer == "attention" else _mlp_term_by_term(case)
 
 
 def _terms(case: Case) -> Tensor:

@@ -295,8 +295,9 @@ def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, C
     fit = {"x": apart and "gain" not in case.weights, "h": apart, "P_d": "P_U" not in case.weights, "diagonal": True}
     for name, array in _arrays(case).items():
         if name in _PARTNERS:  # which is read twice: in x, and where its first row is added to the output
-            zeros = _without_first_row(case, _PARTNERS[name])
-            row = (0,) * (array.dim() - 1)
+            partner, row = case.weights[_PARTNERS[name]].clone(), (0,) * (array.dim() - 1)
+            partner[row] = 0.0
+            zeros = _having(case, {_PARTNERS[name]: partner})
             part = zeros.weights[name].clone()
             part[row] = at_ends(part[row], large)
             yield name, zeros, _having(zeros, {name: part})
@@ -305,12 +306,6 @@ def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, C
 
 
 _PARTNERS = {"W_Q": "W_K", "W_K": "W_K", "V": "W", "W": "W"}  # projections, by which values their rows are multiplied
-
-
-def _without_first_row(case: Case, name: str) -> Case:
-    weight = case.weights[name].clone()
-    weight[(0,) * (weight.dim() - 1)] = 0.0
-    return _having(case, {name: weight})
 
 
 def _arrays(case: Case) -> dict[str, Tensor]:

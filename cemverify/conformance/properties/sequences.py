@@ -101,7 +101,7 @@ def properties() -> Iterator[Property]:
     """Sequences of single steps with changing options, for attention and for the MLP."""
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
-        space = _space(layer)
+        space = Space(layer, {}, PreconditionerConfig("low-rank"), step_sizes=(1.0,), textures=("plain",))
         yield Property(
             f"sequences/{layer}/changing-steps",
             "In a sequence of single steps with changing options, each step depends on its own arguments only.",
@@ -110,7 +110,7 @@ def properties() -> Iterator[Property]:
                 "A cache that outlives its call, a mask or slopes of an earlier shape say, answers a later call "
                 "with the numbers of an earlier one.",
             every_step_is_its_own,
-            By(_journeys(layer)),
+            By(_journeys(space)),
             space.features() | {"start", "step-size", "preconditioner:diagonal", "preconditioner:low-rank"}
             | ({"temperature"} if layer == "attention" else set()),
             dtype=torch.float64,
@@ -121,16 +121,13 @@ def properties() -> Iterator[Property]:
         )  # fmt: skip
 
 
-def _space(layer: Layer) -> Space:
-    return Space(layer, {}, PreconditionerConfig("low-rank"), step_sizes=(1.0,), textures=("plain",))
-
-
-def _journeys(layer: Layer) -> Any:
+def _journeys(space: Space) -> Any:
     def search(source: Source, offer: Offer) -> SearchStrategy[Journey]:
-        space = offer.within(_space(layer))
         moves = st.builds(
             Move, st.sampled_from(_STEP_SIZES), st.sampled_from(_SAFE), st.sampled_from(_TEMPERATURES), st.booleans()
         )
-        return st.builds(Journey, cases(space, source), st.lists(moves, min_size=2, max_size=5).map(tuple))
+        return st.builds(
+            Journey, cases(offer.within(space), source), st.lists(moves, min_size=2, max_size=5).map(tuple)
+        )
 
     return search

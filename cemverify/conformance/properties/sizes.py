@@ -92,8 +92,7 @@ class OneAfterTheOther(Questions):
         return scattered_case(spaces[seed % len(spaces)], seed)
 
     def smaller(self, offer: Offer, question: Case) -> Iterator[Case]:
-        spaces = self.offered(offer.absent)
-        return smaller(question, replace(spaces[0], sizes={}))
+        return smaller(question, replace(self.offered(offer.absent)[0], sizes={}))
 
     def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
         """Sizes alone, beyond those that other properties are asked at."""

@@ -78,16 +78,10 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
 def properties() -> Iterator[Property]:
     """Tied weights against torch's own layers, and what untying must break."""
     space = Space("attention", free_temperature=False, square=True)
-    attention = {
-        "multi-head-attention": equals(
-            "update = eta torch.nn.MultiheadAttention",
-            lambda case: case.layer_config.step_size * multi_head_attention(case),
-        ),
-        "scaled-dot-product-attention": equals(
-            "update = eta scaled_dot_product_attention", scaled_dot_product_attention
-        ),
-    }
-    for name, check in attention.items():
+    for name, of_torch, update in (
+        ("multi-head-attention", "torch.nn.MultiheadAttention", multi_head_attention),
+        ("scaled-dot-product-attention", "scaled_dot_product_attention", scaled_dot_product_attention),
+    ):
         yield case_property(
             f"tying/attention/{name}",
             f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
@@ -95,7 +89,7 @@ def properties() -> Iterator[Property]:
             "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
             "This is the bridge to a standard Transformer: without it, weights cannot be exchanged and "
             "comparisons at equal parameters compare something else.",
-            check,
+            equals(f"update = eta {of_torch}", update),
             space,
             **_STANDARD,
         )
@@ -145,7 +139,7 @@ def properties() -> Iterator[Property]:
 
 
 def multi_head_attention(case: Case) -> Tensor:
-    """torch's module with the case's tied weights, query x, key and value h: (B, J, D)."""
+    """eta times torch's module with the case's tied weights, query x, key and value h: (B, J, D)."""
     W_Q, W_K = (case.weights[name].flatten(0, 1) for name in ("W_Q", "W_K"))  # (K R, D), K R = D
     D, J = W_Q.shape[-1], case.x.shape[1]
     module = nn.MultiheadAttention(D, case.attention.heads, bias=False, batch_first=True, dtype=torch.float64)
@@ -155,7 +149,7 @@ def multi_head_attention(case: Case) -> Tensor:
         module.out_proj.weight.copy_(W_Q.T)
     future = torch.ones(J, J, dtype=torch.bool).triu(1)
     output: Tensor = module(case.x, case.h, case.h, attn_mask=future, need_weights=False)[0]
-    return output.detach()
+    return case.layer_config.step_size * output.detach()
 
 
 def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:

@@ -135,6 +135,5 @@ def _weighted(case: Case, name: str, value: float, largest: float, sign: float) 
 
 def _to(weight: Tensor, value: float, sign: float) -> Tensor:
     """The weight with that largest number, of that sign."""
-    ends = sign * weight
-    extreme = float(ends.max())
+    extreme = float((sign * weight).max())
     return weight if extreme <= 0 else value / extreme * weight

@@ -10,15 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from hypothesis import Phase, given, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.strategies import none
-
-
-def _no_constant(*_: Any, **__: Any) -> None:
-    return None
 
 
 @contextmanager
@@ -28,7 +23,7 @@ def from_the_seed_alone() -> Iterator[None]:
     if draws is None:  # as in 6.130.5, which knows no constants
         yield
         return
-    HypothesisProvider._maybe_draw_constant = _no_constant  # type: ignore[method-assign]
+    HypothesisProvider._maybe_draw_constant = lambda *_, **__: None  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -40,8 +40,7 @@ def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> T
             "the model has no torch.nn.Embedding that says how many tokens there are: give some with --tokens FILE, "
             "or let the factory return cemverify.TrainedModel(model, tokens=...)"
         )
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(vocabulary, (sequences, length), generator=generator)
+    ids = torch.randint(vocabulary, (sequences, length), generator=torch.Generator().manual_seed(seed))
     return TokenRows(ids, f"tokens drawn at random from a vocabulary of {vocabulary:,}")
 
 

@@ -116,8 +116,7 @@ def matrix(box: Box, q: Question) -> Tensor | None:
     try:
         one = {name: eye.reshape(D, *[1] * (q.x[name].dim() - 2), D)}
         P = box.preconditioned(one, one)[name].reshape(D, D).mT
-        probe = {name: q.x[name]}
-        there = box.preconditioned(probe, q.x)[name]
+        there = box.preconditioned({name: q.x[name]}, q.x)[name]
     except Exception:  # a P of the whole state need not take a single token
         return None
     near = (there - q.x[name] @ P.mT).abs().max() <= 1e-6 * (1 + there.abs().max())
@@ -165,11 +164,6 @@ def largest_logit(layer: nn.Module, q: Question) -> float | None:
         energy: Any = layer.energy
         scores = energy.scores(layer.norm().into(x.to(device)), energy.remember(memory.to(device)))
     return float(scores[scores.isfinite()].abs().max())
-
-
-def relative_size(moment: Moment) -> float:
-    """How large an update is beside its state: |u| / |x| over all states."""
-    return float(flat(moment.u).norm() / flat(moment.q.x).norm().clamp(min=1e-300))
 
 
 def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> tuple[Tensor, Tensor]:

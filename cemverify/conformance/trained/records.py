@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cemverify.cem.layers import CEMLayer
-from cemverify.conformance.asking.boxes import Box
+from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, words
@@ -95,8 +95,7 @@ def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> En
         def chosen(*arguments: Any, **named: Any) -> Any:
             first = arguments[0]
             array: Tensor = first[0] if isinstance(first, tuple) else first
-            function = getattr(narrower.get(array.dtype, exact), field_)
-            return function(*arguments, **named)
+            return getattr(narrower.get(array.dtype, exact), field_)(*arguments, **named)
 
         return chosen
 
@@ -115,8 +114,7 @@ def judge_trained(
         implementation: its name in the result. dtype: of what has none of its own.
     """
     started = time.monotonic()
-    caller = Caller(trained.layer, dtype, device)
-    box = Box.of(caller)
+    box = Box.of(Caller(trained.layer, dtype, device))
     judging = Judging(box, trained)
     numbers = [judging.look(moment) for moment in judging.moments()]
     records = judging.records()
@@ -165,11 +163,12 @@ class Judging:
             self._measure_once(
                 "trained/precision", lambda: (low_precision_is_close(narrow, narrow.rounded(moment.q)),)
             )
+        relative_size = float(flat(moment.u).norm() / flat(moment.q.x).norm().clamp(min=1e-300))
         return StepNumbers(
             None if slope is None else slope[0],
             None if whole is None else whole[0],
             None if whole is None else whole[2],
-            measuring.relative_size(moment),
+            relative_size,
             None if update is None else update[0].worst.margin,
             None if field_ is None else field_[0],
         )

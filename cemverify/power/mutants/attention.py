@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, fault
+from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("attention")
 
@@ -26,28 +26,6 @@ def finite_mask(penalty: float) -> dict[str, Any]:
     return {"hidden": lambda usual, i, j: usual.hidden(i, j) & False, "bias": bias}
 
 
-@ZOO.part("output", "gradient/attention/plain")
-@fault("The last head's output is too large by one part in a billion.")
-def one_in_abillion(usual: Plain, w: Weights) -> Tensor:
-    scaled = w["W_Q"].clone()
-    scaled[-1] *= 1 + 1e-9
-    return scaled
-
-
-@ZOO.part("softmax", "gradient/attention/plain", "not finite")
-@fault("The largest logit is not subtracted, so large logits overflow.")
-def softmax_without_shift(usual: Plain, logits: Tensor) -> Tensor:
-    weights = logits.exp()
-    return weights / weights.sum(-1, keepdim=True)
-
-
-@ZOO.part("attend", "gradient/attention/plain")
-@fault("A token's own key counts twice: from the cache and as the new key.")
-def own_key_twice(usual: Plain, logits: Tensor, hidden: Tensor) -> Tensor:
-    own = torch.eye(logits.shape[-1], dtype=torch.bool)[-logits.shape[-2] :]
-    return usual.softmax((logits + math.log(2) * own).masked_fill(hidden, -math.inf))
-
-
 class _ValuesFrom(Plain):
     def __init__(self, state: Tensor) -> None:
         self.state = state
@@ -57,6 +35,16 @@ class _ValuesFrom(Plain):
 
 
 ZOO += [
+    ZOO.but("one-in-abillion", "The last head's output is too large by one part in a billion.",
+        "gradient/attention/plain",
+        output=lambda _, w: torch.cat((w["W_Q"][:-1], w["W_Q"][-1:] * (1 + 1e-9)))),
+    ZOO.but("softmax-without-shift", "The largest logit is not subtracted, so large logits overflow.",
+        "gradient/attention/plain", "not finite",
+        softmax=lambda _, logits: logits.exp() / logits.exp().sum(-1, keepdim=True)),
+    ZOO.but("own-key-twice", "A token's own key counts twice: from the cache and as the new key.",
+        "gradient/attention/plain", attend=lambda usual, logits, hidden: usual.softmax(
+            (logits + math.log(2) * torch.eye(logits.shape[-1], dtype=torch.bool)[-logits.shape[-2] :])
+            .masked_fill(hidden, -math.inf))),
     ZOO.but("ascent", "The update is subtracted, as Algorithm 1 prints it.",
         "gradient/attention/plain", also=(
             *(f"gradient/attention/{name}" for name in ("diagonal-*", "alibi", "self-cross-bias", "rotary*")),

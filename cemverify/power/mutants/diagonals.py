@@ -5,25 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, fault
+from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("diagonals")
 
 
-@ZOO.part("scores", "gradient/attention/diagonal-shared")
-@fault("The diagonal's part of the scores is not divided by the temperature.")
-def diagonal_cold_in_the_scores(
-    usual: Plain, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig
-) -> Tensor:
-    without = usual.scores(q, k, x, h, w, replace(c, diagonal="none"))
-    return without + (usual.scores(q, k, x, h, w, c) - without) * c.tau
-
-
 ZOO += [
+    ZOO.but("diagonal-cold-in-the-scores",
+        "The diagonal's part of the scores is not divided by the temperature.",
+        "gradient/attention/diagonal-shared", scores=lambda usual, q, k, x, h, w, c:
+            (without := usual.scores(q, k, x, h, w, replace(c, diagonal="none")))
+            + (usual.scores(q, k, x, h, w, c) - without) * c.tau),
     ZOO.but("diagonal-reads-the-own-token", "The diagonal's values are the token's own memory, not the attended one.",
         "gradient/attention/diagonal-shared", diagonal_value=lambda usual, a, h, w, c:
             0.0 if c.diagonal == "none"

@@ -54,8 +54,7 @@ def _without_diagonal(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> T
 
 def _one_sigma(x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
     """sigma where its primitive belongs."""
-    sigma = Plain().sigma(x @ w["V"].mT, c)
-    return -(sigma * (h @ w["W"].mT)).sum(-1)
+    return -(Plain().sigma(x @ w["V"].mT, c) * (h @ w["W"].mT)).sum(-1)
 
 
 ZOO += [

@@ -86,15 +86,9 @@ ZOO += [
         "The preconditioner's softplus is log(1 + e^d), which is 0 where d is below -37.",
         "extremes/attention/preconditioner-every-magnitude", "update at d of every magnitude",
         positive=lambda _, d: torch.where(d < 30, (1 + d.clamp(max=30.0).exp()).log(), d)),
+    ZOO.calling("mlp-energy-off-in-between",
+        "The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.",
+        "extremes/mlp/energy-every-magnitude", "stated energy at pre-activations of every magnitude = energy",
+        of="mlp_energy", answer=lambda call, *arguments:
+            torch.where(((e := call(*arguments)).abs() > 20) & (e.abs() < 1000), e * (1 + 1e-6), e)),
 ]  # fmt: skip
-
-
-@ZOO.calls(
-    "extremes/mlp/energy-every-magnitude",
-    "stated energy at pre-activations of every magnitude = energy",
-    of="mlp_energy",
-)
-@fault("The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.")
-def mlp_energy_off_in_between(call: Call, *arguments: Any) -> Any:
-    energy: Tensor = call(*arguments)
-    return torch.where((energy.abs() > 20) & (energy.abs() < 1000), energy * (1 + 1e-6), energy)

@@ -18,8 +18,7 @@ from cemverify.power.mutants.layer_papers import right_layer
 
 def sound_layer() -> EnergyLayer:
     """A correct layer: attention of fixed weights as a black box."""
-    generator = torch.Generator().manual_seed(0)
-    energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), generator).energy
+    energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), torch.Generator().manual_seed(0)).energy
 
     def of_dtype(x: Tensor) -> Any:
         return replace(energy, W_Q=energy.W_Q.detach().to(x), W_K=energy.W_K.detach().to(x))

@@ -50,23 +50,15 @@ ZOO += [
         "The state map's constant is created in the default dtype of the process.",
         _AROUND, "with the default dtype*(state map)", **_in("nrgpt_step", "state_map"),
         answer=lambda f, x: f(x) * torch.tensor(1 / 3).to(x.dtype) * 3),
+    ZOO.answering("ham-two-layers-activation-of-one-layer-in-float32",
+        "The hidden neurons' activation is returned in float32.",
+        _DTYPE, "bytes per number*(state map)", **_in("ham_two_layers", "state_map"),
+        answer=lambda f, x: (*(states := f(x))[:-1], states[-1].float())),
+    ZOO.answering("ham-two-layers-activation-off-while-training",
+        "With gradients recorded, the last activation is scaled.",
+        _RECORDED, "output with* gradients*(state map*", **_in("ham_two_layers", "state_map"),
+        answer=lambda f, x: (*(states := f(x))[:-1], states[-1] * (0.9 if last_of(x).requires_grad else 1.0))),
 ]  # fmt: skip
-
-
-@ZOO.answers(_DTYPE, "bytes per number*(state map)", **_in("ham_two_layers", "state_map"))
-@fault("The hidden neurons' activation is returned in float32.")
-def ham_two_layers_activation_of_one_layer_in_float32(f: Function, x: Any) -> Any:
-    *rest, last = f(x)
-    return (*rest, last.float())
-
-
-@ZOO.answers(
-    _RECORDED, "output with* gradients*(state map*", of="state_map", needs=("torch",), example="ham_two_layers"
-)
-@fault("With gradients recorded, the last activation is scaled.")
-def ham_two_layers_activation_off_while_training(f: Function, x: Any) -> Any:
-    *rest, last = f(x)
-    return (*rest, last * (0.9 if last_of(x).requires_grad else 1.0))
 
 
 # --- the Lagrangian ----------------------------------------------------------------------------------------------

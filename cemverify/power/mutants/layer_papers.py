@@ -69,8 +69,7 @@ def source(example: str) -> str:
 def right_layer(example: str) -> EnergyLayer:
     """The example as it is."""
     source(example)
-    module = importlib.import_module(f"{_FOLDER}.{example}")
-    layer: EnergyLayer = module.mine
+    layer: EnergyLayer = importlib.import_module(f"{_FOLDER}.{example}").mine
     return layer
 
 

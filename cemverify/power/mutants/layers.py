@@ -37,14 +37,10 @@ def scaled(factor: float, where: Callable[[Any], bool]) -> Function:
 # --- what the update is ------------------------------------------------------------------------------------
 
 
-@ZOO.answers("structure/layer/batch-independence", "the energy of a batch row*", of="energy")
-@fault("The stated energy is divided by the batch size.")
-def layer_energy_over_batch(f: Function, x: Any, *m: Any) -> Any:
-    values = f(x, *m)
-    return values / values.shape[0]
-
-
 ZOO += [
+    ZOO.answering("layer-energy-over-batch", "The stated energy is divided by the batch size.",
+        "structure/layer/batch-independence", "the energy of a batch row*", of="energy",
+        answer=lambda f, x, *m: (values := f(x, *m)) / values.shape[0]),
     ZOO.answering("layer-turned-output", "The update is rotated, as by an untied output projection.",
         "gradient/layer/conservative-field", "the Jacobian equals its transpose",
         answer=lambda f, x, *m: each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))),

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
 
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Zoo, fault
+from cemverify.power.mutants.base import After, Zoo
 
 ZOO = Zoo("metamorphic")
 
 
-@ZOO.part(
-    "advance",
-    "metamorphic/attention/batch-permutation",
-    "update with the rows in reverse order*",
-    also=("mlp", "block"),
-)
-@fault("Each batch row is one part in a thousand larger than the one before.")
-def later_rows_louder(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    louder = 1 + 1e-3 * torch.arange(heads.shape[0], dtype=heads.dtype)
-    return usual.advance(x, heads * louder[:, None, None, None], w, c)
-
-
 ZOO += [
+    ZOO.but("later-rows-louder", "Each batch row is one part in a thousand larger than the one before.",
+        "metamorphic/attention/batch-permutation", "update with the rows in reverse order*", also=("mlp", "block"),
+        advance=lambda usual, x, heads, w, c: usual.advance(
+            x, heads * (1 + 1e-3 * torch.arange(len(heads), dtype=heads.dtype))[:, None, None, None], w, c)),
     ZOO.but("later-tokens-louder", "Each token's direction is one part in a thousand larger than the one's before.",
         "metamorphic/attention/equal-tokens", "output at each of equal tokens*", advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * (1 + 1e-3 * torch.arange(heads.shape[2], dtype=heads.dtype))[:, None], w, c)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -15,23 +13,18 @@ from cemverify.power.mutants.base import After, Zoo, fault
 ZOO = Zoo("modes")
 
 
-@ZOO.part("advance", "contract/mlp/surroundings", "with the default dtype float64 = as usual")
-@fault("The direction passes through float16 unless the default dtype is float32.")
-def computes_in_the_default_dtype(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    single = torch.get_default_dtype() == torch.float32
-    return usual.advance(x, heads if single else heads.half().to(heads.dtype), w, c)
-
-
-@ZOO.part("mlp_direction", "modes/mlp/no-gradients", "output with gradients recorded for the weights alone = without")
-@fault(
-    "If gradients are recorded for the weights and not for x, the direction is too large by one part in a thousand."
-)
-def off_in_the_first_layer(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    first = w["V"].requires_grad and not x.requires_grad
-    return usual.mlp_direction(x, h, w, c) * (1.001 if first else 1.0)
-
-
 ZOO += [
+    ZOO.but("computes-in-the-default-dtype",
+        "The direction passes through float16 unless the default dtype is float32.",
+        "contract/mlp/surroundings", "with the default dtype float64 = as usual",
+        advance=lambda usual, x, heads, w, c: usual.advance(
+            x, heads if torch.get_default_dtype() == torch.float32 else heads.half().to(heads.dtype), w, c)),
+    ZOO.but("off-in-the-first-layer",
+        "If gradients are recorded for the weights and not for x, the direction is too large by one part in a "
+        "thousand.",
+        "modes/mlp/no-gradients", "output with gradients recorded for the weights alone = without",
+        mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, w, c) * (1.001 if w["V"].requires_grad and not x.requires_grad else 1.0)),
     ZOO.but("off-when-states-are-mapped",
         "When mapped over states with one set of weights, the direction is too large by one part in a thousand.",
         "modes/mlp/vmap", "mapped over x and h alone = looped", mlp_direction=lambda usual, x, h, w, c:

@@ -62,21 +62,12 @@ def consecutive_extra_slopes(usual: Plain, heads: int) -> list[float]:
     ]
 
 
-@ZOO.part("slopes", "gradient/attention/alibi")
-@fault("The slopes start at 1, one power too early.")
-def slopes_from_head_zero(usual: Plain, heads: int) -> list[float]:
-    first = usual.slopes(heads)[0]
-    return [slope / first for slope in usual.slopes(heads)]
-
-
-@ZOO.part("bias", "gradient/attention/self-cross-bias")
-@fault("A token's own key gets no bias.")
-def bias_without_self(usual: Plain, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-    changed = {**w, "to_self": torch.zeros_like(w["to_self"])} if c.position == "self-cross" else w
-    return usual.bias(rows, length, changed, c)
-
-
 ZOO += [
+    ZOO.but("slopes-from-head-zero", "The slopes start at 1, one power too early.",
+        "gradient/attention/alibi", slopes=After(lambda slopes, _: [slope / slopes[0] for slope in slopes])),
+    ZOO.but("bias-without-self", "A token's own key gets no bias.",
+        "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c: usual.bias(rows, length,
+            {**w, "to_self": torch.zeros_like(w["to_self"])} if c.position == "self-cross" else w, c)),
     ZOO.but("self-and-cross-swapped", "The biases for a token's own key and for the other keys are exchanged.",
         "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c:
             usual.bias(rows, length, w, c) if c.position != "self-cross"

@@ -12,6 +12,7 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import After, Call, Zoo, fault
 from cemverify.power.mutants.block import one_for_both
+from cemverify.power.mutants.energies import energy_by_place
 from cemverify.power.mutants.positions import distances_capped_at
 from cemverify.power.mutants.preconditioners import of_ranks
 
@@ -140,15 +141,10 @@ ZOO += [
 # --- dtypes -------------------------------------------------------------------------------------------
 
 
-@ZOO.part("sublayer", "precision/block/float32-any-options", own_dtype=True)
-@fault("In float32 a block's sublayers read a norm that went through bfloat16.")
-def block_norms_in_bfloat16(usual: Plain, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
-    n = usual.norm(h, w, c)
-    output: Tensor = layer(h, n.bfloat16().to(n.dtype) if n.dtype == torch.float32 else n, w, c)
-    return output
-
-
 ZOO += [
+    ZOO.but("block-norms-in-bfloat16", "In float32 a block's sublayers read a norm that went through bfloat16.",
+        "precision/block/float32-any-options", own_dtype=True,
+        sublayer=lambda usual, layer, h, w, c: layer(h, _coarse(usual.norm(h, w, c)), w, c)),
     ZOO.but("no-diagonal-in-bfloat16", "In bfloat16 the diagonal enters the scores but not the values.",
         "precision/attention/bfloat16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.bfloat16 else usual.diagonal_value(a, h, w, c)),
@@ -161,10 +157,9 @@ ZOO += [
 ]  # fmt: skip
 
 
-def _coarse(energy: Any) -> Any:
-    if isinstance(energy, Tensor) and energy.dtype == torch.float32:
-        return energy.bfloat16().to(energy.dtype)
-    return energy
+def _coarse(array: Any) -> Any:
+    """What went through bfloat16, of float32 alone."""
+    return array.bfloat16().to(array.dtype) if isinstance(array, Tensor) and array.dtype == torch.float32 else array
 
 
 # --- arrays -------------------------------------------------------------------------------------------
@@ -209,8 +204,8 @@ def _from_the_start(array: Any) -> Any:
     return array if base is None or base.shape[1:] != array.shape[1:] else base[: array.shape[0]]
 
 
-@ZOO.calls("contract/attention/windows", _WINDOWS, of="attention")
-@fault("The first two projections of the mapping are taken for W_Q and W_K, whatever their names.")
-def weights_by_place(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
-    first, second = [array for array in weights.values() if array.shape == weights["W_Q"].shape][:2]
-    return call(x, h, {**weights, "W_Q": first, "W_K": second}, config)
+ZOO += [
+    ZOO.calling("weights-by-place",
+        "The first two projections of the mapping are taken for W_Q and W_K, whatever their names.",
+        "contract/attention/windows", _WINDOWS, of="attention", answer=energy_by_place),
+]  # fmt: skip

@@ -22,8 +22,7 @@ class Tiled(Plain):
     """Right: the softmax of rows by tiles of columns, with a running maximum and a running sum."""
 
     def softmax(self, logits: Tensor) -> Tensor:
-        rows = [self.rows(part, a) for a, part in self.row_tiles(logits)]
-        return torch.cat(rows, -2)
+        return torch.cat([self.rows(part, a) for a, part in self.row_tiles(logits)], -2)
 
     def row_tiles(self, logits: Tensor) -> list[tuple[int, Tensor]]:
         """First row and logits (..., r, S) of each tile of rows."""

@@ -10,7 +10,7 @@ The update is compared with -eta P times the gradient of the stated energy on qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -97,11 +97,8 @@ def localise_mask(caller: Caller) -> WrongPart | None:
         q, x=with_tokens(q.x, layer.state, elsewhere), memory=with_tokens(q.memory, layer.memories, elsewhere)
     )
     try:
-        masked, unmasked, after = (
-            unmasked_updates(q, mask),
-            unmasked_updates(q, torch.ones_like(mask)),
-            unmasked_updates(moved, mask),
-        )
+        masked, after = (unmasked_updates(case, mask) for case in (q, moved))
+        unmasked = unmasked_updates(q, torch.ones_like(mask))
         tolerance = 2 * rounding(box, q, {"u": masked})[:, None]
     except (Fault, Discard):
         return None
@@ -226,10 +223,10 @@ def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
     return text
 
 
-def _numbers(box: Box) -> Iterator[tuple[str, Callable[[Question], float]]]:
+def _numbers(box: Box) -> Sequence[tuple[str, Callable[[Question], float]]]:
     """Numbers that a gradient is often multiplied by, each as a function of the question."""
     eta = box.layer.step.sizes[0]
-    names: list[tuple[str, Callable[[Question], float]]] = [
+    return (
         ("minus one: the sign is wrong, the energy is climbed", lambda _: -1.0),
         ("the number of tokens", lambda q: float(token_count(box, q))),
         ("the batch size", lambda q: float(q.batch)),
@@ -238,8 +235,7 @@ def _numbers(box: Box) -> Iterator[tuple[str, Callable[[Question], float]]]:
         ("the step size squared", lambda _: eta**2),
         ("the dimension", lambda q: float(next(iter(q.x.values())).shape[-1])),
         ("two", lambda _: 2.0),
-    ]
-    yield from names
+    )
 
 
 # --- what is added, and where it leads ------------------------------------------------------------------
@@ -305,8 +301,7 @@ def _tokens(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]
 def _singles(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Iterator[Question]:
     form = replace(form_of(box.layer), shapes=None)
     for seed, _ in zip(_SEEDS, comparisons, strict=False):
-        q = scattered(form, 3 * len(form.letters()) * seed + 3)
-        yield box.rounded(_first_token(box, q))
+        yield box.rounded(_first_token(box, scattered(form, 3 * len(form.letters()) * seed + 3)))
 
 
 def _first_token(box: Box, q: Question) -> Question:

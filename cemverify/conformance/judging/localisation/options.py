@@ -128,8 +128,7 @@ def _diagonal(bench: Bench, case: Case) -> WrongPart | None:
 def _is_another_diagonal(bench: Bench, cases: Sequence[Case]) -> bool:
     """Whether a multiple of the diagonal, read off one token without W_Q, explains every answer."""
     for case in cases:
-        token = next(iter(each_token(case)))
-        alone = with_weights(token, {"W_Q": torch.zeros_like(case.weights["W_Q"])})
+        alone = with_weights(next(iter(each_token(case))), {"W_Q": torch.zeros_like(case.weights["W_Q"])})
         got, right = bench.got(alone), expected_update(alone)
         if got is None or float(right.square().sum()) == 0:
             return False

@@ -56,7 +56,9 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
     """
     probes = []
     for case, row in rows:
-        alone = _with_one_row(case, path.along, row)
+        weight = torch.zeros_like(case.weights[path.along])
+        weight[row] = case.weights[path.along][row]
+        alone = with_weights(case, {path.along: weight})
         answer = bench.got(alone)
         if answer is None:
             return None
@@ -105,12 +107,6 @@ def _factors_of_their_own(bench: Bench, path: LinearPath, probes: Sequence[_Prob
         because = f"the update points along the row of {path.along}, but its length is not what {path.inner} gives"
         return WrongPart(path.middle, because)
     return WrongPart("linear path", f"some rows of {path.along} alone are right, others are wrong")
-
-
-def _with_one_row(case: Case, name: str, row: tuple[int, ...]) -> Case:
-    weight = torch.zeros_like(case.weights[name])
-    weight[row] = case.weights[name][row]
-    return with_weights(case, {name: weight})
 
 
 def _probe(bench: Bench, path: LinearPath, case: Case, row: tuple[int, ...], answer: Tensor) -> _Probe | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -96,7 +96,9 @@ def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) 
 
     The two share nothing: neither states nor weights, nor options that can be others for weights of the same shapes.
     """
-    other, shape = _unlike(case, caller.subject.not_offered), function.shape(case)
+    weights = {name: w / 2 for name, w in case.weights.items()}
+    other = replace(elsewhere(case), config=otherwise(case.config, caller.subject.not_offered), weights=weights)
+    shape = function.shape(case)
     alone, other_alone = (caller.answer(function.name, one) for one in (case, other))
     interrupted, meanwhile, ran = answered_while_another_runs(caller, function.name, case, other, shape)
     exact = torch.zeros(())
@@ -128,12 +130,6 @@ class OfAllFunctions(Over):
         return scattered_case(replace(space, choices=choices), seed)
 
 
-def _unlike(case: Case, absent: Collection[str]) -> Case:
-    """Other states, weights and options, as far as they may be others; the same shapes."""
-    weights = {name: w / 2 for name, w in case.weights.items()}
-    return replace(elsewhere(case), config=otherwise(case.config, absent), weights=weights)
-
-
 def _longer(case: Case) -> Case:
     """A case with every row of this one twice."""
     return case.with_states(lambda states: torch.cat((states, states)))
@@ -144,7 +140,9 @@ _SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # o
 
 def first_uses_leave_settings_alone(caller: Caller, case: Case) -> Evidence:
     """Each option is met for the first time in this process, and no setting is changed and no generator seeded."""
-    plain = _without_composed(caller)
+    offered = [function for function in EVERY if function.name in caller.functions]
+    # a block and decoding only where nothing simpler meets their options
+    plain = [function for function in offered if not function.starts_at_the_memory] or offered
     return settings_are_left_alone([_FirstUse(function, caller, case) for function in plain])
 
 
@@ -165,9 +163,3 @@ class _FirstUse(FunctionCall):
 
     def phrase(self, claim: str) -> str:
         return f"{claim} when {self.function.name} is first used"
-
-
-def _without_composed(caller: Caller) -> Sequence[Function]:
-    """The functions that there are; of a block and of decoding only where nothing simpler meets their options."""
-    offered = [function for function in EVERY if function.name in caller.functions]
-    return [function for function in offered if not function.starts_at_the_memory] or offered

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, quiet
 from cemverify.conformance.asking.changes import changes_of
-from cemverify.conformance.asking.contexts import answered_in, ask_refused, products_in
+from cemverify.conformance.asking.contexts import answered_in, products_in, refused
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
@@ -151,7 +150,7 @@ def changes(
             answered_in(caller, name, first, context, shape)
 
     more = () if context is None else (lambda: within(context),)
-    return changes_of(caller, calls, more, [lambda: ask_refused(caller, name, cases[0])])
+    return changes_of(caller, calls, more, [lambda: caller.raw(name, refused(cases[0]))])
 
 
 def _unmet(case: Case, caller: Caller) -> list[Case]:
@@ -170,8 +169,7 @@ def _unmet(case: Case, caller: Caller) -> list[Case]:
     tokens, rows = case.h.shape[1] + 1, case.h.shape[0]
     if case.turn(_ONE_IN) == 0:
         tokens, rows = _LONG, 1
-    sizes = [lengthened(case, tokens, rows)]
-    return [replace(case, config=config), *(() if kind.compiles else sizes)]
+    return [replace(case, config=config), *(() if kind.compiles else [lengthened(case, tokens, rows)])]
 
 
 def lengthened(case: Case, tokens: int, rows: int) -> Case:
@@ -198,8 +196,7 @@ def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, 
     def layer(states: Any, weights: Any) -> Any:
         return function(*states, weights, case.config)
 
-    with caller.guarded(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what compilers and vmap say of their own speed
+    with caller.guarded(), quiet():
         return as_tensor(getattr(caller.kind, mode)(layer, **options)(states, weights), case.h.shape)
 
 

@@ -10,8 +10,8 @@ inference mode, come first at sizes that nothing else asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,14 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked, widened
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, unpacked, widened
+from cemverify.conformance.asking.calls import quiet
 from cemverify.conformance.asking.contexts import MODES as ENTERED
-from cemverify.conformance.asking.contexts import arranged, in_a_thread
+from cemverify.conformance.asking.contexts import arranged, come_before, in_a_thread
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Fault, NotFinite
+from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.layers.base import Cases, states
@@ -170,8 +171,12 @@ def answered_in(box: Box, q: Question, context: Context) -> Arrays:
     if context.mode == "mapped":
         return _mapped(box, q, context)
     x, memory, noise = _laid_out(box, q, context.arrays)
-    with box.caller.guarded():
-        answer = _called_in(context.mode, lambda: box.read(box.update_on(*_packed(x, memory), noise), q.x))
+
+    def call() -> Arrays:
+        return box.read(box.update_on(*_packed(x, memory), noise), q.x)
+
+    with box.caller.guarded(), ENTERED.get(context.mode, nullcontext)():
+        answer = in_a_thread(call) if context.mode == _THREAD else call()
     return box.difference({name: a.clone() for name, a in answer.items()}, q.x)
 
 
@@ -231,43 +236,18 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
     return box.difference(answers, q.x)
 
 
-def _called_in(mode: str, call: Callable[[], Arrays]) -> Arrays:
-    """The answer of a call in a mode, or in a thread of its own."""
-    if mode == _THREAD:
-        return in_a_thread(call)
-    with ENTERED.get(mode, nullcontext)():
-        return call()
-
-
 def _come_before(box: Box, q: Question, context: Context) -> None:
-    """The call before, with other numbers: what it does itself is not judged here."""
-    if context.before == USUAL:
+    if (before := context.before) == USUAL:
         return
     q = q.each(lambda array: array.flip(0) / 2)
+    asked = box.at(torch.float32) if before == "after another dtype" else box
+    if before == "after other sizes":
+        q = q.rows([*range(q.batch), 0])
+    elif before == "after a refused call":
+        q = widened(q, "x")
 
-    def call(box: Box = box, q: Question = q) -> None:
-        with box.caller.guarded():
-            box.update_on(*box.own(q)[:3])
-
-    def in_inference_mode() -> None:
-        with torch.inference_mode():
-            call()
-
-    def in_another_thread() -> None:
-        with box.caller.guarded():
-            in_a_thread(lambda: box.update_on(*box.own(q)[:3]))
-
-    def in_training() -> None:
+    def train() -> None:
         cotangent = [torch.ones(a.shape, dtype=torch.float64) for a in q.x.values()]
         products_in(box, q, cotangent, Context(next(iter(_RECORDED))))
 
-    calls: Mapping[str, Callable[[], None]] = {
-        "after another dtype": lambda: call(box.at(torch.float32)),
-        "after other sizes": lambda: call(q=q.rows([*range(q.batch), 0])),
-        "after inference mode": in_inference_mode,
-        "after a refused call": lambda: call(q=widened(q, "x")),
-        "after another thread": in_another_thread,
-        "after training": in_training,
-    }
-    with suppress(Fault):
-        calls[context.before]()
+    come_before(asked.caller, before, lambda: asked.update_on(*asked.own(q)[:3]), train)

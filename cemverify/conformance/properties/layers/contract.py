@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, quiet, unpacked, widened
+from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, unpacked, widened
+from cemverify.conformance.asking.calls import quiet
 from cemverify.conformance.asking.changes import changes_of
 from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.surroundings import SURROUNDINGS

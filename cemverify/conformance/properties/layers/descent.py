@@ -390,8 +390,7 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
         after, before = box.energies(box.reached(plus(q.x, u)), memory), box.energies(g, memory)
     else:
         after, before = (box.whole_energies(x, q.memory) for x in (plus(q.x, u), q.x))
-    size = {"E": before.reshape(q.batch, -1)}
-    tolerance = rounding(box, q, u, size) * len(flat(q.x)[0])
+    tolerance = rounding(box, q, u, {"E": before.reshape(q.batch, -1)}) * len(flat(q.x)[0])
     return after, before, along(tolerance, before)
 
 

@@ -97,8 +97,7 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     comparisons = []
     values = None
     if box.layer.energy is not None and box.layer.stated.per != "batch":
-        g = box.mapped(q.x)
-        values = box.energies(g, q.memory).reshape(q.batch, -1)
+        values = box.energies(box.mapped(q.x), q.memory).reshape(q.batch, -1)
     for i in _some(range(q.batch if q.batch > 1 else 0), q):
         row = q.rows([i])
         alone = box.answer(row, padded=False)
@@ -203,8 +202,7 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
         comparisons += compared("update with tokens masked = update without them", there, expected, tolerance)
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}
-            held = {k: a[i : i + 1] for k, a in q.memory.items()}
-            masked = box.energies(one, held, mask[i : i + 1])
+            masked = box.energies(one, {k: a[i : i + 1] for k, a in q.memory.items()}, mask[i : i + 1])
             short = box.energies(box.mapped(row.x), row.memory, torch.ones((1, len(counted)), dtype=torch.bool))
             masked = masked[:, counted] if box.layer.stated.per == "token" else masked
             wide = rounding(box, row, {"E": short.reshape(1, -1)})

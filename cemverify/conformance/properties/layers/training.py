@@ -154,8 +154,10 @@ def products_are_equal(
         slack: what each product may be off besides, as a share of its size.
     """
     comparisons, telling = [], False
+    found_from = (*q.x.values(), *q.memory.values(), *more)
+    largest = max(float(array.abs().max()) for array in found_from if array.numel())
     for name, array in got.items():
-        size = far * size_of(q, expected[name], *more)
+        size = far * (1 + float(expected[name].abs().max()) + largest)
         tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + slack * size)
         comparisons.append(Comparison(claim.format(name=name), array, expected[name], tolerance))
         telling = telling or moved(expected[name], tolerance)
@@ -180,12 +182,6 @@ def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Se
         name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
         for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
     }
-
-
-def size_of(q: Question, result: Tensor, *more: Tensor) -> float:
-    """How large the numbers are that something was found from: the question's, and others."""
-    arrays = (*q.x.values(), *q.memory.values(), *more)
-    return 1 + float(result.abs().max()) + max(float(array.abs().max()) for array in arrays if array.numel())
 
 
 def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
@@ -264,7 +260,9 @@ def _jax_product(box: Box, function: Any) -> Any:
 
         def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
             inputs = {"x": x, "memory": memory}
-            _, pulled = JAX.pulled(lambda of: function(box, of["x"], of["memory"], noise), inputs, cotangent)
+            _, pulled = JAX.pulled(
+                lambda of: function(box, of["x"], of["memory"], noise), inputs, cotangent, lambda: None
+            )
             return pulled["x"], pulled["memory"]
 
         compiled = JAX.compiled_quickly if function is _descended else JAX.compiled

@@ -61,7 +61,9 @@ def _read(name: str, subject: Subject) -> OwnFiles:
     written = [os.path.abspath(code.co_filename) for code in codes.values() if code is not None]
     starts = [file for file in dict.fromkeys((path, *written)) if os.path.isfile(file) and not is_library(file)]
     if not any(file.endswith(".py") for file in starts):
-        return OwnFiles((), (), (_why_none(path),))
+        why = "is a library's or cemverify's: only your own files are read"
+        why = why if is_library(path) else "has no lines of Python to read"
+        return OwnFiles((), (), (f"{printable(os.path.basename(path))} {why}",))
     folders = folders_of(starts)
     modules = own_modules(folders)
     files: list[SourceFile] = []
@@ -79,12 +81,6 @@ def _read(name: str, subject: Subject) -> OwnFiles:
             break
         files.append(one)
     return OwnFiles(folders, tuple(files), tuple(problems))
-
-
-def _why_none(path: str) -> str:
-    if is_library(path):
-        return f"{printable(os.path.basename(path))} is a library's or cemverify's: only your own files are read"
-    return f"{printable(os.path.basename(path))} has no lines of Python to read"
 
 
 def _file(path: str, module: Any) -> SourceFile:
