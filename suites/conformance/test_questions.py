@@ -294,8 +294,8 @@ def questions(count: int, id_: str = PROPERTY.id) -> Sequence[InContext]:
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
 def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -> None:
     property_ = by_id(f"contexts/{layer}/any-options")
-    count = round(Effort().examples / 3 * property_.scattered)
     assert isinstance(property_.questions, Table)
+    count = property_.questions.rows(OFFER)
     offered = factors(property_.questions.space, OFFER)
     drawn = questions(count, property_.id)
     for one, other in combinations(("mode", "before", "arrays"), 2):
