@@ -316,7 +316,7 @@ def _mapped(right: Tensor) -> Any:
 RIGHT = {
     "that records gradients": answering(lambda r: r.clone().requires_grad_()),
     "that is a parameter": answering(torch.nn.Parameter),
-    "with strides": answering(lambda r: torch.stack((r, 0 * r), -1)[..., 0]),
+    "with strides": answering(lambda r: torch.stack((0 * r, r), -1)[..., 1]),
     "in another order of memory": answering(lambda r: r.movedim(0, -1).contiguous().movedim(-1, 0)),
     "with a lazy conjugate": answering(lambda r: torch.complex(r, torch.zeros_like(r)).conj().real),
     "with a lazy sign": answering(lambda r: torch.complex(torch.zeros_like(r), -r).conj().imag),

@@ -154,8 +154,8 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
             raise TypeError(f"{name} must be floating point, not {array.dtype}")
         if array.dtype != x.dtype:
             raise TypeError(f"{name} is {array.dtype} but x is {x.dtype}; give one dtype")
-        # during mapping or compiling, an array has no values that can be inspected
-        if not (torch.compiler.is_compiling() or is_batched(array)) and not bool(array.isfinite().all()):
+        has_values = not (torch.compiler.is_compiling() or is_batched(array))  # that can be inspected
+        if has_values and not bool(array.isfinite().all()):
             raise ValueError(f"{name} contains NaN or infinity")
     if x.dim() != 3 or x.shape != h.shape or x.shape[-1] != config.dim or 0 in x.shape:
         raise ValueError(

@@ -211,7 +211,8 @@ def _scores(arrays: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     config, w = arrays.case.attention, arrays.w
     J, S = n.value.shape[1], h.value.shape[1]
     keys = _rotated(config, h[:, None] @ n.of(w["W_K"]).mT, 0)
-    scores = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J) @ keys.mT
+    queries = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J)
+    scores = queries @ keys.mT
     if "diagonal" in w:
         scaled = n[:, None] * n.of(_of_each_head(w["diagonal"], config.heads))  # (B, K, J, D)
         scores = scores + scaled @ h[:, None].mT
@@ -242,7 +243,8 @@ def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool =
     cos = x.of(np.cos(angle), off).rounded()
     sin = x.of(np.sin(angle), off).rounded()
     a, b = _halves(x)
-    first, second = a * cos + x.of(-b.value, b.error) * sin, b * cos + a * sin
+    minus = x.of(-b.value, b.error)
+    first, second = a * cos + minus * sin, b * cos + a * sin
     return x.of(np.concatenate((first.value, second.value), -1), np.concatenate((first.error, second.error), -1))
 
 

@@ -72,7 +72,8 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     safe = float(curvature.safe_step(largest).amin())
     if not 0 < safe < 1e12:
         safe = 1.0  # nothing bends: every step is safe
-    case = case.having(step_size=case.mlp.step_size * safe)
+    share = case.mlp.step_size
+    case = case.having(step_size=share * safe)
     factor = 1 - case.mlp.step_size * curvature.upper * largest / 2  # (B, J), in [1 - share, 1]
     evidence = _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64), factor)
     return replace(evidence, case=case)
