@@ -238,6 +238,7 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     "the gradient is not zero",
     needs={"lagrangian", "both-maps"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+    scattered=2.0,  # few states lie in one interval
     looks_around=True,
 )
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
