@@ -26,6 +26,7 @@ from synthetic.side_by_side.presets import Contender, LanguageConfig, PresetChoi
 from synthetic.side_by_side.report import TrainingFindings, reasons_to_fail
 from synthetic.training.cost import cost
 from synthetic.training.machine import Machine, by_the_first, one_thread
+from synthetic.training.training import check_shares
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def _open_together(run: TrainingRun, machine: Machine) -> Corpus:
     """The first process makes the corpus, the others find it; or all hear why there is none."""
 
     def make() -> Corpus:
-        run.models.config(machine.device, Symbols().vocabulary)  # wrong numbers need no corpus to be told
+        # wrong numbers need no corpus to be told
+        check_shares(run.models.config(machine.device, Symbols().vocabulary).recipe, machine)
         if run.keeping is not None:
             check_outputs(folders=[run.keeping.folder])
         return open_corpus(run.corpus, run.corpora)

@@ -64,6 +64,19 @@ class Saving:
     notes: list[Any] = field(default_factory=list)
 
 
+def check_shares(recipe: Recipe, machine: Machine) -> None:
+    """Refuses a batch that processes and passes cannot share equally.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if recipe.batch % (machine.world * recipe.accumulate):
+        raise UsageError(
+            f"a batch of {recipe.batch} windows cannot be shared equally by {machine.world} process(es) in"
+            f" {recipe.accumulate} pass(es) each; choose a --batch that is a multiple of their product"
+        )
+
+
 def train(
     model: LanguageModel,
     recipe: Recipe,
@@ -82,12 +95,7 @@ def train(
         prepare: called before each step with the number of updates done.
         observe: called after each update; its time does not count.
     """
-    share = recipe.batch // machine.world
-    if recipe.batch % machine.world or share % recipe.accumulate:
-        raise UsageError(
-            f"a batch of {recipe.batch} windows cannot be shared equally by {machine.world} process(es) in"
-            f" {recipe.accumulate} pass(es) each; choose a --batch that is a multiple of their product"
-        )
+    check_shares(recipe, machine)
     wrapped = machine.wrap(model)
     optimiser = adamw(model, recipe)
     state = TrainingState()
