@@ -89,7 +89,7 @@ def properties() -> Iterator[Property]:
         "docs/mathematics.md §13",
         check=cache_changes_nothing,
         space=mixed("attention", steps=(1, 2, 3), apart=False),
-        share=0.6,
+        share=0.9,
         looks_around=True,
     )
     source = "Eq. 1 (sum over j <= i); docs/mathematics.md §13"

@@ -141,7 +141,7 @@ def properties() -> Iterator[Property]:
         "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
         *walked,
         within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
-        share=0.8,  # each activation has its own magnitudes at which it may go wrong
+        share=1.0,  # each activation has its own magnitudes at which it may go wrong
     )
     yield _property(
         "mlp/subnormal-states",

@@ -153,7 +153,7 @@ def properties() -> Iterator[Property]:
             numbers_are_read_anew,
             "other numbers give another output",
             every_dtype=True,
-            rows=0.4,
+            rows=0.6,
             once=True,
         )
         yield contract_property(
@@ -164,7 +164,7 @@ def properties() -> Iterator[Property]:
             *WINDOWS_READ,
             windows_are_read_as_they_are,
             _MOVES,
-            rows=0.5,
+            rows=0.75,
         )
         yield contract_property(
             function,
@@ -200,7 +200,7 @@ def properties() -> Iterator[Property]:
             of_call(settings_are_left_alone),
             "the call returns an answer",
             every_dtype=True,
-            rows=0.3,
+            rows=0.45,
             compiled=3,  # each is compiled ten times
             once=True,
             floor=1.0,
