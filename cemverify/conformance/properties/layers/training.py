@@ -61,7 +61,7 @@ def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
     *_TRAINS,
     "some gradient is not zero",
     needs=_NEEDS,
-    share=0.5,
+    share=0.8,
     cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
     looks_around=True,
 )
