@@ -93,6 +93,8 @@ def _ids(records: Sequence[Record]) -> str:
 
 
 def _places(outcome: RepairOutcome) -> list[str]:
+    if outcome.repairs:
+        return ["\nWhat is still violated may have a cause of its own: make this edit, and check again."]
     if not outcome.near:
         return ["\nNo single edit made the violations smaller, so the mistake is likely to be larger than one edit."]
     return [f"\nEdits of these lines made the violations smaller: {', '.join(outcome.near[:_NEAR])}."]

@@ -129,7 +129,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
         return Cause(first.part, first.because or "", records, place, at)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
         return Cause(first.reason or first.cause or "", "", records, place, at)
-    return Cause(first.claim.removesuffix("."), first.reason or "", records, place, at)
+    return Cause(f"this does not hold: {first.claim.removesuffix('.')}", first.reason or "", records, place, at)
 
 
 def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:

@@ -156,7 +156,7 @@ def _bounded() -> Iterator[Property]:
 def _draw_attention(draw: st.DrawFn, source: Source, offer: Offer) -> Case:
     dims, tokens = ((16,), (8,)) if source == "small" else ((64, 128), (32, 64))
     D, J, K = draw(st.sampled_from(dims)), draw(st.sampled_from(tokens)), draw(st.sampled_from((2, 4)))
-    config = AttentionConfig(D, K, temperature=math.sqrt(D / K))
+    config = AttentionConfig(D, K, D // K, temperature=math.sqrt(D / K))
     return _start(dense_case(config, 2, J, draw(st.integers(0, 2**32 - 1))), offer)
 
 

@@ -260,7 +260,7 @@ def _additive(wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart
 
 
 def _direction(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
-    """Whether the update climbs the energy, or falls without being the gradient's step, in every question."""
+    """Whether the update climbs the energy, or falls without being the gradient's step, where that is tried."""
     slopes = []
     for q, got, _, _ in wrong:
         try:
@@ -272,11 +272,11 @@ def _direction(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -
     if len(slopes) < len(_SEEDS) or box.layer.leak:
         return None
     if all(slope > 0 for slope in slopes):
-        because = "the energy rises along the update in every question: it goes uphill, as if the sign were wrong"
+        because = "where it was tried, the energy rises along the update: it goes uphill, as if the sign were wrong"
         return WrongPart("direction of the update", because)
     if all(slope < 0 for slope in slopes):
-        because = "the energy falls along the update in every question: it descends, but is not a gradient step"
-        return WrongPart("not a gradient", because)
+        because = "where it was tried, the energy falls along the update: it descends, but is no step of its gradient"
+        return WrongPart("not the stated energy's gradient", because)
     return None
 
 
