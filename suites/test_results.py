@@ -52,7 +52,9 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path
     for path in (tmp_path, tmp_path / "file" / "r.json"):
         with pytest.raises(ResultError, match="cannot write"):
             envelope.check_outputs(path)
-    envelope.check_outputs(tmp_path / "not" / "yet" / "r.json")
+    with pytest.raises(ResultError, match="file is a file; name a folder"):
+        envelope.check_outputs(stores=[tmp_path / "file" / "store"])
+    envelope.check_outputs(tmp_path / "not" / "yet" / "r.json", stores=[tmp_path / "not" / "store"])
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 

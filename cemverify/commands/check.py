@@ -6,8 +6,8 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.events import RunFinished
     from cemverify.conformance.properties import Property
-    from cemverify.results.envelope import Table
+    from cemverify.results.envelope import ResultError, Table
     from cemverify.results.provenance import Maker
 
 QUICK = 1.5  # seconds of asking, which with its start is a run of three
@@ -273,23 +273,29 @@ def _tell(
     from cemverify.conformance.listeners import ci, files, reach, terminal
     from cemverify.conformance.listeners.colours import show_coloured
     from cemverify.conformance.listeners.diagnosis import github
-    from cemverify.results.envelope import show, write, write_text
+    from cemverify.results.envelope import ResultError, show, write, write_text
 
     finished, settled, compared = measured_against.measure(finished, options.properties)
+    unwritten = list[ResultError]()
     if options.json:
         content = files.as_json(finished, maker, tables, more, pinned=options.catalogue)
-        write(options.json, ci.with_gate(content, settled, compared))
+        with _kept(unwritten):
+            write(options.json, ci.with_gate(content, settled, compared))
     if options.junit:
-        write_text(options.junit, ci.with_suites(files.as_junit(finished, options.catalogue), settled, compared))
+        with _kept(unwritten):
+            write_text(options.junit, ci.with_suites(files.as_junit(finished, options.catalogue), settled, compared))
     if options.markdown:
         page = files.as_markdown(finished, maker, tables, words)
-        write_text(options.markdown, page + ci.as_markdown(settled, compared))
+        with _kept(unwritten):
+            write_text(options.markdown, page + ci.as_markdown(settled, compared))
     width, diagnosis = columns(sys.stdout), diagnose(finished)
     if options.github and diagnosis is not None:
         show(github(diagnosis))
     if settled is not None or compared is not None:
         show_coloured(f"{wrapped(ci.report(settled, compared), width)}\n")
     show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
+    if unwritten:
+        raise unwritten[0]
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
     code = exit_code(finished.records)
@@ -297,3 +303,14 @@ def _tell(
     if short is not None:
         show_coloured(f"\n{wrapped(short, width)}")
     return 2 if short is not None and code == 0 else code
+
+
+@contextmanager
+def _kept(errors: list[ResultError]) -> Iterator[None]:
+    """Keeps the sentence about a file that cannot be written for the end: the verdict is printed all the same."""
+    from cemverify.results.envelope import ResultError
+
+    try:
+        yield
+    except ResultError as error:
+        errors.append(error)

@@ -134,7 +134,11 @@ def check_outputs(
         beside = f" ({readings} is for the readings of {page})" if page is not None else ""
         raise ResultError(f"two outputs have the same path; give each its own{beside}")
     within = [*files, *((folder, _writable_folder(folder)) for folder in folders if folder is not None)]
-    within += [(store, Path(os.path.realpath(store)) / "file") for store in stores]
+    for store in stores:
+        place = Path(os.path.realpath(store))
+        if (there := next((above for above in (place, *place.parents) if above.exists()), place)).is_file():
+            raise ResultError(f"cannot keep anything in {store}: {there} is a file; name a folder")
+        within.append((store, place / "file"))
     for path, place in files:
         if inside := [other for other, below in within if place in below.parents]:
             raise ResultError(f"{path} cannot be a file, and a folder for {inside[0]}; give it another path")

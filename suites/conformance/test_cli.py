@@ -68,6 +68,18 @@ def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(
     assert len(suite.findall(".//skipped[@type='not asked']")) == left
 
 
+@pytest.mark.usefixtures("workplace")
+def test_a_file_that_cannot_be_written_costs_neither_the_verdict_nor_other_files(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--properties", "gradient/attention/plain", "--examples", "5", "--workers", "1"]
+    assert main(["check", "untied:mine", *options, "--json", "/dev/full", "--junit", "r.xml"]) == 2
+    captured = capsys.readouterr()
+    assert "1 of 1 violated" in captured.out
+    assert captured.err.endswith("error: cannot write /dev/full: No space left on device\n")
+    assert Path("r.xml").exists()
+
+
 @pytest.mark.slow
 def test_a_check_within_a_moment_begins_little_and_tells_what_that_is_worth(
     workplace: Path, capsys: pytest.CaptureFixture[str]

@@ -12,6 +12,7 @@ import unittest
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import hypothesis
@@ -568,6 +569,14 @@ def test_a_subclass_shows_the_numbers_that_it_holds() -> None:
     ones = torch.ones(3, dtype=torch.float64)
     assert torch.equal(as_tensor(Tensor.as_subclass(torch.ones(3), LyingTensor)), ones)
     assert torch.equal(as_tensor(np.ones(3).view(LyingArray)), ones)
+
+
+def test_a_folder_that_a_call_deletes_below_itself_is_left(tmp_path: Path) -> None:
+    before = ProcessState.now()
+    os.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert before.restore() == ["folder"]
+    assert ProcessState.now().restore() == []
 
 
 def test_trace_and_profile_functions_that_a_call_leaves_on_are_taken_off() -> None:

@@ -255,7 +255,8 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                "direction of the update", "uphill"),
     "not a gradient": (energy_layer(update=lambda x, m: m - x, energy=_curved, dim=3), _ENERGY,
                        "not the stated energy's gradient", "descends, but is no step of its gradient"),
-    "epsilon": (_layer(_shortened), _ENERGY, "not the stated energy's gradient", "descends, but is no step of its gradient"),
+    "epsilon": (_layer(_shortened), _ENERGY,
+                "not the stated energy's gradient", "descends, but is no step of its gradient"),
     "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
     "mask unused": (_deaf, _MASK, "mask", "it is not used"),
     "untied": (

@@ -190,6 +190,13 @@ def _put_decimal(state: tuple[Any, ...]) -> None:
     context.prec, context.rounding, context.Emin, context.Emax = state
 
 
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it has been deleted
+        return ""
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -321,7 +328,7 @@ SETTINGS: Sequence[Setting] = (
         other=lambda variables: {**variables, "OMP_NUM_THREADS": "5", "MKL_NUM_THREADS": "5"},
     ),
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
-    Setting("folder", os.getcwd, os.chdir, decides=True),
+    Setting("folder", _folder, os.chdir, decides=True),
     Setting("file mode mask", _umask, os.umask, other=lambda mask: mask ^ 0o020),
     Setting("import paths", _imports, _put_imports, other=lambda paths: ((*paths[0], os.devnull), *paths[1:])),
     Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.objects)),

@@ -128,7 +128,8 @@ class ProgressBar:
 
 def _begun(event: RunStarted) -> str:
     absent = event.applicable - event.offered
-    return f"{event.implementation}: {event.offered} properties to test, {absent} not offered"
+    what = "property" if event.offered == 1 else "properties"
+    return f"{event.implementation}: {event.offered} {what} to test, {absent} not offered"
 
 
 def _line(record: Record) -> RenderableType:
