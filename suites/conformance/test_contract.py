@@ -208,7 +208,8 @@ def test_a_function_is_found_behind_what_wraps_it(function: object) -> None:
 
 def test_the_layers_behind_an_adapter_are_found() -> None:
     adapted = implementation_from_modules(attention=lambda config: Layer())
-    assert origin_of(adapted).places["attention"].file == HERE
+    place = origin_of(adapted).places["attention"]
+    assert (place.file, place.name) == (HERE, "forward")
 
 
 @pytest.mark.parametrize("function", [max, torch.relu, type("Odd", (), {"__call__": max})()])

@@ -94,11 +94,20 @@ def code_of(function: Any) -> Any:
         looked_at, seen = queue.pop(0), seen + 1
         code = _code(looked_at)
         if code is not None and not is_library(os.path.abspath(code.co_filename)):
-            return code
+            return _forward_of(looked_at) or code
         for cell in getattr(looked_at, "__closure__", None) or ():
             with contextlib.suppress(ValueError):  # one that is empty yet
                 queue += [cell.cell_contents] if callable(cell.cell_contents) else []
     return first
+
+
+def _forward_of(factory: Any) -> Any:
+    """The forward method of the one class of modules that a lambda names, as it makes such a module; else None."""
+    if not (isinstance(factory, FunctionType) and factory.__name__ == "<lambda>"):
+        return None
+    named = [factory.__globals__.get(name) for name in factory.__code__.co_names]
+    kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, torch.nn.Module)]
+    return _code(kinds[0]) if len(kinds) == 1 else None
 
 
 def _code(function: Any) -> Any:
