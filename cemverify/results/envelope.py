@@ -137,7 +137,7 @@ def check_outputs(
     for store in stores:
         place = Path(os.path.realpath(store))
         if (there := next((above for above in (place, *place.parents) if above.exists()), place)).is_file():
-            raise ResultError(f"cannot keep anything in {store}: {there} is a file; name a folder")
+            raise ResultError(f"{store} cannot be written: {there} is a file; name a folder")
         within.append((store, place / "file"))
     for path, place in files:
         if inside := [other for other, below in within if place in below.parents]:
