@@ -214,7 +214,7 @@ def properties() -> Iterator[Property]:
             f"{descent} of {layer} where entries of d have any size from 0.01 to 1460 and either sign.",
             _AT_EVERY_MAGNITUDE,
             space,
-            0.3,
+            0.6,
             check=gradients_at_extremes(function_of(layer), with_every_d),
             needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
