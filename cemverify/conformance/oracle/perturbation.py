@@ -23,21 +23,6 @@ TRIALS = 2
 _OTHER_ORDERS = 8
 
 
-def movement(
-    evaluate: Callable[[], Mapping[str, Tensor]], exact: Mapping[str, Tensor], terms: int, unit: float
-) -> dict[str, Tensor]:
-    """Estimated bounds, on the safe side, on the error of each array that a float64 evaluation returns.
-
-    Args:
-        evaluate: the evaluation. exact: what it returns unperturbed. terms: of its longest sum. unit: the unit
-            roundoff of the arithmetic judged.
-
-    Returns:
-        One number () per array, infinite if the evaluation is too ill-conditioned.
-    """
-    return allowance(exact, [distances(evaluate, exact, trial) for trial in range(TRIALS)], terms, unit)
-
-
 def distances(
     evaluate: Callable[[], Mapping[str, Tensor]], exact: Mapping[str, Tensor], trial: int
 ) -> dict[str, Tensor]:
@@ -58,9 +43,15 @@ def distances_between(moved: Mapping[str, Tensor], exact: Mapping[str, Tensor]) 
 def allowance(
     exact: Mapping[str, Tensor], trials: Sequence[Mapping[str, Tensor]], terms: int, unit: float
 ) -> dict[str, Tensor]:
-    """The bounds of `movement` from the distances of some trials; each further trial can only raise them.
+    """Estimated bounds, on the safe side, on the error of each array that a float64 evaluation returns.
 
-    Without a trial they are the least, known without an evaluation.
+    Args:
+        exact: what it returns unperturbed. trials: how far its arrays moved in each; a further trial can only raise
+            the bounds, and without one they are the least. terms: of the longest sum. unit: the unit roundoff of the
+            arithmetic judged.
+
+    Returns:
+        One number () per array, infinite if the evaluation is too ill-conditioned.
     """
     scale = {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in exact.items()}
     worst = {name: torch.stack([torch.zeros_like(scale[name]), *(t[name] for t in trials)]).amax() for name in exact}

@@ -245,14 +245,13 @@ def _products(
         function=function,
         dtype=dtype,
         share=share,
-        compiled=None if name == "any-options" else 8,
         looks_around=name == "any-options",
         sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )
     many = _SometimesMany(space, _DECODED if asked.name == "decode" else _MANY)
-    return replace(property_, questions=many) if name == "any-options" else property_
+    return replace(property_, questions=many, compiled=None) if name == "any-options" else property_
 
 
 def _cotangent(answer: Tensor) -> Tensor:

@@ -188,11 +188,10 @@ class _CheckRun:
         compiles is left to the worker that has compiled: the compiler takes seconds to import.
         """
         elsewhere = any(other.compiles for other in self.crew if other is not worker and other.alive)
+        begins = worker.fresh and math.isinf(self.until) and len(self.crew) > 1 and any(p.first for p in self.queue)
 
         def suits(p: Property) -> bool:
-            if worker.fresh and math.isinf(self.until) and len(self.crew) > 1:
-                return p.first
-            return not ("compile" in p.needs and elsewhere and not worker.compiles)
+            return p.first if begins else not ("compile" in p.needs and elsewhere and not worker.compiles)
 
         property_ = next(filter(suits, self.queue), self.queue[0])
         self.queue.remove(property_)
