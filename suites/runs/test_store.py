@@ -457,16 +457,16 @@ def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [5, pytest.param(20, marks=pytest.mark.thorough)])
 def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_path: Path, times: int) -> None:
-    count, draws, store = 12 * times, Random(0), tmp_path / "killed"  # noqa: S311
-    for _ in range(times):
+    draws, store, killed = Random(0), tmp_path / "killed", 0  # noqa: S311
+    while killed < times:
         had = len(contents(store))
-        study = start(store, count, seconds=0.0)
+        study = start(store, had + 24, seconds=0.0)
         wait_for(store, had + draws.randint(1, 8), study)
         time.sleep(draws.uniform(0, 0.01))  # at any point of computing, writing, renaming
         os.killpg(study.pid, signal.SIGKILL)
         study.communicate()
-        assert study.returncode == -signal.SIGKILL
-    assert times <= len(contents(store)) < count
+        killed += study.returncode == -signal.SIGKILL  # where this process was slow, the study has ended before
+    count = len(contents(store)) + 24
     assert start(store, count, seconds=0.0).wait() == 0
     run_cells(walks(count), here(tmp_path / "undisturbed"))
     assert contents(store) == contents(tmp_path / "undisturbed")
