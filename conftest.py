@@ -25,6 +25,7 @@ import torch
 from hypothesis import HealthCheck
 
 from cemverify.conformance.workers import nursery
+from cemverify.conformance.workers.compiling import compiling
 from cemverify.console.parsing import count
 from cemverify.processes import forkserver
 from cemverify.processes.cores import cores
@@ -66,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    os.environ["XLA_FLAGS"] = compiling(os.environ, "")["XLA_FLAGS"]  # what is judged here compiles as in a check
     # whoever starts the server: hundreds of implementations are judged, and torch's optimisers import its compiler
     forkserver.context("torch._dynamo", nursery.PRELOADED)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -20,7 +20,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
-from cemverify.conformance.workers import isolation, nursery
+from cemverify.conformance.workers import compiling, isolation, nursery
 from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, LostWorkers
 from cemverify.conformance.workers.isolation import run
 from cemverify.conformance.workers.limits import descendants, is_gone
@@ -69,7 +69,13 @@ def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name
     assert mlp.verdict == Verdict.HOLDS
 
 
-@pytest.mark.parametrize("name", AGAINST_JUDGES)
+# a judge that says nothing is waited for, some twenty seconds: one way to stop it stands for the others
+LONG = ("stops_judge_and_server", "leaves_a_grandchild_that_stops_the_judge", "stops_its_judges_main_thread")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name in LONG else ()) for name in AGAINST_JUDGES]
+)
 def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(name: str) -> None:
     started = time.monotonic()
     attention, mlp = records(f"{HOSTILE}:{name}", replace(QUICKLY, timeout=3.0)).values()
@@ -208,3 +214,14 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
         assert not any(ignores_interrupts(pid) for pid in pids)
     finally:
         worker.dismiss()
+
+
+def test_jax_compiles_quickly_in_the_pinned_version_and_what_the_user_sets_comes_last(tmp_path: Path) -> None:
+    pinned = re.search(r"^jax==(\d+)\.(\d+)", Path("constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    first, last = compiling.TRIED
+    assert first <= tuple(map(int, pinned.groups())) <= last, "try the flags with this jaxlib, then widen TRIED"
+    mine = {"XLA_FLAGS": "--xla_backend_optimization_level=3", "JAX_COMPILATION_CACHE_DIR": "mine"}
+    environment = compiling.compiling(mine, str(tmp_path))
+    assert environment["XLA_FLAGS"].endswith(mine["XLA_FLAGS"])
+    assert environment["JAX_COMPILATION_CACHE_DIR"] == "mine"

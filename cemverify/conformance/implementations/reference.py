@@ -79,7 +79,7 @@ def _energy(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
     return value
 
 
-_KEPT = 256  # modules at most
+_KEPT = 4  # modules at most: a compiler reads every key
 
 
 class _Modules(threading.local):

@@ -7,8 +7,14 @@ programs lie in a folder that the processes of a run share. Torch and NumPy read
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 
 _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Emitting the kernels of fused operations by MLIR takes as long again as all the rest. XLA ends the process where it
+# does not know a flag, so this one is for the versions of jaxlib that it was tried with: the first and the last.
+_WITHOUT_MLIR = "--xla_cpu_use_fusion_emitters=false"
+TRIED = ((0, 6), (0, 10))
 
 
 def compiling(environment: Mapping[str, str], folder: str) -> dict[str, str]:
@@ -18,5 +24,15 @@ def compiling(environment: Mapping[str, str], folder: str) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    flags = f"{_QUICKLY} {environment.get('XLA_FLAGS', '')}".rstrip()  # of two alike the last one counts
+    flags = f"{_flags()} {environment.get('XLA_FLAGS', '')}".rstrip()  # of two alike the last one counts
     return {**settings, **environment, "XLA_FLAGS": flags}
+
+
+@lru_cache(maxsize=1)
+def _flags() -> str:
+    try:
+        major, minor, *_ = version("jaxlib").split(".")
+    except PackageNotFoundError:
+        return _QUICKLY
+    first, last = TRIED
+    return f"{_QUICKLY} {_WITHOUT_MLIR}" if first <= (int(major), int(minor)) <= last else _QUICKLY
