@@ -100,6 +100,7 @@ def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_two_mistakes_are_mended_by_two_edits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "twice.py").write_text(mistaken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
     assert mended("twice:mine") == 0
@@ -136,6 +137,7 @@ def test_what_holds_needs_no_edit(here: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def tokens_of(text: str) -> Tokens:
 # --- where text comes from ------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_no_file_of_the_library_is_in_both_parts() -> None:
     names = parts(sources.standard_library())
     assert not set(names["train"]) & set(names["validation"])
