@@ -62,7 +62,7 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
         raise UsageError(f"{name!r} cannot name a Python module; use letters, digits and _, as in --name my_layer")
     adapter = resources.files("cemverify.start").joinpath(f"{stem}.py").read_text(encoding="utf-8")
     files = {
-        folder / f"{name}.py": adapter.replace(stem, name),
+        folder / f"{name}.py": adapter.replace(f"{stem}:mine", f"{name}:mine"),
         folder / f"test_{name}.py": TESTS.replace("NAME", name).replace("CATALOGUE", versions.current()),
     }
     if there := [path for path in files if os.path.lexists(path)]:

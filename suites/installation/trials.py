@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # What the environment of a trial must not inherit: it would find the clone, or the environment of the tests.
@@ -17,10 +17,11 @@ _CLEARED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSTARTUP", "COVERAG
 class Trial:
     """A command line, and what must come of it."""
 
-    words: str  # after `cemverify`
+    words: str  # after the program
     says: str  # must be printed
     code: int = 0  # the exit code
     torch: bool = True  # whether it needs torch
+    files: Mapping[str, str] = field(default_factory=dict)  # written before, by name
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,12 @@ def attempt(program: Sequence[str | Path], trials: Sequence[Trial], folder: Path
     """Tries one after another.
 
     Args:
-        program: what `cemverify` is. folder: where; later trials find what earlier ones wrote.
+        program: what `cemverify` is, or another program. folder: where; later trials find what earlier ones wrote.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _CLEARED} | {"OMP_NUM_THREADS": "1"}
     for trial in trials:
+        for name, text in trial.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
         started = time.monotonic()
         done = subprocess.run(
             [*map(str, program), *trial.words.split()],

@@ -1,8 +1,9 @@
 """`python -m suites.installation.wheel`: builds the wheel from the sdist, and uses it alone.
 
 Both are built twice and must have the same bytes. The wheel is installed into an empty environment, and tried there
-in an empty folder; then uv and pipx run it without an installation, as `uvx` and `pipx run` do. Exit code 0 if
-everything went as it should, 1 if not.
+in an empty folder: the first steps, the three ways in, README's layer, the tutorial, and its tests by pytest. Then uv
+and pipx run it without an installation, as `uvx` and `pipx run` do. Exit code 0 if everything went as it should, 1 if
+not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from suites.installation.routes import DOORS, TESTS, TUTORIAL
 from suites.installation.trials import FIRST_STEPS, Outcome, Trial, attempt
 
 ROOT = Path(__file__).parents[2]
@@ -142,12 +144,12 @@ def find_links() -> str | None:
     return config.stdout.strip() or None
 
 
-def report(heading: str, outcomes: Iterator[Outcome]) -> bool:
+def report(heading: str, outcomes: Iterator[Outcome], program: str = "cemverify") -> bool:
     """Prints each outcome as it comes; returns whether all went as they should."""
     print(f"\n{heading}", flush=True)
     good = True
     for outcome in outcomes:
-        print(f"  {'FAILED' if outcome.fault else 'ok':<7}{outcome.seconds:6.1f} s  cemverify {outcome.trial.words}")
+        print(f"  {'FAILED' if outcome.fault else 'ok':<7}{outcome.seconds:6.1f} s  {program} {outcome.trial.words}")
         if outcome.fault:
             good = False
             print(f"          {outcome.fault}")
@@ -181,6 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(there) / "folder"
         folder.mkdir()
         good &= report("the wheel alone", attempt([programs / "cemverify"], FIRST_STEPS, folder))
+        good &= report("the ways in", attempt([programs / "cemverify"], DOORS, folder))
+        good &= report("the tutorial", attempt([programs / "cemverify"], TUTORIAL, folder))
+        pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "--quiet", "--constraint", CONSTRAINTS, "pytest"]
+        subprocess.run(pip, check=True)
+        good &= report("its tests", attempt([programs / "python", "-m", "pytest"], TESTS, folder), "pytest")
         for name, program in without_installing(wheel):
             good &= report(name, attempt(program, ONE, folder))
     for name in ("uv", "pipx"):

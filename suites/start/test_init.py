@@ -81,11 +81,12 @@ def test_the_recipes_are_what_their_services_read() -> None:
 
 @pytest.mark.slow
 def test_what_is_written_runs_where_it_was_written(tmp_path: Path) -> None:
-    assert main(["init", "--kind", "energy", "--folder", str(tmp_path), "--ci", "none", "--no-check"]) == 0
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_energy_layer.py"]
+    words = ["--kind", "energy", "--name", "my_energy", "--ci", "none", "--no-check"]
+    assert main(["init", *words, "--folder", str(tmp_path)]) == 0
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_energy.py"]
     ended = subprocess.run([*tests, "-k", "structure/layer/dtype"], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert importlib.util.find_spec("energy_layer") is None, "this process is left as it was"
+    assert importlib.util.find_spec("my_energy") is None, "this process is left as it was"
 
 
 @pytest.mark.thorough
