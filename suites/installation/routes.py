@@ -1,4 +1,4 @@
-"""What the pages tell newcomers to type: three ways in, README's layer and the tutorial, with the files they show."""
+"""What pages tell newcomers to type: three ways in, README's layer and the tutorial, with the files they show."""
 
 from __future__ import annotations
 
