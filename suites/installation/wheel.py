@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         good &= report("the wheel alone", attempt([programs / "cemverify"], FIRST_STEPS, folder))
         good &= report("the ways in", attempt([programs / "cemverify"], DOORS, folder))
         good &= report("the tutorial", attempt([programs / "cemverify"], TUTORIAL, folder))
-        words = "-m pip install --quiet --disable-pip-version-check pytest --constraint".split()
+        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pytest", "--constraint"]
         subprocess.run([str(programs / "python"), *words, str(CONSTRAINTS)], check=True)
         good &= report("its tests", attempt([programs / "python", "-m", "pytest"], TESTS, folder), "pytest")
         for name, program in without_installing(wheel):
