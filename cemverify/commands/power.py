@@ -31,7 +31,7 @@ offer are reported as not applicable.
 
 EPILOG = """\
 The whole measurement takes about two hours on two cores. Every finished part of it is kept (--store), so you can stop
-it at any time and give the same command again. Editing cemverify or the implementation starts afresh.
+it at any time and give the same command again. Editing what judges, or the implementation, starts afresh.
 
 examples:
   cemverify power --families subtle --seeds 5 --examples 60 --no-sweep --no-bank   a first look, about a minute

@@ -19,7 +19,7 @@ from cemverify.results.provenance import versions
 class Code:
     """What decides a measurement besides the question."""
 
-    package: str  # digest of every source file of cemverify
+    package: str  # digest of every source file that a measurement may import
     libraries: tuple[str, ...]  # their versions, "torch 2.13.0"
     # digest of the file that holds the implementation; what that file imports is not looked at. Empty for the mutants
     # as they are, and for entry points, whose packages have versions of their own
@@ -47,11 +47,15 @@ class Code:
             )
 
 
+# What a measurement may import. An edit of a command or of a claim costs no measurement.
+ROOMS = ("catalogue", "cem", "conformance", "console", "power", "processes", "results", "runs")
+
+
 @lru_cache(maxsize=1)
 def _package() -> str:
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from cemverify.power.cells import (
     cell_of,
     measure,
 )
-from cemverify.power.code import Code
+from cemverify.power.code import ROOMS, Code
 from cemverify.power.measuring import measure_power
 from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
@@ -111,9 +113,21 @@ def test_a_measurement_of_other_code_is_refused() -> None:
         measure(DetectionCell("ascent", "gradient/attention/plain", 15, (0,), None, code))
 
 
-def test_the_code_of_a_measurement_is_all_of_the_verifier() -> None:
+def test_the_code_of_a_measurement_is_all_that_it_imports() -> None:
+    program = (
+        "import sys\n"
+        "from cemverify.power import cells, mutants\n"
+        "cells.measure(cells.DetectionCell('ascent', 'gradient/attention/plain', 15, (0,), None,"
+        " cells.Code.here(None)))\n"
+        "print(*{name.split('.')[1] for name in sys.modules if name.startswith('cemverify.')})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - {"_version"} == set(ROOMS)
+
+
+def test_the_code_of_a_measurement_is_a_digest_of_its_files() -> None:
     digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     assert Code.here(None).package == digest.hexdigest()[:16]
 
