@@ -194,6 +194,13 @@ def test_a_class_that_is_none_of_ours_is_not_made(tmp_path: Path) -> None:
         load_counterexample(saved)
 
 
+def test_another_file_than_a_saved_one_is_named_itself(tmp_path: Path) -> None:
+    layer = tmp_path / "mylayer.py"
+    layer.write_text("mine = 1\n")
+    with pytest.raises(ResultError, match=r"mylayer\.py is no saved counterexample: mylayer\.json is not beside it"):
+        load_counterexample(layer)
+
+
 @given(seed=st.integers(0, 1000), strided=st.booleans(), shared=st.booleans())
 def test_a_question_survives_packing(seed: int, strided: bool, shared: bool) -> None:
     case = dense_case(MLPConfig(3, 2, preconditioner=PreconditionerConfig("low-rank", rank=2)), 2, 3, seed)

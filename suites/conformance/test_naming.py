@@ -142,3 +142,11 @@ def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_o
     assert main(["power", "plain.layers:zzz"]) == 2
     assert "it defines mine" in capsys.readouterr().err
     assert naming.parts("plain/layers.py:mine") == ("plain.layers", "mine")
+
+
+def test_a_folder_that_python_hides_is_named(folder: Path) -> None:
+    (folder / "calendar").mkdir()
+    assert "the folder 'calendar' has the name of a module of Python" in naming.no_module(
+        "calendar.a", "calendar/a.py:b"
+    )
+    assert "is it on the Python path?" in naming.no_module("zoneinfo.a", "zoneinfo.a:b")

@@ -77,7 +77,10 @@ def check_apart(folder: Path, properties: Iterable[str], paths: Iterable[Path]) 
 
 def load_counterexample(path: Path) -> Counterexample:
     """Reads one of the three files' JSON, with the arrays beside it."""
-    path = files_of(path)[0]
+    named, path = path, files_of(path)[0]
+    if named.exists() and not path.exists():
+        words = "is no saved counterexample: {} is not beside it; give the .json that was saved"
+        raise ResultError(f"{named} {words.format(path.name)}")
     content = read(path)
     if content["kind"] != "counterexample":
         raise ResultError(f"{path} is a result of kind {content['kind']!r}, not a saved counterexample")

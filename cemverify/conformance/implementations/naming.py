@@ -113,6 +113,9 @@ def is_file(text: str) -> bool:
 
 def no_module(module: str, name: str) -> str:
     """What is said of a module that there is not."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names and Path(top).is_dir():
+        return f"the folder {top!r} has the name of a module of Python, which is found in its place; rename it"
     siblings = (path.stem for path in Path().glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())
     near = get_close_matches(module, [stem for stem in siblings if stem.isidentifier()], 1)
     about = f"; did you mean {near[0]!r}?" if near else "; is it on the Python path?"
