@@ -63,6 +63,21 @@ def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementa
     assert any(r.verdict == Verdict.HOLDS for r in records)
 
 
+@pytest.mark.parametrize(
+    ("property_", "seed"),
+    [
+        # softplus(d) underflows, and its root has no derivative there
+        ("training/attention/preconditioner-every-magnitude", 17),
+        ("training/mlp/preconditioner-every-magnitude", 4),
+        # a product with respect to a weight is a sum over 4,124 rows
+        ("training/mlp/any-options", 13),
+    ],
+)
+def test_what_was_a_false_alarm_is_none_any_more(property_: str, seed: int) -> None:
+    (record,) = check_implementation("cemverify:reference", properties=[property_], examples=6, seed=seed)
+    assert record.verdict == Verdict.HOLDS, record.reason
+
+
 def test_what_cannot_be_asked_here_says_why() -> None:
     missing = CorrectImplementation("examples.nothing_of_the_kind:mine", "")
     assert unavailable(missing) == (

@@ -41,24 +41,24 @@ def distances_between(moved: Mapping[str, Tensor], exact: Mapping[str, Tensor]) 
 
 
 def allowance(
-    exact: Mapping[str, Tensor], trials: Sequence[Mapping[str, Tensor]], terms: int, unit: float
+    exact: Mapping[str, Tensor], trials: Sequence[Mapping[str, Tensor]], terms: Mapping[str, int], unit: float
 ) -> dict[str, Tensor]:
     """Estimated bounds, on the safe side, on the error of each array that a float64 evaluation returns.
 
     Args:
         exact: what it returns unperturbed. trials: how far its arrays moved in each; a further trial can only raise
-            the bounds, and without one they are the least. terms: of the longest sum. unit: the unit roundoff of the
-            arithmetic judged.
+            the bounds, and without one they are the least. terms: of the longest sum that leads to each array. unit: the
+            unit roundoff of the arithmetic judged.
 
     Returns:
         One number () per array, infinite if the evaluation is too ill-conditioned.
     """
     scale = {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in exact.items()}
     worst = {name: torch.stack([torch.zeros_like(scale[name]), *(t[name] for t in trials)]).amax() for name in exact}
-    factor = _OTHER_ORDERS * terms * unit / _SIZE
+    factor = {name: _OTHER_ORDERS * terms[name] * unit / _SIZE for name in exact}
     # a movement as large as the values themselves is not first order
     return {
-        name: torch.where(worst[name] > 0.01 * scale[name], torch.inf, factor * worst[name])
+        name: torch.where(worst[name] > 0.01 * scale[name], torch.inf, factor[name] * worst[name])
         + _OTHER_ORDERS * unit * scale[name]
         for name in exact
     }

@@ -89,6 +89,9 @@ def products_are_right(
     lies, laid_out = incoming_to(caller, case)
     cotangent = laid_out(_cotangent(exact).to(caller.dtype).double()).contiguous()
     expected = _expected_products(case, cotangent, function)
+    if not all(bool(product.isfinite().all()) for product in expected.values()):
+        # the root of softplus(d) has no derivative where softplus(d) underflows
+        raise Discard("a vector-Jacobian product of the reference descent is not finite")
     answer, got, changed = ask(caller, case, cotangent, name, recorded)
     tolerances = _tolerances(case, cotangent, function, caller.dtype, got)
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
@@ -117,7 +120,10 @@ def _tolerances(
     a question would go into the trials.
     """
     expected, unit = _expected_products(case, cotangent, function), unit_roundoff(dtype)
-    terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
+    batch, tokens, _ = case.h.shape
+    longest = max(tokens, *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
+    # a product with respect to a weight is a sum over all rows
+    terms = {name: longest if name in ("x", "h") else max(longest, batch * tokens) for name in expected}
     # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
     least = torch.finfo(dtype).tiny / unit
     trials = list[dict[str, Tensor]]()
