@@ -47,8 +47,8 @@ def allowance(
 
     Args:
         exact: what it returns unperturbed. trials: how far its arrays moved in each; a further trial can only raise
-            the bounds, and without one they are the least. terms: of the longest sum that leads to each array. unit: the
-            unit roundoff of the arithmetic judged.
+            the bounds, and without one they are the least. terms: of the longest sum that leads to each array.
+        unit: the unit roundoff of the arithmetic judged.
 
     Returns:
         One number () per array, infinite if the evaluation is too ill-conditioned.
