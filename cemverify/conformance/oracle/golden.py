@@ -144,8 +144,9 @@ def preconditioner_matrix(case: Case) -> Tensor:
         if kind == "low-rank-printed":
             S = S + cross
         else:
-            norms = torch.linalg.matrix_norm(U) * torch.linalg.matrix_norm(V)
-            c = torch.minimum(torch.ones_like(norms), 0.99 / (2 * norms))  # 1 where the norms vanish: min(1, inf)
+            norms = 2 * torch.linalg.matrix_norm(U) * torch.linalg.matrix_norm(V)
+            # min(1, 0.99 / norms); where the norms vanish the quotient has no derivative, though it is not the least
+            c = torch.where(norms > 0.99, 0.99 / norms.clamp(min=0.99), torch.ones_like(norms))
             S = S.sqrt() @ (torch.eye(config.dim, dtype=torch.float64) + c[..., None, None] * cross) @ S.sqrt()
     return S if S.dim() == 3 else S[None]
 
