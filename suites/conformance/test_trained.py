@@ -163,6 +163,18 @@ def test_a_trained_layer_is_checked_from_the_command_line(
     assert "## memory on 3 x 8 tokens" in page.read_text()
 
 
+def test_violations_of_a_trained_layer_are_accepted(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, result = tmp_path / "known.toml", tmp_path / "result.json"
+    command = ["check", HOPFIELD, "--checkpoint", str(weights), "--layer", "memory", "--known", str(known)]
+    monkeypatch.setattr(hopfield_block.Memory, "forward", lambda _, h: 2 * h)
+    assert main([*command, "--update-known", "--reason", "ours"]) == 0
+    assert main([*command, "--json", str(result)]) == 0
+    content = read(result)
+    assert ("trained/update", "known") in {(e["property"], e["standing"]) for e in content["known"]["entries"]}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -30,9 +30,8 @@ from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT
 
-from cemverify.catalogue.index import new_id
+from cemverify.catalogue.index import new_id, recorded
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import catalogue
 from cemverify.conformance.properties.own import OWN
 from cemverify.processes.inputs import read_text
 from cemverify.results.envelope import ResultError
@@ -45,7 +44,7 @@ class KnownViolation:
     """One entry."""
 
     implementation: str  # the name it is checked under
-    property: str  # an id of the catalogue
+    property: str  # its id
     cause: str  # what the record's cause must be, or a shell pattern of it
     reason: str  # why it is accepted
     expires: date  # the last day on which it is
@@ -137,7 +136,7 @@ def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
     """
     document = document_of(text, name)
     tables, lines = document.unwrap().get("violation", []), _lines(document)
-    ids = {property_.id for property_ in catalogue()}
+    ids = {property_.id for property_ in recorded()}
     entries: dict[tuple[str, str], KnownViolation] = {}
     for table, line in zip(tables, lines, strict=True):
         try:
