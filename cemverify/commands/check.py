@@ -213,6 +213,7 @@ def _run_trained(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     sys.path.insert(0, os.getcwd())
     configuration = {
+        "properties": [],  # none is chosen
         "checkpoint": str(options.checkpoint),
         "layer": options.layer,
         "tokens": None if options.tokens is None else str(options.tokens),

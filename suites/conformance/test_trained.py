@@ -175,6 +175,19 @@ def test_violations_of_a_trained_layer_are_accepted(
     assert ("trained/update", "known") in {(e["property"], e["standing"]) for e in content["known"]["entries"]}
 
 
+def test_a_trained_layer_is_compared_with_its_baseline(
+    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["check", HOPFIELD, "--checkpoint", str(weights), "--layer", "memory"]
+    before, compared = tmp_path / "before.json", ["--baseline", str(tmp_path / "before.json")]
+    assert main([*command, "--json", str(before)]) == 0
+    assert main([*command, *compared, "--on-regression", "fail"]) == 0
+    assert "nothing got worse" in capsys.readouterr().out
+    monkeypatch.setattr(hopfield_block.Memory, "forward", lambda _, h: 2 * h)
+    assert main([*command, *compared]) == 1
+    assert "trained/update held and is violated" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
