@@ -19,7 +19,7 @@ DESCRIPTION = """\
 With --checkpoint, IMPLEMENTATION is a function without arguments that builds a model: it returns a torch.nn.Module,
 or cemverify.TrainedModel(model, declare=...) where the layer's energy has to be declared. The layer is judged with
 its trained weights, on what the model feeds it. The model runs in this process: --examples, --workers, --seconds,
---timeout and --memory have no effect.
+--timeout, --memory and --black-box have no effect.
 """
 
 
@@ -53,6 +53,8 @@ def asked_for(options: argparse.Namespace) -> bool:
         raise UsageError("properties of your own cannot be asked of a trained layer: leave out --properties-from")
     if options.save_counterexamples:
         raise UsageError("a trained layer has no small counterexamples to save: leave out --save-counterexamples")
+    if options.suggest:
+        raise UsageError("a trained layer's source is not searched: leave out --suggest")
     return True
 
 

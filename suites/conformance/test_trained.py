@@ -198,6 +198,7 @@ def test_a_trained_layer_is_compared_with_its_baseline(
         ("--checkpoint weights.pt --layer memory", "not a .safetensors file, the only kind that is read"),
         ("--checkpoint {weights} --layer memory --tokens no.npy", "the tokens no.npy cannot be read"),
         ("--checkpoint {weights} --layer memory --properties gradient", "--properties cannot be chosen"),
+        ("--checkpoint {weights} --layer memory --suggest", "source is not searched: leave out --suggest"),
     ],
 )
 def test_what_does_not_fit_is_refused(
