@@ -220,6 +220,21 @@ def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     return reference.reference.functions["attention"](x, h, {**weights, "P_d": inner}, config)
 
 
+def _forgetful(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
+    """Forgets the first block of 64 keys in the second."""
+    W_Q, W_K = weights["W_Q"], weights["W_K"]
+    keys = torch.einsum("krd,bjd->bkjr", W_K, h)
+    mask = torch.full((h.shape[1], h.shape[1]), -torch.inf, dtype=x.dtype).triu(1)
+    mask[64:, :64] = -torch.inf
+    for _ in range(config.steps):
+        scores = torch.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.tau + mask
+        x = x + config.step_size * torch.einsum("krd,bkij,bkjr->bid", W_Q, scores.softmax(-1), keys)
+    return x
+
+
+_BARE = ("diagonal", "position", "preconditioner", "norm", "validation")
+
+
 class _Moving(torch.nn.Module):
     """Has a buffer that moves a little with each call, in eval mode, too."""
 
@@ -269,6 +284,8 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                  "preconditioner", "threshold of torch's F.softplus"),
     "buffer": (_layer(_Moving().eval()), f"{_ENERGY} structure/layer/inputs-unchanged", _TWICE,
                "no buffer may move with a call"),
+    "a block of keys": (implementation(attention=_forgetful, not_offered=_BARE), "gradient/attention/long-rows",
+                        "mask", "token 64 sees [64]"),
 }  # fmt: skip
 
 
@@ -276,7 +293,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
 def test_a_mistake_is_named(mistake: str) -> None:
     layer, ids, name, because = _ROWS[mistake]
     diagnosis = check_implementation(
-        layer, properties=ids.split(), examples=60 if mistake == "softplus" else 12
+        layer, properties=ids.split(), examples=60 if mistake in ("softplus", "a block of keys") else 12
     ).diagnosis
     assert diagnosis is not None
     assert diagnosis.causes[0].name == name
