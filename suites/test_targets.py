@@ -110,6 +110,25 @@ def test_a_link_to_stdout_appends_there_and_what_is_printed_afterwards_goes_to_s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stdout", "summary"]
 
 
+def test_an_open_descriptor_is_written_to_where_it_stands(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"old, ")
+    with log.open("ab") as appended:
+        put(Path(f"/dev/fd/{appended.fileno()}"), b"new")
+    assert log.read_bytes() == b"old, new"
+
+
+def test_a_report_that_is_thrown_away_and_an_output_that_is_too_are_two() -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from cemverify.results.envelope import check_outputs\n"
+        "check_outputs(Path('/dev/null'))\n"
+        "sys.exit(sys.stdout is sys.stderr)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0
+
+
 def test_the_file_that_stdout_goes_to_is_not_replaced_behind_its_back(tmp_path: Path) -> None:
     out = tmp_path / "report"
     done = _run(out, out, "w")

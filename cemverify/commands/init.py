@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cemverify.commands.slow_imports import slow_imports
-from cemverify.conformance.workers.limits import USUAL_MEMORY
+from cemverify.conformance.workers.limits import usual_memory
 from cemverify.console.parsing import path
 from cemverify.console.streams import columns
 from cemverify.processes.cores import cores
@@ -93,7 +93,7 @@ def _check(name: str, folder: Path) -> int:
     show(f"\n$ cemverify check {name}:mine")
     finished: RunFinished | None = None
     with progress() as listener:
-        for event in isolation.run(f"{name}:mine", select([]), Effort(memory=USUAL_MEMORY), cores()):
+        for event in isolation.run(f"{name}:mine", select([]), Effort(memory=usual_memory("cpu")), cores()):
             listener(event)
             if isinstance(event, RunFinished):
                 finished = event

@@ -3,6 +3,7 @@
 a regular file, or nothing        replaced (`atomic_files`)
 a symbolic link                   what it leads to is replaced or written; the link stays
 where stdout or stderr goes       written to that, so `/dev/stdout` appends after `>>` and feeds a `|`
+an open descriptor, `/dev/fd/3`   written to that, too
 a terminal, a device, a pipe      written through
 a folder, a disk, a socket        refused
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import sys
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from cemverify.processes.atomic_files import replacing
 # Opens a pipe without waiting for its other end, and a terminal without making it this process's; not on Windows.
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
+_DESCRIPTORS = re.compile(r"/proc/\d+/fd")  # where /dev/fd leads
+
 
 @dataclass(frozen=True)
 class Target:
@@ -29,7 +33,7 @@ class Target:
 
     place: Path  # the path without links
     stream: bool = False  # whether it is written through, and not replaced
-    descriptor: int | None = None  # 1 or 2 if stdout or stderr goes there
+    descriptor: int | None = None  # an open one that goes there: 1 or 2 if stdout or stderr does
 
 
 def target_of(path: Path) -> Target:
@@ -43,7 +47,10 @@ def target_of(path: Path) -> Target:
         status = path.stat()
     except FileNotFoundError:
         return Target(place)
-    if (descriptor := printed_into(status)) is not None:
+    descriptor = printed_into(status)
+    if descriptor is None and _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
+        descriptor = int(path.name)
+    if descriptor is not None:
         return Target(place, True, descriptor)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder; give a file name")
@@ -53,7 +60,9 @@ def target_of(path: Path) -> Target:
 
 
 def printed_into(status: os.stat_result) -> int | None:
-    """The descriptor of stdout or stderr if it goes there."""
+    """The descriptor of stdout or stderr if it goes there; where nothing is kept, nothing is printed either."""
+    if os.path.samestat(status, os.stat(os.devnull)):
+        return None
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), status):

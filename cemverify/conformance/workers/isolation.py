@@ -327,7 +327,8 @@ class _Worker:
         Raises:
             LoadError: that failed.
         """
-        self.connection.send(FirstCalls(functions))
+        with contextlib.suppress(OSError):  # it died since: said below
+            self.connection.send(FirstCalls(functions))
         limit = TimeLimit(len(FUNCTIONS) * (self.effort.timeout + _SILENT), self._processes)
         while not limit.passed() and self.alive and not self._is_silent():
             message = self._receive(_POLL)
