@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.console.errors import UsageError
-from cemverify.console.guard import say
+from cemverify.console.guard import is_our_sentence, say
 from cemverify.console.streams import note
 from cemverify.processes.watching import Seen, look, wait
 
@@ -50,7 +50,9 @@ def run(implementation: str, stated_in: Sequence[str], check: Check) -> int:
         seen = look(files)
         try:
             result = check(before, partial(_is_saved, files, seen))
-        except (LoadError, UsageError) as error:
+        except (LoadError, UsageError, ValueError) as error:  # a save may mend it
+            if isinstance(error, ValueError) and not is_our_sentence(error):
+                raise
             say(str(error))
             result = None
         if result is not None:

@@ -110,7 +110,7 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
         return 128 + ended_by
     if usage := getattr(error, "usage", ""):
         print(usage, file=sys.stderr)
-    if isinstance(error, Refusal) or _is_our_sentence(error):
+    if isinstance(error, Refusal) or is_our_sentence(error):
         say(str(error))
     elif _is_memory(error):
         say(f"memory ran out ({str(error).splitlines()[0] if str(error) else 'MemoryError'}); ask for less")
@@ -141,7 +141,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         causes += cause.exceptions if isinstance(cause, BaseExceptionGroup) else []
 
 
-def _is_our_sentence(error: BaseException) -> bool:
+def is_our_sentence(error: BaseException) -> bool:
     """Whether it is a ValueError that our own code raised, rather than a library."""
     trace = error.__traceback__
     if not isinstance(error, ValueError) or isinstance(error, UnicodeError) or trace is None:

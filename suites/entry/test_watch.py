@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from cemverify.commands.watching import run
+from cemverify.conformance.judging.engine import applicable
+from cemverify.conformance.properties import select
 from cemverify.conformance.properties.own import forget_properties, own_properties
 from cemverify.processes.watching import Seen, look, wait
 from suites.kit.examples import TIED, UNTIED
@@ -81,6 +83,33 @@ def test_files_of_properties_and_a_module_that_was_deleted_and_comes_back_are_no
 
     with pytest.raises(_Done):
         run("mine:layer", ["stated"], check)
+
+
+@pytest.mark.parametrize(
+    ("refused", "sentence"),
+    [
+        (lambda: select(["own/renamed"]), "no property matches 'own/renamed'"),
+        (lambda: applicable("energy layer", []), "none of these properties applies"),
+        (lambda: int("a library's sentence"), None),
+    ],
+)
+def test_properties_that_a_save_took_away_are_waited_for(
+    refused: Callable[[], object], sentence: str | None, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mine.py").write_text("")
+    checks = 0
+
+    def check(*_: object) -> None:
+        nonlocal checks
+        checks += 1
+        if checks == 2:
+            raise _Done
+        (here / "mine.py").write_text("a = 1\n")
+        refused()
+
+    with pytest.raises(ValueError if sentence is None else _Done):
+        run("mine:layer", [], check)
+    assert (sentence or "") in capsys.readouterr().err
 
 
 def test_a_file_that_only_the_last_check_reached_is_looked_at(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
