@@ -151,7 +151,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.suggest and any(record.verdict == "violated" for record in finished.records):
             outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
             finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))
-        return _report(options, finished, measured_against, maker), finished
+        return _tell(options, finished, measured_against, maker), finished
 
     if options.watch:
         return watching.run(options.implementation, options.properties_from, check)
@@ -250,15 +250,6 @@ def _check_files(options: argparse.Namespace) -> None:
         )
 
 
-def _report(options: argparse.Namespace, finished: RunFinished, measured_against: Gate, maker: Maker) -> int:
-    from cemverify.conformance.counterexamples.files import save_all
-
-    if options.save_counterexamples:
-        for saved in save_all(finished, options.save_counterexamples, maker):
-            note(f"counterexample saved: cemverify replay {saved}")
-    return _tell(options, finished, measured_against, maker)
-
-
 def _tell(
     options: argparse.Namespace,
     finished: RunFinished,
@@ -269,6 +260,7 @@ def _tell(
     more: Mapping[str, Any] | None = None,
 ) -> int:
     """Writes the files, prints the report, and returns the exit code."""
+    from cemverify.conformance.counterexamples.files import save_all
     from cemverify.conformance.judging.diagnosis import diagnose
     from cemverify.conformance.judging.verdicts import exit_code
     from cemverify.conformance.listeners import ci, files, reach, terminal
@@ -276,8 +268,14 @@ def _tell(
     from cemverify.conformance.listeners.diagnosis import github
     from cemverify.results.envelope import ResultError, show, write, write_text
 
-    finished, settled, compared = measured_against.measure(finished, options.properties)
     unwritten = list[ResultError]()
+    for record in finished.records if options.save_counterexamples else ():
+        with _kept(unwritten):
+            for saved in save_all(replace(finished, records=[record]), options.save_counterexamples, maker):
+                note(f"counterexample saved: cemverify replay {saved}")
+    with _kept(unwritten):
+        measured_against = measured_against.accepting(finished)
+    finished, settled, compared = measured_against.measure(finished, options.properties)
     if options.json:
         content = files.as_json(finished, maker, tables, more, pinned=options.catalogue)
         with _kept(unwritten):

@@ -81,6 +81,35 @@ def test_a_file_that_cannot_be_written_costs_neither_the_verdict_nor_other_files
 
 
 @pytest.mark.slow
+def test_a_counterexample_or_a_list_that_cannot_be_written_costs_nothing_else(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: str) -> None:
+        raise envelope.ResultError(f"cannot write {path}")
+
+    ids = ["gradient/attention/plain", "tying/attention/multi-head-attention"]
+    check = ["check", "untied:mine", "--properties", *ids, "--examples", "5", "--workers", "1"]
+    check += ["--json", "r.json", "--known", "k.toml", "--update-known", "--reason", "ours"]
+    (workplace / "found" / "gradient-attention-plain.npz").mkdir(parents=True)
+    assert main([*check, "--save-counterexamples", "found"]) == 2
+    captured = capsys.readouterr()
+    assert "2 run: 0 hold, 2 violated (2 known)" in captured.out
+    assert captured.err.endswith(
+        "error: cannot write found/gradient-attention-plain.npz: it is a folder; give a file name\n"
+    )
+    assert all((workplace / name).exists() for name in ("r.json", "k.toml", f"found/{ids[1].replace('/', '-')}.json"))
+
+    (workplace / "k.toml").unlink()
+    (workplace / "r.json").unlink()
+    monkeypatch.setattr("cemverify.conformance.gate.accepting.write_text", refuse)
+    assert main(check) == 2
+    captured = capsys.readouterr()
+    assert "2 of 2 violated" in captured.out
+    assert captured.err.endswith("error: cannot write k.toml\n")
+    assert not any("known" in p for p in envelope.read(workplace / "r.json")["properties"])
+
+
+@pytest.mark.slow
 def test_a_check_within_a_moment_begins_little_and_tells_what_that_is_worth(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

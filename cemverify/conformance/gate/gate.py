@@ -33,6 +33,18 @@ class Gate:
         (marked,), _ = settle(self.implementation, pin([record], self.pinned), self.entries, "", self.today)
         return bool(violations([marked]))
 
+    def accepting(self, finished: RunFinished) -> Gate:
+        """The gate once the violations of the run are in the file of known ones, if they are to be written there.
+
+        Raises:
+            ValueError: it is no such file any more. ResultError: it cannot be written.
+        """
+        if self.known_file is None or self.acceptance is None:
+            return self
+        enforced = [record for record in pin(finished.records, self.pinned) if record.newer_than is None]
+        update_known(self.known_file, self.implementation, enforced, self.acceptance, self.today)
+        return replace(self, entries=read_known(self.known_file) if self.known_file.exists() else ())
+
     def measure(
         self, finished: RunFinished, properties: Sequence[str]
     ) -> tuple[RunFinished, Settled | None, BaselineComparison | None]:
@@ -44,13 +56,8 @@ class Gate:
         settled = compared = None
         finished = replace(finished, records=pin(finished.records, self.pinned))
         if self.known_file is not None:
-            entries = self.entries
-            if self.acceptance is not None:
-                enforced = [record for record in finished.records if record.newer_than is None]
-                update_known(self.known_file, self.implementation, enforced, self.acceptance, self.today)
-                entries = read_known(self.known_file) if self.known_file.exists() else ()
             records, settled = settle(
-                self.implementation, finished.records, entries, str(self.known_file), self.today
+                self.implementation, finished.records, self.entries, str(self.known_file), self.today
             )
             finished = replace(finished, records=records)
         if self.baseline is not None:
