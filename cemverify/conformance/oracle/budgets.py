@@ -82,6 +82,10 @@ class Bounded:
         u = min(self.u, unit_roundoff(torch.float32))
         return n * u / (1 - n * u) + self.gamma(2) if n * u < 1 else math.inf
 
+    def added(self, n: int) -> float:
+        """A sum of n numbers, in the dtype or as those of a product, whichever is closer."""
+        return min(self.gamma(n), self.summed(n))
+
     def rounded(self, roundings: float = 1) -> Bounded:
         """These numbers with the error of that many more roundings."""
         return self.of(self.value, self.error + self.gamma(roundings) * self.most)
@@ -125,7 +129,7 @@ class Bounded:
     def sum(self, axis: int) -> Bounded:
         """The sum over one axis, with its error."""
         n = self.value.shape[axis]
-        return self.of(self.value.sum(axis), self.error.sum(axis) + self.gamma(n) * self.most.sum(axis))
+        return self.of(self.value.sum(axis), self.error.sum(axis) + self.added(n) * self.most.sum(axis))
 
     def plus_terms(self, terms: Bounded, axis: int) -> Bounded:
         """self + sum of the terms along `axis`, added up in whatever order, every addition rounded to the dtype.
@@ -385,7 +389,7 @@ def _interaction_energy(arrays: _Arrays, x: Bounded) -> Bounded:
     weights = _softmax(scores).value
     delta = np.expm1(scores.error + scores.u * np.abs(np.where(weights == 0, 0.0, scores.value)))
     # log sum exp is 1-Lipschitz in the weighted sense, and rounds its top score and its logarithm
-    error = np.log1p((weights * delta).sum(-1)) + x.gamma(S + 10) * (1 + np.abs(value))
+    error = np.log1p((weights * delta).sum(-1)) + (x.added(S) + x.gamma(10)) * (1 + np.abs(value))
     return x.of(value, error).sum(1).scaled(-arrays.case.attention.tau)
 
 
