@@ -13,6 +13,9 @@ from types import MappingProxyType
 from cemverify.catalogue.index import recorded
 from cemverify.console.errors import UsageError
 
+# those that a release of the package has made final; a release adds its own
+RELEASED: Sequence[str] = ()
+
 
 @cache
 def introduced() -> Mapping[str, str]:

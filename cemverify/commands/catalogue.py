@@ -17,6 +17,7 @@ from dataclasses import asdict
 
 from cemverify.catalogue import index
 from cemverify.catalogue.index import TRAINED, Listed, largest
+from cemverify.catalogue.versions import RELEASED
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.conformance.trained.claims import CLAIMS
 from cemverify.console.errors import UsageError
@@ -86,6 +87,11 @@ def check(old: Mapping[str, str], now: Sequence[Listed], removing: Collection[st
         )
     if moved := [id_ for id_ in old if id_ in new and old[id_] != new[id_]]:
         raise UsageError(f"{moved[0]} came with catalogue {old[moved[0]]}, but says since={new[moved[0]]!r}")
+    if final := [id_ for id_ in new if id_ not in old and new[id_] in RELEASED]:
+        raise UsageError(
+            f"{final[0]} is new and says since={new[final[0]]!r}, a catalogue that is released and so final; "
+            "write the present year and month beside its claim, as in since='2027.01'"
+        )
     latest = max(old.values(), default="")
     if late := [id_ for id_ in new if id_ not in old and new[id_] < latest]:
         raise UsageError(

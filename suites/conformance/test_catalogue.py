@@ -131,7 +131,7 @@ def test_the_list_says_what_the_properties_declare() -> None:
     assert index.FILE.read_text(encoding="utf-8") == writing.text(), f"write it again: {command}"
 
 
-def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed() -> None:
+def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
     old = {row.id: row.since for row in index.recorded()}
     rows = writing.rows()
     first, second = rows[0], rows[1]
@@ -147,7 +147,10 @@ def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed() -> None:
     later = {**old, first.id: "2027.02"}
     del later[second.id]
     with pytest.raises(UsageError, match=f"{second.id} is new .* a catalogue 2027.02 already"):
-        writing.check(later, [replace(first, since="2027.02"), *rows[1:]])
+        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2026.12"), *rows[2:]])
+    monkeypatch.setattr(writing, "RELEASED", ("2027.02",))
+    with pytest.raises(UsageError, match=f"{second.id} is new .* released and so final"):
+        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2027.02"), *rows[2:]])
 
 
 def test_a_list_that_cannot_be_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """`python -m suites.installation.release VERSION --date DATE`: what a release changes in files that name a version.
 
 Prints the files that would change, and with --write changes them: the version of the package and of CITATION.cff, the
-heading "Unreleased" of the change log, and from 1.0 on the classifier. docs/release.md says what has to hold before.
+heading "Unreleased" of the change log, the catalogue that becomes final, and from 1.0 on the classifier.
+docs/release.md says what has to hold before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
+
+from cemverify.catalogue.versions import RELEASED, current
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,11 +27,14 @@ def edits(root: Path, version: str, day: date) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: a file does not have the place that would change, exactly once.
     """
+    final = list(dict.fromkeys((*RELEASED, current())))
+    listed = ", ".join(f'"{catalogue}"' for catalogue in final) + "," * (len(final) == 1)
     changes = {
         "cemverify/_version.py": (r'^VERSION = ".*"$', f'VERSION = "{version}"'),
         "CITATION.cff": (r"^version: .*$(\ndate-released: .*$)?", f"version: {version}\ndate-released: {day}"),
         "CHANGELOG.md": (r"^## Unreleased\n(?=\n- )", f"## Unreleased\n\n## {version} ({day})\n"),
     }
+    changes["cemverify/catalogue/versions.py"] = (r"^(RELEASED: .* = )\(.*\)$", rf"\1({listed})")
     if int(version.partition(".")[0]) >= 1:
         changes["pyproject.toml"] = (rf"{EARLY}|{SETTLED}", SETTLED)
     for name, (place, becomes) in changes.items():

@@ -15,13 +15,13 @@ from cemverify._version import VERSION
 from suites.installation.release import EARLY, ROOT, SETTLED, edits
 
 DAY = date(2026, 12, 15)
-FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml")
+FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml", "cemverify/catalogue/versions.py")
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for name in FILES:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -45,6 +45,7 @@ def test_a_release_changes_every_file_that_names_a_version(copy: Path) -> None:
     assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == DAY
     assert "## Unreleased\n\n## 1.0.0 (2026-12-15)\n\n- " in changed["CHANGELOG.md"]
     assert SETTLED in changed["pyproject.toml"]
+    assert 'RELEASED: Sequence[str] = ("2026.11",)\n' in changed["cemverify/catalogue/versions.py"]
     assert set(dict(edits(copy, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable
 
 
