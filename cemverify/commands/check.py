@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--first", action="store_true", help="end at the first violation that fails the run; the rest is not asked"
     )
     parser.add_argument(
-        "--suggest", action="store_true", help="where something is violated, look for the edit that mends it (60 s)"
+        "--suggest", action="store_true", help="where a violation fails the run, look for the edit to mend it (60 s)"
     )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
@@ -148,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
         finished = _finished(options, properties, search_effort, measured_against, before, ended)
         if finished is None:
             return None
-        if options.suggest and any(record.verdict == "violated" for record in finished.records):
+        if options.suggest and any(map(measured_against.fails, finished.records)):
             outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
             finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))
         return _tell(options, finished, measured_against, maker), finished

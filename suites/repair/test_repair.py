@@ -11,7 +11,7 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.conformance.properties import select
-from cemverify.repair.search import in_order
+from cemverify.repair.search import RepairOutcome, in_order
 from cemverify.results import envelope
 from suites.kit.examples import mistaken
 
@@ -179,3 +179,20 @@ def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_f
     output = capsys.readouterr().out
     assert "+    return 0.25 * (y - x)" in output
     assert "stated.py" not in output
+
+
+@pytest.mark.slow
+def test_a_check_suggests_no_edit_for_what_is_accepted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def searched(*arguments: object) -> RepairOutcome:
+        searches.append(arguments)
+        return RepairOutcome()
+
+    searches: list[object] = []
+    monkeypatch.setattr("cemverify.commands.repair.searched", searched)
+    (here / "mine.py").write_text(mistaken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
+    check = ["check", "mine:mine", *FEW, "gradient/layer/energy"]
+    assert main([*check, "--known", "k.toml", "--update-known", "--reason", "ours"]) == 0
+    assert main([*check, "--known", "k.toml", "--suggest"]) == 0
+    assert not searches
+    assert main([*check, "--suggest"]) == 1
+    assert len(searches) == 1
