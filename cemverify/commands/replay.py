@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)
     effort = Effort() if saved.within is None else Effort(timeout=saved.within)
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort, saved.parameters)
-    finished = RunFinished(name, [record], record.seconds)
+    finished = RunFinished(name, [record], record.seconds, options=None, command=options.command)
     if record.verdict == Verdict.VIOLATED:
         show_coloured(wrapped(violation(record), columns(sys.stdout)))
     else:

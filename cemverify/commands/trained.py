@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cemverify.console.errors import UsageError
@@ -62,6 +65,7 @@ def judge(options: argparse.Namespace) -> tuple[TrainedFindings, Weights]:
     """Builds the model, fills it, and judges the layer."""
     import torch
 
+    from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.trained.activations import own_tokens, random_tokens, read_tokens
     from cemverify.conformance.trained.checkpoint import load_weights
     from cemverify.conformance.trained.model import build
@@ -76,7 +80,18 @@ def judge(options: argparse.Namespace) -> tuple[TrainedFindings, Weights]:
     else:
         tokens = own_tokens(model) or random_tokens(model.model, SEQUENCES, LENGTH, options.seed)
     layer = prepare(model, options.layer, tokens, options.device)
-    return judge_trained(layer, named(options), options.device, getattr(torch, options.dtype)), weights
+    dtype = getattr(torch, options.dtype)
+    findings = judge_trained(layer, named(options), options.device, dtype)
+    effort = Effort(seed=options.seed, dtype=dtype, device=options.device)
+    finished = replace(findings.finished, options=None, command=_command(options, effort.options))
+    return replace(findings, finished=finished), weights
+
+
+def _command(options: argparse.Namespace, effort: Sequence[str]) -> str:
+    """The command that judges the same layer again, which has no choice of properties."""
+    tokens = [] if options.tokens is None else ["--tokens", str(options.tokens)]
+    trained = ["--checkpoint", str(options.checkpoint), "--layer", options.layer, *tokens]
+    return shlex.join(["cemverify", "check", options.implementation, *trained, *effort])
 
 
 def named(options: argparse.Namespace) -> str:

@@ -158,7 +158,8 @@ def test_a_script_without_its_data_says_so_with_exit_code_2(
 
 def test_replay_judges_the_saved_case_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record, saved = leave(here, "mlpascent")
-    assert main(["replay", str(saved)]) == 1
+    assert main(["replay", str(saved), "--json", "r.json"]) == 1
+    assert envelope.read(Path("r.json"))["diagnosis"]["again"] == f"cemverify replay {saved} --json r.json"
     assert record.reason is not None
     assert record.reason in capsys.readouterr().out
     assert main(["replay", str(saved), "--implementation", "reference"]) == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +19,7 @@ from torch import Tensor
 from cemverify import check_implementation, energy_layer
 from cemverify.api import Results
 from cemverify.cli import main
+from cemverify.commands import effort
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
@@ -25,10 +28,12 @@ from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.conformance.properties import catalogue
+from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
 from cemverify.results.provenance import Maker
 from docs.making import terminal as terminal_picture
 from suites.kit.examples import README_MISTAKEN
-from suites.kit.judging import judged
+from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished, judged
 
 pytest_plugins = ["pytester"]
 MAKER = Maker.now("test", {}, 0, "cpu")
@@ -159,6 +164,76 @@ def test_annotations_escape_what_github_reads_as_its_own() -> None:
     assert "a%2C b%3A 100 %25%0A%3A%3Aerror%3A%3A" in annotation
 
 
+# --- the command that asks it again ---
+
+SINGLE = """\
+import torch
+
+from cemverify import implementation
+from cemverify.conformance.implementations.reference import mlp as right
+
+
+def mlp(x, h, weights, config):
+    step = right(x, h, weights, config)
+    return 1.01 * step if step.dtype == torch.float32 else step
+
+
+mine = implementation(mlp=mlp)
+"""
+
+
+def test_again_asks_with_the_options_that_decide_the_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "single.py").write_text(SINGLE)
+    asked = "cemverify check single:mine --properties gradient/mlp/silu"
+    more = "--examples 8 --seed 7 --seconds 59.5 --timeout 30 --dtype float32 --black-box"
+    assert main([*shlex.split(f"{asked} {more}")[1:], "--workers", "1", "--github", "--json", "r.json"]) == 1
+    again = json.loads(Path("r.json").read_text())["diagnosis"]["again"]
+    assert again == f"{asked} {more}"
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"again: {again} mend: cemverify repair single:mine {more.removesuffix(' --black-box')}" in out
+    assert f"%0A{again}" in out  # the annotation
+    assert main(shlex.split(again)[1:]) == 1
+    assert main(shlex.split(asked)[1:]) == 0  # without them it holds
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "--examples 500", "--seconds 300", "--timeout 0.5", "--dtype bfloat16", "--seed 3 --dtype float32"],
+)
+def test_an_effort_is_told_in_the_options_that_make_it(words: str) -> None:
+    parser = argparse.ArgumentParser()
+    effort.add_arguments(parser)
+    told = effort.of(parser.parse_args(["mine", *words.split()]), reads_code=True).options
+    assert " ".join(told) == words
+
+
+@pytest.mark.skipif(not limits_memory(), reason="memory is limited on Linux only")
+@pytest.mark.parametrize(("memory", "told"), [(USUAL_MEMORY, ()), (1500, ("--memory", "1500"))])
+def test_a_limit_of_memory_that_was_given_is_told(memory: int, told: Sequence[str]) -> None:
+    effort = replace(QUICKLY, examples=60, memory=memory)
+    assert tuple(finished(isolation.run("cemverify:reference", ONE_OF_EACH[:1], effort)).options or ()) == told
+
+
+def test_an_own_property_is_asked_and_mended_with_its_file_and_names_are_quoted_for_a_shell() -> None:
+    own = replace(violated("own/is-odd"), stated_in="my notes.odd")
+    diagnosis = diagnose(replace(run(own), implementation="a b:mine"))
+    assert diagnosis is not None
+    assert diagnosis.again == "cemverify check 'a b:mine' --properties own/is-odd --properties-from 'my notes.odd'"
+    assert diagnosis.mend == ""  # it has no place
+    mask = replace(MASK, stated_in="odd")
+    assert diagnosed(mask).mend == "cemverify repair mine:mine --properties-from odd"
+
+
+def test_an_object_has_no_name_that_a_command_could_be_given() -> None:
+    layer = energy_layer(update=lambda x, m: 1.01 * (m - x), energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
+    results = check_implementation(layer, properties=["gradient/layer/energy"], examples=6)
+    assert results.diagnosis is not None
+    assert results.diagnosis.causes[0].may_be_mended
+    assert (results.diagnosis.again, results.diagnosis.mend) == ("", "")
+    assert not re.search("again:|mend:|cemverify", str(results))
+    assert "cemverify" not in github(results.diagnosis)
+
+
 # --- README's mistake, as every report tells it ---
 
 HEADLINE = "gradient/attention/plain"
@@ -178,7 +253,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
-        yield check_implementation(load("readmes_layer:mine"), properties=PROPERTIES, examples=6)
+        judged_here = check_implementation(load("readmes_layer:mine"), properties=PROPERTIES, examples=6)
+        # the report of a run that was given the name
+        yield Results(replace(judged_here.finished, implementation="readmes_layer:mine", options=()))
     sys.modules.pop("readmes_layer")
 
 

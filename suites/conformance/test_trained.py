@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,22 @@ def test_a_trained_layer_is_compared_with_its_baseline(
     monkeypatch.setattr(hopfield_block.Memory, "forward", lambda _, h: 2 * h)
     assert main([*command, *compared]) == 1
     assert "trained/update held and is violated" in capsys.readouterr().out
+
+
+def test_a_violation_ends_with_the_command_that_judges_the_layer_again(
+    weights: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path(hopfield_block.__file__).read_text()
+    (here / "wrong.py").write_text(text.replace("(retrieved - g)", "(retrieved - 1.1 * g)"))
+    np.save("tokens.npy", np.arange(24).reshape(3, 8))
+    command = f"cemverify check wrong:build --checkpoint {weights} --layer memory"
+    for more in ("", " --tokens tokens.npy --seed 3 --dtype float32"):
+        words = shlex.split(f"{command}{more}")[1:]
+        assert main([*words, "--json", "r.json", "--examples", "9"]) == 1
+        assert read(Path("r.json"))["diagnosis"]["again"] == f"{command}{more}"
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"again: {command}{more}" in out
+        assert "mend:" not in out
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ experiment explains stands for itself, unless a cause before it may explain it.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,9 @@ class Diagnosis:
     causes: Sequence[Cause]  # the most fundamental first
     unexplained: Sequence[Record] = ()  # violations that may follow from the first cause
     unasked: int = 0  # how many properties were not asked, as the run ended before
+    # options, command: see `RunFinished`
+    options: Sequence[str] | None = ()
+    command: str = ""
 
     @property
     def violated(self) -> int:
@@ -86,8 +90,24 @@ class Diagnosis:
 
     @property
     def again(self) -> str:
-        """The command that asks the first violation again."""
-        return f"cemverify check {self.implementation} {self.causes[0].first.options}"
+        """The command that asks the first violation again; empty if there is none."""
+        return self.again_of(self.causes[0])
+
+    def again_of(self, cause: Cause) -> str:
+        """The command that asks the first violation of a cause again, as it was asked; empty if there is none."""
+        if self.options is None:
+            return self.command
+        return shlex.join(["cemverify", "check", self.implementation, *cause.first.options, *self.options])
+
+    @property
+    def mend(self) -> str:
+        """The command that looks for an edit of the source; empty if none may help, or one is known."""
+        first = self.causes[0]
+        if self.options is None or not first.may_be_mended:
+            return ""
+        own = first.first.stated_in
+        options = [*(["--properties-from", own] if own else []), *(o for o in self.options if o != "--black-box")]
+        return shlex.join(["cemverify", "repair", self.implementation, *options])
 
 
 def diagnose(event: RunFinished) -> Diagnosis | None:
@@ -106,7 +126,8 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
     causes = [_cause(records, event.origin) for records in groups.values()]
     causes[:1] = [replace(cause, edit=event.edit) for cause in causes[:1]]
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
-    return Diagnosis(event.implementation, run, causes, unexplained, len(event.unasked))
+    unasked = len(event.unasked)
+    return Diagnosis(event.implementation, run, causes, unexplained, unasked, event.options, event.command)
 
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:

@@ -45,6 +45,16 @@ class Effort:
     # seconds of a core for making violations smaller and finding their causes, of the whole run
     explaining: float = 40.0
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of `cemverify check` that ask as hard, as words, but for defaults and the limit of memory."""
+        words: list[str] = []
+        for name in ("examples", "seed", "seconds", "timeout", "dtype", "device"):
+            value = getattr(self, name)
+            if value != getattr(Effort, name):
+                words += [f"--{name}", str(value).removeprefix("torch.").removesuffix(".0")]
+        return (*words, *([] if self.reads_code else ["--black-box"]))
+
     def __post_init__(self) -> None:
         if type(self.examples) is not int or self.examples < 1:
             raise ValueError(f"examples must be a whole number of at least 1, not {self.examples!r}")

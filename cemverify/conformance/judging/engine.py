@@ -117,7 +117,8 @@ def run(
         yield PropertyFinished(record)
         if ending.at(record):
             break
-    yield finished(name, chosen, records, time.monotonic() - started, origin_of(subject), absent.keys())
+    end = finished(name, chosen, records, time.monotonic() - started, origin_of(subject), absent.keys())
+    yield replace(end, options=None)  # no command knows the object
 
 
 def finished(

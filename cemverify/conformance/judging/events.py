@@ -57,6 +57,10 @@ class RunFinished:
     # ids of properties that it offers and that were not asked, or not to the end: the run ended before
     unasked: Sequence[str] = ()
     worth: KilledShare | None = None  # how many mutants those kill that were asked, where some were not
+    # of `cemverify check`, those that decide what it answers, as words; None if that cannot ask these properties by
+    # this name: an object has none
+    options: Sequence[str] | None = ()
+    command: str = ""  # that asks everything again, where such options are None; empty if none does
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

@@ -115,9 +115,9 @@ class Record:
         return self.telling / self.examples if self.examples else None
 
     @property
-    def options(self) -> str:
-        """The options of `cemverify check` that ask this property alone."""
-        return f"--properties {self.id}{f' --properties-from {self.stated_in}' if self.stated_in else ''}"
+    def options(self) -> list[str]:
+        """The options of `cemverify check` that ask this property alone, as words."""
+        return ["--properties", self.id, *(["--properties-from", self.stated_in] if self.stated_in else [])]
 
     def describe(self) -> dict[str, Any]:
         """As JSON, without the entries that do not apply."""

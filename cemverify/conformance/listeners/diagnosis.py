@@ -21,9 +21,8 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
     lines = [f"{diagnosis.implementation}: {diagnosis.sentence}"]
     lines += [f"  {line}" for line in _of(first)]
     lines += [f"  {line}" for line in _case(first.first)]
-    lines += [f"  again: {diagnosis.again}"]
-    if first.may_be_mended:
-        lines += [f"  mend: cemverify repair {diagnosis.implementation}"]
+    commands = {"again": diagnosis.again, "mend": diagnosis.mend}
+    lines += [f"  {name}: {command}" for name, command in commands.items() if command]
     for cause in diagnosis.causes[1:_FEW]:
         where = f", {cause.place}" if cause.place is not None else ""
         lines.append(f"also: {cause.name} ({number(len(cause.records), 'property')}, {cause.first.id}{where})")
@@ -59,8 +58,8 @@ def _annotation(diagnosis: Diagnosis, cause: Cause) -> str:
     at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
     title = f"{number(len(cause.records), 'property')} violated: {cause.name}"
     more = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in {**at, "title": title}.items())
-    command = f"cemverify check {diagnosis.implementation} {cause.first.options}"
-    text = "\n".join(filter(None, (cause.because, f"{cause.first.id}: {cause.first.reason}", command)))
+    told = (cause.because, f"{cause.first.id}: {cause.first.reason}", diagnosis.again_of(cause))
+    text = "\n".join(filter(None, told))
     return f"::error {more}::{_escaped(text)}"
 
 

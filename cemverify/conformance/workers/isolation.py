@@ -53,7 +53,7 @@ from cemverify.conformance.workers.judge import (
     WantedProperty,
     judge,
 )
-from cemverify.conformance.workers.limits import check_memory, descendants
+from cemverify.conformance.workers.limits import check_memory, descendants, usual_memory
 from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
 from cemverify.processes.devices import check_device
@@ -231,7 +231,11 @@ class _CheckRun:
         trails = {p.id: self.trails[p.id] for p in self.properties if p.id in self.trails}
         reach = summed(code, trails, self.untraced, len(self.around)) if self.effort.reads_code else None
         seconds = time.monotonic() - self.started
-        return finished(self.name, self.properties, self.records, seconds, origin, absent, reach)
+        options, memory = list(self.effort.options), self.effort.memory
+        if memory not in (None, usual_memory(self.effort.device)):
+            options += ["--memory", str(memory)]
+        end = finished(self.name, self.properties, self.records, seconds, origin, absent, reach)
+        return replace(end, options=options)
 
 
 def ask_again(
