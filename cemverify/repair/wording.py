@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,10 +43,11 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     if not whole:
         lines += [f"\nNot edited: {problem}." for problem in outcome.unseen]
         lines += _places(outcome)
+    again = shlex.join(["cemverify", "repair", name, *(o for o in finished.options or () if o != "--black-box")])
     if len(whole) == 1:
-        lines.append(f"\n`cemverify repair {name} --write` writes it into the file.")
+        lines.append(f"\n`{again} --write` writes it into the file.")
     elif whole:
-        lines.append(f"\n`cemverify repair {name} --write 1` writes the first one into the file.")
+        lines.append(f"\n`{again} --write 1` writes the first one into the file.")
     return "\n".join(lines)
 
 
