@@ -27,7 +27,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cemverify import cli
 from docs.making.parsers import PROGRAMS, parsers
 from suites.docs.blocks import Block, blocks
 
@@ -112,11 +111,6 @@ def test_what_other_programs_are_told_exists(page: Path) -> None:
     assert {extra for group in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in group.split(",")} <= set(extras)
     for path in re.findall(r"pytest (suites/[\w/.]+)", text):
         assert (ROOT / path).exists(), path
-
-
-def test_a_command_that_does_not_exist_would_be_noticed() -> None:
-    with pytest.raises(Exception, match="no option --propertys"):
-        cli._parser(["check"]).parse_args(["check", "x:y", "--propertys", "gradient"])
 
 
 @pytest.mark.parametrize("block", fenced("toml", "yaml", "ini", "json"))

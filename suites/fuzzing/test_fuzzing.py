@@ -10,7 +10,7 @@ import pytest
 
 from suites.entry import test_environments
 from suites.fuzzing import ground
-from suites.fuzzing.abuses import Abuse, Outcome, as_json, complaints, from_json
+from suites.fuzzing.abuses import Abuse, Outcome, as_json, complaints
 from suites.fuzzing.generators import SHARES, draw_all
 from suites.fuzzing.regressions import regressions
 from suites.fuzzing.spoiling import WAYS
@@ -56,10 +56,3 @@ def test_commands_keep_the_rule_under_abuse_and_each_way_to_break_it_is_seen(
     ] == []
     assert _broken(pairs, ["regressions", *SHARES]) == []
     assert test_environments.departures(at_work, [outcome for _, outcome in pairs[-len(at_work) :]]) == []
-
-
-def test_an_abuse_can_be_written_down_and_is_drawn_again_by_its_seed(folder: Path) -> None:
-    drawn = draw_all(folder, 60, 7)
-    assert [from_json(as_json(abuse)) for abuse in drawn] == drawn
-    assert draw_all(folder, 60, 7) == drawn
-    assert draw_all(folder, 60, 8) != drawn

@@ -25,16 +25,6 @@ class Deep(RBFKernel):  # type: ignore[misc]  # GPyTorch has no types
         return super().forward(torch.tanh(x1 @ W), torch.tanh(x2 @ W), **settings)
 
 
-class GibbsOfOneInput(Kernel):  # type: ignore[misc]
-    """Gibbs' kernel with the exponent it has for one input, whatever their number: in ten dimensions no kernel."""
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
-        l1, l2 = torch.exp(x1.sum(-1))[:, None], torch.exp(x2.sum(-1))[None, :]
-        total = l1**2 + l2**2
-        K = torch.sqrt(2 * l1 * l2 / total) * torch.exp(-(torch.cdist(x1, x2) ** 2) / total)
-        return K.diagonal() if diag else K
-
-
 class _Made(Kernel):  # type: ignore[misc]
     """What a function makes of the points, which is no kernel."""
 

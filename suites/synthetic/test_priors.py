@@ -71,11 +71,6 @@ def test_priors_with_a_lengthscale_for_each_input_are_too(name: str, dimensions:
         torch.testing.assert_close(K, dense(f"{name}(lengthscale=1)", x / torch.tensor(lengths)), rtol=0, atol=1e-7)
 
 
-def test_the_exponent_of_one_input_makes_a_kernel_of_one_input_and_none_of_ten() -> None:
-    assert not is_positive_semi_definite(dense(f"{OWN}:GibbsOfOneInput", points(250, 10)))
-    assert is_positive_semi_definite(dense(f"{OWN}:GibbsOfOneInput", points(250, 1)))
-
-
 # --- what they are ------------------------------------------------------------------------------
 
 
