@@ -25,6 +25,7 @@ from cemverify.cem.layers import (
     PositionKind,
     PreconditionerConfig,
 )
+from suites.cem.helpers import generator, randn, randomised
 
 PER_HEAD = PreconditionerConfig("low-rank", per_head=True)
 
@@ -46,23 +47,12 @@ def layer(
         norm="channel",
         causal=causal,
         steps=steps,
-        init_std=0.4,
     )
-    return stirred(CEMAttention(config, torch.Generator().manual_seed(1)))  # type: ignore[return-value]
-
-
-def stirred(module: CEMLayer) -> CEMLayer:
-    """No parameter stays at the special value at which it starts."""
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in module.double().parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return module
+    return randomised(CEMAttention(config, generator(1)), 2)
 
 
 def states(tokens: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, tokens, 12, generator=generator, dtype=torch.float64).requires_grad_()
+    return randn(2, tokens, 12, seed=seed).requires_grad_()
 
 
 def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -> Iterator[Tensor]:
@@ -70,7 +60,7 @@ def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -
     energy = module.energy
     reached = go(module.descent, energy, x, energy.remember(h))
     yield reached
-    weights = torch.randn(reached.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    weights = randn(*reached.shape, seed=3)
     yield from torch.autograd.grad(
         reached, (x, h, *module.parameters()), weights, allow_unused=True, materialize_grads=True
     )
@@ -141,8 +131,8 @@ def test_blocks_and_tiles_of_any_size_give_the_same(rows: int, tile: int) -> Non
 
 
 def test_an_mlp_is_the_formula_by_blocks_and_without_its_hidden_numbers() -> None:
-    config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"), init_std=0.4)
-    module = stirred(CEMGatedMLP(config, torch.Generator().manual_seed(1)))
+    config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"))
+    module = randomised(CEMGatedMLP(config, generator(1)), 2)
     assert_same(module, states(7, 4), states(7, 5), 3, 2)
     with blocked.using("tiles"):
         assert_formula(module, states(7, 4), states(7, 5), blocked.run)
@@ -167,8 +157,8 @@ def second_derivatives(module: CEMLayer, path: blocked.Path, own: bool) -> Itera
 @pytest.mark.parametrize("own", [True, False], ids=["of itself", "of another"])
 @pytest.mark.parametrize("path", ["tiles", "blocks"])
 def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: bool) -> None:
-    config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"), init_std=0.2)
-    mlp = stirred(CEMGatedMLP(config, torch.Generator().manual_seed(1)))
+    config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"))
+    mlp = randomised(CEMGatedMLP(config, generator(1)), 2)
     for module in (mlp, layer("shared", "alibi", steps=3), layer("per-head", "self-cross", steps=3)):
         expected = list(second_derivatives(module, "formula", own))
         for a, b in zip(expected, second_derivatives(module, path, own), strict=True):
