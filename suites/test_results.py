@@ -47,17 +47,6 @@ def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
     assert (content["margin"], content["other"]) == (None, [None, 1.0])
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for path in (tmp_path, tmp_path / "file" / "r.json"):
-        with pytest.raises(ResultError, match="cannot write"):
-            envelope.check_outputs(path)
-    with pytest.raises(ResultError, match="file is a file; name a folder"):
-        envelope.check_outputs(stores=[tmp_path / "file" / "store"])
-    envelope.check_outputs(tmp_path / "not" / "yet" / "r.json", stores=[tmp_path / "not" / "store"])
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_payload_may_not_overwrite_the_envelope() -> None:
     with pytest.raises(ValueError, match="the payload uses reserved keys: kind"):
         envelope.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})

@@ -28,7 +28,6 @@ from cemverify.claims.arguments import (
 from cemverify.claims.findings import TOP_TEN
 from cemverify.cli import main
 from cemverify.commands import claims as command
-from cemverify.conformance.properties import catalogue
 from cemverify.results import envelope
 from suites.claims.turned import TURNED, asks_the_statement, turned_round, without_condition
 
@@ -130,14 +129,6 @@ def test_no_claim_and_no_statement_stands_twice() -> None:
 def test_the_ten_findings_rest_on_claims_there_are() -> None:
     assert len({top.claim for top in TOP_TEN}) == 10
     assert {top.claim for top in TOP_TEN} <= set(IDS)
-
-
-def test_properties_that_claims_rest_on_exist() -> None:
-    ids = {p.id for p in catalogue()}
-    for claim in mathematics():
-        for argument in claim.arguments:
-            if isinstance(argument, Properties):
-                assert set(argument.ids) <= ids, claim.id
 
 
 def _below(limit: int) -> Statement:

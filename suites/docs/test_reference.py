@@ -140,11 +140,3 @@ def test_a_picture_is_what_its_maker_draws(draw: Callable[[], Picture]) -> None:
     assert NUMBER.sub("", stored) == NUMBER.sub("", drawn.svg), "draw it again: python -m docs.making.pictures"
     numbers = ([float(number) for number in NUMBER.findall(svg)] for svg in (stored, drawn.svg))
     assert all(abs(a - b) < 0.01 for a, b in zip(*numbers, strict=True))
-
-
-def test_the_steps_of_the_landscape_go_down() -> None:
-    rows = [line.split(",") for line in (FOLDER / "energy-landscape.csv").read_text().splitlines()[1:]]
-    for layer in {row[0] for row in rows}:
-        energies = [float(row[4]) for row in rows if row[0] == layer]
-        assert len(energies) == 9
-        assert energies == sorted(energies, reverse=True)

@@ -47,7 +47,6 @@ from cemverify.runs.store import CorruptCell
 from cemverify.runs.work import compute
 from suites.kit.processes import heed
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
-from synthetic.__main__ import main
 from synthetic.studies.engine.trials import compute_trial
 
 ROOT = Path(__file__).parents[2]
@@ -482,17 +481,6 @@ def test_a_run_begun_anew_is_told_that_without_that_option_it_goes_on(
     monkeypatch.setattr(running, "compute_all", interrupted)
     with pytest.raises(Interrupted, match="the command without --no-resume goes on from there"):
         run_cells(walks(2), here(tmp_path, resume=False))
-
-
-def test_main_says_what_an_interrupt_says_with_exit_code_130(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> int:
-        raise Interrupted("interrupted; 3 of 4 cells were finished")
-
-    monkeypatch.setattr("synthetic.atlas.run", interrupted)
-    assert main(["atlas"]) == 130
-    assert capsys.readouterr().err == "error: interrupted; 3 of 4 cells were finished\n"
 
 
 @pytest.mark.slow

@@ -216,14 +216,6 @@ def test_the_floor_is_what_the_posterior_mean_observes_on_average() -> None:
     assert float(errors.mean()) == pytest.approx(tasks[0].floor ** 2, abs=five_sigma)
 
 
-def test_on_a_single_function_the_best_predictor_is_often_below_the_floor() -> None:
-    # a constant is off by one normal number everywhere, whose mean size is sqrt(2 / pi) of its standard deviation
-    tasks = drawn("constant", functions=800)
-    ratios = torch.tensor([task.score(task.mean).observed / task.floor for task in tasks], dtype=torch.float64)
-    assert float((ratios**2).mean()) == pytest.approx(1, abs=5 * float((ratios**2).std()) / math.sqrt(800))
-    assert float(ratios.mean()) == pytest.approx(math.sqrt(2 / math.pi), abs=5 * float(ratios.std()) / math.sqrt(800))
-
-
 # --- many functions, many points ----------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import Table, read, tables_of
-from cemverify.results.recursion import shallowest
 from cemverify.results.statistics import compare
 from cemverify.runs.plain import plain
 from reports.kinds.recursion import sheets
@@ -378,12 +377,6 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     assert statement.reading == "undecided"
 
 
-def test_ratios_are_named_after_the_smallest_depth_of_the_study() -> None:
-    rows = rows_of(dict(zip([*cem((2, 4)), untied((8,))[0]], (1.0, 0.9, 1.1), strict=True)))
-    assert "ratio to T = 2" in tables_by_title(rows)["mean ± std"].columns
-    assert shallowest(content_of(rows)["rows"]) == 2
-
-
 def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
     rows = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
     assert "p (Holm)" in tables_by_title(rows)["mean ± std"].columns
@@ -409,14 +402,6 @@ def test_every_preset_is_complete_and_every_family_can_be_built(name: str) -> No
 def test_the_published_presets_run_every_family_somewhere() -> None:
     configs = [PRESETS[name].config for name in ("standard", "step-sizes", "dial")]
     assert {name for c in configs for name in (*c.families, *c.more_families)} == set(FAMILIES)
-
-
-def test_step_sizes_are_studied_at_five_rates_with_a_norm_inside_and_without() -> None:
-    config = PRESETS["step-sizes"].config
-    specs = [c.spec for prior in config.priors for c in config.contenders(prior) if isinstance(c.spec, CEMSpec)]
-    kinds = {(s.step_size, s.norm, s.steps) for s in specs}
-    assert kinds == {(e, n, T) for e in ("fixed", "1/T", "learned") for n in ("none", "scalar") for T in (1, 2, 4, 8)}
-    assert len(config.rates) == 5
 
 
 def test_steps_that_sum_to_1_go_as_far_however_many_they_are() -> None:
