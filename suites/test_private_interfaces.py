@@ -43,7 +43,17 @@ USED = {
     "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},
     "suites/fuzzing/zygote.py": {"multiprocessing.util", "_exit_function"},
 }
-DOCUMENTED = ("connection", "context", "managers", "pool", "queues", "shared_memory", "sharedctypes", "synchronize")
+DOCUMENTED = (
+    *multiprocessing.__all__,
+    "connection",
+    "context",
+    "managers",
+    "pool",
+    "queues",
+    "shared_memory",
+    "sharedctypes",
+    "synchronize",
+)
 
 SEEN = "it was this in CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5; see what changed, and alter {} and this text"
 
@@ -64,18 +74,13 @@ def private(tree: ast.AST) -> Iterator[str]:
                     yield whole.rpartition(".")[0] if within else whole
                 elif library == "torch" and "._" in whole:
                     yield within if within and "._" in within else whole
-                elif library == "multiprocessing" and rest and rest.split(".")[0] not in (*DOCUMENTED, *offered()):
+                elif library == "multiprocessing" and rest and rest.split(".")[0] not in DOCUMENTED:
                     yield whole
     for node in ast.walk(tree) if ours else ():
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             names = {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
             if names & ours:
                 yield node.attr
-
-
-def offered() -> list[str]:
-    """What `multiprocessing` itself offers."""
-    return list(multiprocessing.__all__)
 
 
 def test_private_names_stand_in_the_files_that_are_listed() -> None:

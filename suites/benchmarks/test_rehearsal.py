@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks.rehearsal import absent_gpu
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 # both ways, and what stands in one step of the smallest models
 PART = "fault or path or 86M and (llama or t2)"
 

@@ -242,21 +242,17 @@ def test_p_starts_at_softplus_of_one_in_the_paper_and_at_one_for_identity(
 # --- descents: T steps with a fixed memory, and a normalisation inside --------------------------------
 
 
-def energies() -> dict[str, Energy]:
-    return {
-        "interaction": interaction(diagonal="shared", position="alibi"),
-        "elementwise": Elementwise(randn(7, 6, seed=0) / 3, randn(7, 6, seed=1) / 3, activation("silu")),
-        "hopfield": Hopfield(),
-    }
-
-
-each_energy = pytest.mark.parametrize("energy", energies().values(), ids=list(energies()))
+ENERGIES: dict[str, Energy] = {
+    "interaction": interaction(diagonal="shared", position="alibi"),
+    "elementwise": Elementwise(randn(7, 6, seed=0) / 3, randn(7, 6, seed=1) / 3, activation("silu")),
+    "hopfield": Hopfield(),
+}
 
 
 # --- the recursion ------------------------------------------------------------------------------------
 
 
-@each_energy
+@pytest.mark.parametrize("energy", ENERGIES.values(), ids=list(ENERGIES))
 def test_the_trajectory_is_the_descent_with_everything_on_the_way(energy: Energy) -> None:
     descent = Descent(3, 0.3, norm=RMSNormInside(torch.ones(1).double()))
     x, memory = randn(2, 4, 6, seed=5), energy.remember(randn(2, 4, 6, seed=6))
@@ -282,7 +278,7 @@ def test_a_layer_computes_its_keys_once_however_deep(steps: int, monkeypatch: py
 
 
 def test_a_preconditioner_per_head_needs_heads() -> None:
-    energy = energies()["elementwise"]
+    energy = ENERGIES["elementwise"]
     x = randn(1, 2, 6, seed=0)
     with pytest.raises(TypeError, match="needs an energy with heads"):
         Descent(preconditioner=Diagonal(torch.zeros(2, 6).double()))(energy, x, energy.remember(x))

@@ -14,8 +14,8 @@ import pytest
 
 from cemverify.cli import main
 from suites.docs.blocks import blocks
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "own-property.md")}
 TUTORIAL = {block.title: block.text for block in blocks(ROOT / "docs" / "tutorial.md")}
 CHECK = ["check", "adapter:mine", "--properties-from", "myproperties.py", "--properties", "own", "--workers", "1"]

@@ -29,18 +29,14 @@ import yaml
 
 from docs.making.parsers import PROGRAMS, parsers
 from suites.docs.blocks import Block, blocks
+from suites.kit.source import ROOT, name
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These have tests of their own, which run what they show and compare what is printed.
 FOLLOWED = {"README.md", "docs/tutorial.md"} | {
     f"docs/how-to/{name}.md" for name in ("own-property", "new-property", "new-study")
 }
 OURS = (*PROGRAMS, "python -m cemverify")
-
-
-def name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 def fenced(*languages: str) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from cemverify.console.parsing import Help
 from docs.making.parsers import PROGRAMS, parsers
 from docs.making.pictures import FOLDER, PICTURES
 from reports.pictures.drawing import Picture
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 

@@ -17,8 +17,7 @@ from cemverify.cli import main
 from cemverify.commands import completers
 from cemverify.commands.completers import implementations, property_ids
 from cemverify.conformance.properties import catalogue
-
-ROOT = Path(__file__).parents[2]
+from suites.kit.source import ROOT
 
 
 @pytest.fixture

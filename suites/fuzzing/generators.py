@@ -244,26 +244,12 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def _as_read(name: str, content: bytes) -> st.SearchStrategy[bytes]:
-    if name.endswith(".jsonl"):
-        lines = content.splitlines()
-
-        def joined(line: bytes) -> bytes:
-            return b"\n".join([line, *lines[1:]]) + b"\n"
-
-        return (
-            damaged_bytes(content)
-            | damaged_json(json.loads(lines[0])).map(joined)
-            | damaged_json(json.loads(lines[0])).map(with_digest).map(joined)
-        )
-    if name == "store/??/*.json":
-        return (
-            damaged_bytes(content)
-            | damaged_json(json.loads(content))
-            | damaged_json(json.loads(content)).map(with_digest)
-        )
-    if name.endswith((".json", ".made_by")):
-        return damaged_bytes(content) | damaged_json(json.loads(content)) | damaged_json(json.loads(content))
-    return damaged_bytes(content)
+    if not name.endswith((".json", ".jsonl", ".made_by")):
+        return damaged_bytes(content)
+    line, *rest = [*content.splitlines(), b""] if name.endswith(".jsonl") else [content]
+    said = damaged_json(json.loads(line))
+    forged = said.map(with_digest) if rest or name == "store/??/*.json" else said
+    return damaged_bytes(content) | (said | forged).map(lambda damaged: b"\n".join([damaged, *rest]))
 
 
 @st.composite

@@ -39,11 +39,10 @@ from cemverify.processes.time_limits import TimeLimit
 from suites.fuzzing import spoiling
 from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
 from suites.kit.processes import catches, heed, replace_stream
+from suites.kit.source import PACKAGES, ROOT
 
 Main = Callable[[Sequence[str]], int]
 
-ROOT = Path(__file__).parents[2]
-_PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
 # what prints or computes as it is imported
 _SCRIPTS = ("cemverify.conformance.counterexamples.standalone",)
 # functions that compute for minutes, wherever they are
@@ -87,7 +86,7 @@ def _imported() -> Mapping[str, Main]:
 
     for program in PROGRAMS:
         parsers(program)
-    for package in _PACKAGES:
+    for package in PACKAGES:
         for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
             if not module.name.endswith("__main__") and module.name not in _SCRIPTS:
                 with contextlib.suppress(ImportError):  # what is optional and not here
@@ -127,7 +126,7 @@ def _work_is_told(*, starts_servers: bool) -> None:
     def judged(*_: Any) -> Iterator[JudgedClaim]:
         yield JudgedClaim(find_claim("15-matched-mlp"), _FINDINGS)
 
-    ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
+    ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in PACKAGES]
     places = [(module, name) for module in ours for name in _WORK if isfunction(vars(module).get(name))]
     assert {name for _, name in places} == set(_WORK), "work has another name now"
     for module, name in places:

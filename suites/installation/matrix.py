@@ -30,7 +30,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from suites.installation.trials import FIRST_STEPS, VERSION_BY_VERSION, Trial, attempt
-from suites.installation.wheel import CONSTRAINTS, ROOT, build, find_links
+from suites.installation.wheel import CONSTRAINTS, build, find_links
+from suites.kit.source import ROOT
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 TRIALS = (*FIRST_STEPS, *VERSION_BY_VERSION)

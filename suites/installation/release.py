@@ -15,8 +15,7 @@ from datetime import date
 from pathlib import Path
 
 from cemverify.catalogue.versions import RELEASED, current
-
-ROOT = Path(__file__).parents[2]
+from suites.kit.source import ROOT
 
 EARLY, SETTLED = "Development Status :: 3 - Alpha", "Development Status :: 5 - Production/Stable"
 

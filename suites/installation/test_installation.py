@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tomllib
 
-from suites.installation.wheel import DATA, ROOT
+from suites.installation.wheel import DATA
+from suites.kit.source import ROOT
 
 
 def test_what_is_no_code_is_package_data_of_a_package_that_there_is() -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from cemverify.conformance.workers.limits import is_gone
-
-ROOT = Path(__file__).parents[2]
+from suites.kit.source import ROOT
 
 # Read by every Python that starts with it on its path, worker processes too: takes away what Windows lacks. What is
 # left is what the standard library itself cannot do without on Linux.

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from cemverify._version import VERSION
-from suites.installation.release import EARLY, ROOT, SETTLED, edits
+from suites.installation.release import EARLY, SETTLED, edits
+from suites.kit.source import ROOT
 
 DAY = date(2026, 12, 15)
 FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml", "cemverify/catalogue/versions.py")

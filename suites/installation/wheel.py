@@ -26,8 +26,8 @@ from pathlib import Path
 
 from suites.installation.routes import DOORS, TESTS, TUTORIAL
 from suites.installation.trials import FIRST_STEPS, Outcome, Trial, attempt
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 
 _GIT = shutil.which("git") or "git"

@@ -11,9 +11,9 @@ import pytest
 import benchmarks.__main__
 from cemverify.results.envelope import read
 from reports.__main__ import COMMANDS, main
+from suites.kit.source import ROOT
 from synthetic.studies.engine.pages import write_page
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 STUDY = RESULTS / "recursion-step-sizes.json"
 

@@ -46,10 +46,9 @@ from cemverify.runs.progress import CellProgress
 from cemverify.runs.store import CorruptCell
 from cemverify.runs.work import compute
 from suites.kit.processes import heed
+from suites.kit.source import ROOT
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.studies.engine.trials import compute_trial
-
-ROOT = Path(__file__).parents[2]
 
 
 def here(store: Path, **changes: Any) -> RunOptions:
@@ -320,18 +319,6 @@ def options(*words: str) -> RunOptions:
     parser = Parser()
     add_run_arguments(parser)
     return run_options(parser.parse_args(words))
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--shard", "0/2"), "--shard 0/2 names no part"),
-        (("--cluster", "tcp://localhost:1", "--workers", "2"), "give one of them"),
-    ],
-)
-def test_options_that_make_no_sense_are_one_sentence(words: Sequence[str], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        options(*words)
 
 
 def test_the_options_of_a_run_are_what_was_asked_for() -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from cemverify.console.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
-from synthetic import memory
 from synthetic.examine import AGREEMENT
 from synthetic.gp import priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, Difficulty, admit, assess, is_negative_control
@@ -323,12 +322,3 @@ def test_a_prior_without_random_features_is_refused_at_finite_rank(text: str, ki
         r"exact task",
     ):
         drawn(text, features=10)
-
-
-def test_more_points_than_memory_are_refused_before_any_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
-    huge = TaskConfig("rbf", train_points=10_000_000, features=0)
-    with pytest.raises(UsageError, match=r"10001024 points in 10 dimensions needs about .* GB .*features=2048"):
-        draw(huge, Streams(0, "rbf", 0))
-    monkeypatch.setattr(memory, "available", lambda: 10**6)
-    with pytest.raises(UsageError, match=r"2048 features needs about .*, but 0.0 GB are free; draw fewer points"):
-        draw(TaskConfig("rbf", train_points=10_000), Streams(0, "rbf", 0))
