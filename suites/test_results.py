@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cemverify.results import envelope, provenance
-from cemverify.results.envelope import ResultError, Table
+from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
 
 
@@ -24,21 +23,6 @@ def a_result() -> dict[str, object]:
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     envelope.write(tmp_path / "new" / "r.json", a_result())
     assert envelope.tables_of(envelope.read(tmp_path / "new" / "r.json")) == [Table("t", ["a"], [[1.5]])]
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "r.json"
-    envelope.write(path, a_result())
-    before = path.read_text()
-
-    def full(source: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(ResultError, match="No space left"):
-        envelope.write(path, a_result())
-    assert path.read_text() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:

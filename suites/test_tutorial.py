@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import re
 from pathlib import Path
 
 from cemverify.start.recipes import RECIPES
+from suites.docs.blocks import blocks
+from suites.kit.source import ROOT
 
-PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text(encoding="utf-8")
-BLOCKS = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE, flags=re.DOTALL))
+BLOCKS = {block.title: block.text for block in blocks(ROOT / "docs" / "tutorial.md")}
 
 
 def test_the_tests_of_the_tutorial_are_collected_and_its_fix_is_at_one_place(here: Path) -> None:

@@ -148,17 +148,15 @@ each_kind_per_head = pytest.mark.parametrize("kind", KINDS[1:])
 # --- the matrix and its application -------------------------------------------------------------------
 
 
-@each_kind
-def test_applying_a_shared_preconditioner_is_multiplying_by_its_matrix(kind: PreconditionerKind) -> None:
-    P, g = made(kind), randn(2, 4, DIM, seed=3)
+@pytest.mark.parametrize(
+    ("kind", "heads"), [*((kind, ()) for kind in KINDS), *((kind, (HEADS,)) for kind in KINDS[1:])]
+)
+def test_applying_a_preconditioner_is_multiplying_by_its_matrix_or_that_of_each_head(
+    kind: PreconditionerKind, heads: tuple[int, ...]
+) -> None:
+    P, g = made(kind, *heads), randn(2, *heads, 4, DIM, seed=3)
+    assert P.per_head == bool(heads)
     assert relative_error(P.apply(g), g @ P.matrix(DIM).mT) <= ROUNDING
-
-
-@each_kind_per_head
-def test_applying_one_per_head_multiplies_each_head_by_its_own_matrix(kind: PreconditionerKind) -> None:
-    P, g = made(kind, HEADS), randn(2, HEADS, 4, DIM, seed=3)
-    assert P.per_head
-    assert relative_error(P.apply(g), torch.einsum("kde,bkje->bkjd", P.matrix(DIM), g)) <= ROUNDING
 
 
 @pytest.mark.parametrize("d", [-30.0, 0.0, 21.0, 39.0, 41.0, 1000.0])

@@ -37,7 +37,6 @@ MOMENTS = {
     "while results are collected": ("reports tables .", "reports.collect", "collect"),
     "while properties are listed": ("cemverify list", "cemverify.commands.list", "run"),
     "while a study runs": ("synthetic recursion --preset smoke --store s", "synthetic.recursion", "conduct"),
-    "while claims are judged": ("cemverify claims 1-scale", "cemverify.commands.claims", "run"),
 }
 
 

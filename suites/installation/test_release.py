@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tomllib
 from datetime import date
-from pathlib import Path
 
-import pytest
 import yaml
 
 from cemverify._version import VERSION
@@ -17,14 +14,6 @@ from suites.kit.source import ROOT
 
 DAY = date(2026, 12, 15)
 FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml", "cemverify/catalogue/versions.py")
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    for name in FILES:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
 
 
 def test_the_citation_and_the_change_log_name_the_version_of_the_package() -> None:
@@ -39,18 +28,12 @@ def test_only_a_version_from_1_on_is_called_stable() -> None:
     assert "urls" not in project or "OWNER" not in str(project["urls"])
 
 
-def test_a_release_changes_every_file_that_names_a_version(copy: Path) -> None:
-    changed = dict(edits(copy, "1.0.0", DAY))
+def test_a_release_changes_every_file_that_names_a_version() -> None:
+    changed = dict(edits(ROOT, "1.0.0", DAY))
     assert set(changed) == set(FILES)
     assert yaml.safe_load(changed["CITATION.cff"])["version"] == "1.0.0"
     assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == DAY
     assert "## Unreleased\n\n## 1.0.0 (2026-12-15)\n\n- " in changed["CHANGELOG.md"]
     assert SETTLED in changed["pyproject.toml"]
     assert 'RELEASED: Sequence[str] = ("2026.11",)\n' in changed["cemverify/catalogue/versions.py"]
-    assert set(dict(edits(copy, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable
-
-
-def test_a_release_without_changes_is_refused(copy: Path) -> None:
-    (copy / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 0.3.0\n\n- one\n")
-    with pytest.raises(ValueError, match=r"CHANGELOG\.md has 0 places"):
-        dict(edits(copy, "0.4.0", DAY))
+    assert set(dict(edits(ROOT, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable

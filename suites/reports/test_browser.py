@@ -89,14 +89,12 @@ def opened(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_it_opens_without_an_error_or_a_request_and_fits(width: int, browser: Any, page: Path) -> None:
+def test_it_begins_with_the_answer_and_asks_for_nothing(width: int, browser: Any, page: Path) -> None:
     opened(browser, page, width)
-    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
     notes = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = {n["params"]["request"]["url"] for n in notes if n["method"] == "Network.requestWillBeSent"}
     assert {url for url in urls if not url.startswith("data:")} <= {page.as_uri()}
     assert browser.title == "cemverify: report"
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     answer = browser.find_element("tag name", "h1")
     assert answer.text.startswith("2 of 3 implementations hold every property")
     assert answer.rect["y"] < 200
@@ -107,7 +105,7 @@ def test_it_opens_without_an_error_or_a_request_and_fits(width: int, browser: An
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*KINDS, ALL])
-def test_every_kind_of_page_fits_asks_for_nothing_and_cuts_no_table(
+def test_every_kind_of_page_opens_without_an_error_fits_and_cuts_no_table(
     name: str, width: int, scheme: str, browser: Any, pages: dict[str, Path]
 ) -> None:
     """Every text stands out by WCAG AA, as the browser computes colours; that of pictures too."""
