@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import decoding, harvest, page
 from benchmarks.__main__ import main
-from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
+from benchmarks.attention import Kind, Shape, flops, kinds, measure, table
 from benchmarks.findings import Findings
 from benchmarks.harvest import Setting, Stage
 from benchmarks.measuring import in_turn, ratio
@@ -23,19 +23,6 @@ from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
 from synthetic.training.machine import peak_memory
-
-
-def rows(**options: object) -> list[Row]:
-    return measure(
-        Shape(1, 64, 16, 2),
-        [Kind("T=1, shared diagonal, ALiBi", 1, "shared", "alibi")],
-        device="cpu",
-        dtype=torch.float32,
-        paths=("tiles", "blocks"),
-        rounds=3,
-        seconds=1.0,
-        **options,  # type: ignore[arg-type]
-    )
 
 
 def test_tasks_are_run_in_turn_and_the_first_round_warms_up() -> None:
@@ -71,7 +58,8 @@ def test_a_token_is_compared_with_llamas_of_the_same_context_and_batch() -> None
 
 
 def test_no_time_is_printed_for_a_path_that_misses_its_error_budget() -> None:
-    (row, _) = rows()
+    shape, kind, dtype = Shape(1, 64, 16, 2), Kind("T=1, shared diagonal, ALiBi", 1, "shared", "alibi"), torch.float32
+    (row,) = measure(shape, [kind], device="cpu", dtype=dtype, paths=("tiles",), rounds=3, seconds=1.0)
     (good,) = table("t", [row]).rows
     (bad,) = table("t", [replace(row, budget=replace(row.budget, margin=1.5, name="output"))]).rows
     assert str(good[3])[0].isdigit()

@@ -33,22 +33,11 @@ PER_HEAD = PreconditionerConfig("low-rank", per_head=True)
 def layer(
     diagonal: DiagonalKind = "none",
     position: PositionKind = "none",
-    preconditioner: PreconditionerConfig = PER_HEAD,
-    *,
-    causal: bool = True,
-    steps: int = 2,
+    P: PreconditionerConfig = PER_HEAD,
+    **options: Any,
 ) -> CEMAttention:
-    config = AttentionConfig(
-        12,
-        3,
-        diagonal=diagonal,
-        position=position,
-        preconditioner=preconditioner,
-        norm="channel",
-        causal=causal,
-        steps=steps,
-    )
-    return randomised(CEMAttention(config, generator(1)), 2)
+    more = {"diagonal": diagonal, "position": position, "preconditioner": P, "steps": 2, **options}
+    return randomised(CEMAttention(AttentionConfig(12, 3, norm="channel", **more), generator(1)), 2)
 
 
 def states(tokens: int, seed: int) -> Tensor:

@@ -76,17 +76,10 @@ def tiny(block: BlockConfig) -> LanguageModelConfig:
 
 def tiny_cem(position: PositionKind, diagonal: DiagonalKind = "shared", **beyond: Any) -> LanguageModelConfig:
     low_rank = PreconditionerConfig("low-rank", rank=2)
-    attention = AttentionConfig(
-        8,
-        2,
-        diagonal=diagonal,
-        position=position,
-        preconditioner=replace(low_rank, per_head=True),
-        steps=2,
-        norm="channel",
-        **beyond,
-    )
-    return tiny(BlockConfig(attention, MLPConfig(8, 12, preconditioner=low_rank, steps=2, norm="channel", **beyond)))
+    both: dict[str, Any] = {"steps": 2, "norm": "channel", **beyond}
+    per_head = replace(low_rank, per_head=True)
+    attention = AttentionConfig(8, 2, diagonal=diagonal, position=position, preconditioner=per_head, **both)
+    return tiny(BlockConfig(attention, MLPConfig(8, 12, preconditioner=low_rank, **both)))
 
 
 # each step has an eta and a P of its own

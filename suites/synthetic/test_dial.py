@@ -45,6 +45,7 @@ from synthetic.training.recipe import RecipeChanges
 from synthetic.training.steps import steps_taken
 
 CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=400)
+PINNED = PinnedCorpus(CorpusChoice(CHAIN), "0" * 64)
 TOKENS = torch.arange(6).remainder(4)[None]
 
 
@@ -200,9 +201,9 @@ def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
 
 
 def test_depths_and_stops_are_in_the_names_of_cells_that_judge() -> None:
-    pinned, study = PinnedCorpus(CorpusChoice(CHAIN), "0"), small()
+    study = small()
     judged, tuning = (
-        plain(study.cell(study.rows[-1], 0, part, 1.0, 0.01, pinned, "cpu")) for part in ("judging", "tuning")
+        plain(study.cell(study.rows[-1], 0, part, 1.0, 0.01, PINNED, "cpu")) for part in ("judging", "tuning")
     )
     assert judged["depths"] == list(TEST_DEPTHS)
     assert judged["stops"] == list(STOPS)
@@ -239,9 +240,6 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
 
 PLAN_PAGE = Path(__file__).parents[2] / "docs" / "fixed-memory.md"
 RESULTS = PLAN_PAGE.parent / "results"
-PINNED = PinnedCorpus(
-    CorpusChoice(ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)), "0" * 64
-)
 
 
 def plan(replaced: Replaced = "full", **options: Any) -> Plan:

@@ -11,12 +11,12 @@ import torch
 from torch.nn import functional as F
 
 from cemverify.cem import presets as paper
+from suites.synthetic.test_second_step import beyond
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
-from synthetic.studies.engine.designs import Replaced, Row
-from synthetic.studies.engine.plan import SMALL_SIZE, Setting
+from synthetic.studies.engine.designs import Replaced
+from synthetic.studies.engine.plan import SMALL_SIZE
 from synthetic.studies.second_step import STUDY
-from synthetic.studies.second_step.rows import beyond as beyond_rows
-from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
+from synthetic.training.frames import TINY_SIZE, tiny_dims, tiny_frame
 from synthetic.training.looped import LoopedModel, paired
 from synthetic.training.recipe import Base, Recipe
 from synthetic.training.training import adamw
@@ -25,10 +25,6 @@ BASE = Base(TINY_SIZE.dim, TINY_SIZE.layers, TINY_SIZE.heads)
 RECIPE = Recipe(steps=4, batch=4, context=16, learning_rate=0.01, weight_decay=0.0)
 
 plan = STUDY.plan
-
-
-def beyond(replaced: Replaced, frame: Frame) -> tuple[Row, ...]:
-    return beyond_rows(Setting(replaced, frame, 8, 2))
 
 
 @dataclass(frozen=True)
