@@ -43,24 +43,14 @@ USED = {
     "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},
     "suites/fuzzing/zygote.py": {"multiprocessing.util", "_exit_function"},
 }
-DOCUMENTED = (
-    *multiprocessing.__all__,
-    "connection",
-    "context",
-    "managers",
-    "pool",
-    "queues",
-    "shared_memory",
-    "sharedctypes",
-    "synchronize",
-)
+DOCUMENTED = ("connection", "context", "managers", "pool", "queues", "shared_memory", "sharedctypes", "synchronize")
 
 SEEN = "it was this in CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5; see what changed, and alter {} and this text"
 
 
 def private(tree: ast.AST) -> Iterator[str]:
     """What a file takes of the libraries that has no documentation: modules, and names that begin with "_"."""
-    ours: set[str] = set()
+    ours, known = set[str](), {*DOCUMENTED, *multiprocessing.__all__}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             within = node.module if isinstance(node, ast.ImportFrom) else None
@@ -74,7 +64,7 @@ def private(tree: ast.AST) -> Iterator[str]:
                     yield whole.rpartition(".")[0] if within else whole
                 elif library == "torch" and "._" in whole:
                     yield within if within and "._" in within else whole
-                elif library == "multiprocessing" and rest and rest.split(".")[0] not in DOCUMENTED:
+                elif library == "multiprocessing" and rest and rest.split(".")[0] not in known:
                     yield whole
     for node in ast.walk(tree) if ours else ():
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):

@@ -15,7 +15,7 @@ from scipy.interpolate import CubicSpline
 from cemverify.cem import presets as paper
 from cemverify.results.statistics import Expected, compare, correct
 from suites.cem.test_models import COUNTS
-from synthetic.corpora.chains import ChainSpec
+from suites.synthetic.test_second_step import CHAIN
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.studies.engine import trials
 from synthetic.studies.engine.comparisons import MARGIN
@@ -45,8 +45,6 @@ from synthetic.training.frames import TINY, paper_recipe
 from synthetic.training.looped import LoopedConfig, LoopedModel, first_std, paired
 from synthetic.training.recipe import RecipeChanges
 from synthetic.training.training import score
-
-CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
 
 
 def plan(name: str, size: str = TINY, vocabulary: int = 256, **options: Any) -> Plan:
