@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 import sys
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from cemverify.processes.atomic_files import replacing
 
 # Opens a pipe without waiting for its other end, and a terminal without making it this process's; not on Windows.
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-
-_DESCRIPTORS = re.compile(r"/proc/\d+/fd")  # where /dev/fd leads
 
 
 @dataclass(frozen=True)
@@ -47,11 +44,10 @@ def target_of(path: Path) -> Target:
         status = path.stat()
     except FileNotFoundError:
         return Target(place)
-    descriptor = printed_into(status)
-    if descriptor is None and _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
-        descriptor = int(path.name)
-    if descriptor is not None:
+    if (descriptor := printed_into(status)) is not None:
         return Target(place, True, descriptor)
+    if stat.S_ISREG(status.st_mode) and os.path.realpath(path.parent) == os.path.realpath("/dev/fd"):
+        return Target(place, True, int(path.name))
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder; give a file name")
     if stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
@@ -61,12 +57,10 @@ def target_of(path: Path) -> Target:
 
 def printed_into(status: os.stat_result) -> int | None:
     """The descriptor of stdout or stderr if it goes there; where nothing is kept, nothing is printed either."""
-    if os.path.samestat(status, os.stat(os.devnull)):
-        return None
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), status):
-                return descriptor
+                return None if os.path.samestat(status, os.stat(os.devnull)) else descriptor
     return None
 
 

@@ -101,9 +101,8 @@ def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:
             if len(P) > 1
             else energy(u, energy.remember(h))[None]
         )
-        g = torch.stack(
-            [torch.autograd.grad(share.sum(), u, retain_graph=True)[0] for share in shares]
-        )  # (K, B, J, D)
+        # (K, B, J, D)
+        g = torch.stack([torch.autograd.grad(share.sum(), u, retain_graph=True)[0] for share in shares])
         move = -config.step_size * float(s[t].exp()) * torch.einsum("kde,kbje->bjd", P, norm.out(g))
         states.append((states[-1] + move + mu * (states[-1] - states[-2])).detach())
     return states[1:]

@@ -196,10 +196,9 @@ def test_a_class_that_is_none_of_ours_is_not_made(tmp_path: Path) -> None:
 
 
 def test_another_file_than_a_saved_one_is_named_itself(tmp_path: Path) -> None:
-    layer = tmp_path / "mylayer.py"
-    layer.write_text("mine = 1\n")
+    (tmp_path / "mylayer.py").touch()
     with pytest.raises(ResultError, match=r"mylayer\.py is no saved counterexample: mylayer\.json is not beside it"):
-        load_counterexample(layer)
+        load_counterexample(tmp_path / "mylayer.py")
 
 
 @given(seed=st.integers(0, 1000), strided=st.booleans(), shared=st.booleans())

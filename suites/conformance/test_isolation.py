@@ -33,6 +33,8 @@ pytestmark = pytest.mark.slow
 HOSTILE = "suites.conformance.hostile"
 IMPATIENTLY = replace(QUICKLY, timeout=1.0)
 ROWS = {**BESIDES, **INSTEAD}
+# a judge that says nothing is waited for, some twenty seconds: one way to stop it stands for the others
+LONG = ("stops_judge_and_server", "leaves_a_grandchild_that_stops_the_judge", "stops_its_judges_main_thread")
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +71,8 @@ def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name
     assert mlp.verdict == Verdict.HOLDS
 
 
-# a judge that says nothing is waited for, some twenty seconds: one way to stop it stands for the others
-LONG = ("stops_judge_and_server", "leaves_a_grandchild_that_stops_the_judge", "stops_its_judges_main_thread")
-
-
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough if name in LONG else ()) for name in AGAINST_JUDGES]
+    "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in LONG)) for n in AGAINST_JUDGES]
 )
 def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(name: str) -> None:
     started = time.monotonic()

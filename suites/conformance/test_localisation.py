@@ -16,6 +16,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import advice
+from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.verdicts import Verdict
@@ -220,19 +221,11 @@ def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     return reference.reference.functions["attention"](x, h, {**weights, "P_d": inner}, config)
 
 
-def _forgetful(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
+class _Forgetful(Plain):
     """Forgets the first block of 64 keys in the second."""
-    W_Q, W_K = weights["W_Q"], weights["W_K"]
-    keys = torch.einsum("krd,bjd->bkjr", W_K, h)
-    mask = torch.full((h.shape[1], h.shape[1]), -torch.inf, dtype=x.dtype).triu(1)
-    mask[64:, :64] = -torch.inf
-    for _ in range(config.steps):
-        scores = torch.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.tau + mask
-        x = x + config.step_size * torch.einsum("krd,bkij,bkjr->bid", W_Q, scores.softmax(-1), keys)
-    return x
 
-
-_BARE = ("diagonal", "position", "preconditioner", "norm", "validation")
+    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
+        return (j > i) | ((i >= 64) & (j < 64))
 
 
 class _Moving(torch.nn.Module):
@@ -284,8 +277,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                  "preconditioner", "threshold of torch's F.softplus"),
     "buffer": (_layer(_Moving().eval()), f"{_ENERGY} structure/layer/inputs-unchanged", _TWICE,
                "no buffer may move with a call"),
-    "a block of keys": (implementation(attention=_forgetful, not_offered=_BARE), "gradient/attention/long-rows",
-                        "mask", "token 64 sees [64]"),
+    "a block of keys": (_Forgetful().subject(), "gradient/attention/long-rows", "mask", "token 64 sees [64]"),
 }  # fmt: skip
 
 

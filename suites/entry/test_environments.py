@@ -73,9 +73,8 @@ def rows(store: Path) -> Iterator[tuple[Abuse, int, Path | None]]:
         words = tuple(word.format(file=file, store=store) for word in line.split())
         streams = str(around.pop("stdout")), str(around.pop("stderr"))
         folder = str(around.pop("folder"))
-        real = (
-            words[1] != "check"
-        )  # whose workers take seconds to start: it gets verdicts, of which one is a violation
+        # of `check` workers take seconds to start: it gets verdicts, of which one is a violation
+        real = words[1] != "check"
         abuse = Abuse("environments", words, environment=around, streams=streams, folder=folder, real=real)
         yield abuse, code if real else 1, file if "{file}" in line else None
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from pathlib import Path
-
+from suites.docs.blocks import blocks
 from suites.installation.trials import Trial
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 HOLDS = "0 violated, 0 inconclusive, 0 suite errors"
 
-
-def fenced(page: Path) -> Mapping[str, str]:
-    """The fenced blocks of a page by their titles; of those without one the first of each language, by that."""
-    blocks: dict[str, str] = {}
-    for language, title, text in re.findall(
-        r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    ):
-        blocks.setdefault(title or language, text)
-    return blocks
-
-
-_README, _TUTORIAL = fenced(ROOT / "README.md"), fenced(ROOT / "docs" / "tutorial.md")
+# by title; of those without one the first of each language, by that
+_README, _TUTORIAL = ({block.title or block.language: block.text for block in reversed(blocks(ROOT / page))}
+                      for page in ("README.md", "docs/tutorial.md"))  # fmt: skip
 _WRONG = _TUTORIAL["layer.py"]
 _RIGHT = _WRONG.replace(_TUTORIAL["wrong"], _TUTORIAL["right"])
 _SAVED = "found/gradient-attention-plain.json"

@@ -295,6 +295,12 @@ def test_the_first_losses_are_those_on_file() -> None:
     assert [model for model, share in losses.check(steps=6).items() if share > 1] == []
 
 
+def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = replace(losses.RECIPE, learning_rate=1.001 * losses.RECIPE.learning_rate)
+    monkeypatch.setattr(losses, "RECIPE", changed)
+    assert min(losses.check(steps=6).values()) > 1
+
+
 # --- several processes ----------------------------------------------------------------------------
 
 

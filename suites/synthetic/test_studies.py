@@ -98,9 +98,7 @@ def words_of(path: Path) -> str:
 SLOW = ("dial", "fixed-memory")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough if name in SLOW else ()) for name in STUDIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in SLOW)) for n in STUDIES])
 def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machine(
     name: str, corpora: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

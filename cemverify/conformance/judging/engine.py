@@ -275,9 +275,8 @@ def _against_mutants(record: Record, search: PropertySearch, effort: Effort) -> 
 
     def checked(caller: Caller, question: Any) -> Evidence:
         if search.caller.elsewhere is not None:
-            search.caller.elsewhere.asking(
-                question
-            )  # a sign of life: nothing else is heard of this process meanwhile
+            # a sign of life: nothing else is heard of this process meanwhile
+            search.caller.elsewhere.asking(question)
         return search.property.check(caller, question)
 
     for name, mutant in search.property.mutants.items():

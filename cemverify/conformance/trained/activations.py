@@ -101,10 +101,8 @@ def _watched(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
     """Notes what a layer is called with, while the block lasts."""
 
     def note(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arrays = (*args, *kwargs.values())
-        calls.append(
-            ((arrays[0], arrays[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs)
-        )  # x, and h, or x
+        arrays = (*args, *kwargs.values())  # x and h, or x
+        calls.append(((arrays[0], arrays[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs))
 
     hook = layer.register_forward_pre_hook(note, with_kwargs=True)
     try:

@@ -7,7 +7,7 @@ programs lie in a folder that the processes of a run share. Torch and NumPy read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -28,11 +28,9 @@ def compiling(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     return {**settings, **environment, "XLA_FLAGS": flags}
 
 
-@lru_cache(maxsize=1)
 def _flags() -> str:
-    try:
-        major, minor, *_ = version("jaxlib").split(".")
-    except PackageNotFoundError:
-        return _QUICKLY
     first, last = TRIED
-    return f"{_QUICKLY} {_WITHOUT_MLIR}" if first <= (int(major), int(minor)) <= last else _QUICKLY
+    with suppress(PackageNotFoundError):
+        if first <= tuple(map(int, version("jaxlib").split(".")[:2])) <= last:
+            return f"{_QUICKLY} {_WITHOUT_MLIR}"
+    return _QUICKLY

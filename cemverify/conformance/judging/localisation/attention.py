@@ -160,9 +160,7 @@ def _seen_in_a_row(token: int, update: Tensor, values: Tensor, tolerance: Tensor
 
 
 def _listed(subset: Sequence[int]) -> str:
-    if len(subset) <= _FEW_TOKENS:
-        return str(list(subset))
-    return f"tokens {subset[0]} to {subset[-1]}"
+    return str(list(subset)) if len(subset) <= _FEW_TOKENS else f"tokens {subset[0]} to {subset[-1]}"
 
 
 def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
