@@ -135,17 +135,18 @@ def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died
 
 @cache
 def drawn() -> list[tuple[int, str]]:
-    """Eight torch and NumPy faults that were killed."""
+    """Eight torch and NumPy faults that were killed, the longest search last."""
     killed = [
         (round_.number, fault.name)
         for round_ in rounds()
         for fault in round_.faults
         if fault.framework != "jax" and answers(round_.number).get(fault.name, {}).get("by")
     ]
-    return random.Random(0).sample(killed, 8)  # noqa: S311 -- a sample of tests
+    sample = random.Random(0).sample(killed, 8)  # noqa: S311 -- a sample of tests
+    return sorted(sample, key=lambda each: answers(each[0])[each[1]]["seconds"])
 
 
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("place", [*range(7), pytest.param(7, marks=pytest.mark.thorough)])
 def test_a_fault_that_was_killed_still_is(place: int) -> None:
     number, name = drawn()[place]
     answer = apart(context(), load(number).folder, name, answers(number)[name]["by"])
