@@ -42,9 +42,11 @@ def quadratic(**changes: Any) -> EnergyLayer:
     return energy_layer(**{**declared, **changes})
 
 
-# To compile a layer takes as long as all its other properties: by default one of torch and one of JAX are, and in a
-# thorough run all.
-COMPILED = ("cem_attention", "hopfield_jax")
+# What asks the process, and not the formula, takes a third of the time, and compilation most of that: by default one
+# layer of torch and one of JAX are asked it, and in a thorough run all.
+OF_THE_PROCESS = [f"modes/layer/{name}" for name in ("compiled", "surroundings")]
+OF_THE_PROCESS += [f"structure/layer/{name}" for name in ("settings", "determinism", "edited-arrays")]
+ASKED_ALL = ("cem_attention", "hopfield_jax")
 
 
 # mutants whose layer, without the fault, is no example
@@ -71,9 +73,8 @@ def test_a_right_layer_holds_with_all_that_its_declaration_implies(name: str, py
         make = mutant(name).original if name in ORIGINALS else TWINS[name].right
         assert make is not None
         layer = make()
-    properties = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
-    if thorough or name in COMPILED:
-        properties.append("modes/layer/compiled")
+    left_out = [] if thorough or name in ASKED_ALL else OF_THE_PROCESS
+    properties = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id not in left_out]
     examples = 18 if thorough else 6 if name in EXAMPLES else 12
     records = check_implementation(layer, properties=properties, examples=examples)
     assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
@@ -506,12 +507,12 @@ def slip(id_: str) -> Record:
 @pytest.mark.parametrize(
     ("id_", "part"),
     [
-        ("energy-transformer-norm-applied-twice", "the norm"),
+        pytest.param("energy-transformer-norm-applied-twice", "the norm", marks=pytest.mark.thorough),
         ("energy-transformer-norm-left-out", "the norm"),
         ("layer-last-channel-short", "channel 3"),
         ("ham-two-layers-decay-of-one-layer-missing", "hidden"),
         ("layer-summed-over-tokens", FACTOR),
-        ("hopfield-heads-beta-of-the-other-head", None),
+        pytest.param("hopfield-heads-beta-of-the-other-head", None, marks=pytest.mark.thorough),
         ("hopfield-heads-one-beta-for-all", None),
         ("cem-attention-heads-swapped", None),
     ],
