@@ -33,6 +33,17 @@ _ALSO = [
 _OWNERS = {m.property for m in mutants()}
 
 
+def _own() -> list[Any]:
+    """Mutants as parameters of a test. Of those that long rows alone kill, by default one for each property."""
+    armed, parameters = set(), []
+    for mutant in mutants():
+        is_long = mutant.property.startswith(("sizes/attention/tokens", "sizes/attention/energy"))
+        marks = [pytest.mark.thorough] if is_long and mutant.property in armed else []
+        armed.add(mutant.property)
+        parameters.append(pytest.param(mutant, id=mutant.id, marks=marks))
+    return parameters
+
+
 def _also() -> list[Any]:
     """Pairs as parameters of a test. By default each property without a mutant of its own has to kill one."""
     unarmed = {p.id for p in catalogue()} - _OWNERS
@@ -44,7 +55,7 @@ def _also() -> list[Any]:
     return parameters
 
 
-@pytest.mark.parametrize("mutant", mutants(), ids=lambda m: m.id)
+@pytest.mark.parametrize("mutant", _own())
 def test_a_mutant_is_killed_by_its_property_for_its_cause(mutant: Mutant, pytestconfig: pytest.Config) -> None:
     _skip_without_device(_BY_ID[mutant.property])
     record = killed(mutant, _BY_ID[mutant.property], thorough=pytestconfig.getoption("--thorough"))
