@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from cemverify.claims import Claim, ClaimVerdict, JudgedClaim, find_claim, judge_claim, ledger, mathematics, pages
+from cemverify.claims import Claim, ClaimVerdict, JudgedClaim, judge_claim, ledger, mathematics, pages
 from cemverify.claims.arguments import (
     Argument,
     Figures,
@@ -33,6 +33,7 @@ from suites.claims.turned import TURNED, asks_the_statement, turned_round, witho
 
 slow = pytest.mark.slow
 
+LEDGER = {claim.id: claim for claim in ledger()}  # `find_claim` reads all results again
 IDS = [claim.id for claim in mathematics()]
 DECIDABLE = [claim.id for claim in mathematics() if any(map(asks_the_statement, claim.arguments))]
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
@@ -60,7 +61,7 @@ def _brief(argument: Argument) -> Argument:
 @slow
 @pytest.mark.parametrize("id_", DECIDABLE)
 def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pytestconfig: pytest.Config) -> None:
-    claim, thorough = find_claim(id_), pytestconfig.getoption("--thorough")
+    claim, thorough = LEDGER[id_], pytestconfig.getoption("--thorough")
     other = (lambda claim: claim) if thorough else briefly
     judged = judge_claim(other(claim))
     on_the_page = stands_on_the_page(judged)
@@ -83,9 +84,9 @@ def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pyte
         assert judge_claim(other(without_condition(claim))).verdict == ClaimVerdict.REFUTED
 
 
-@pytest.mark.parametrize("id_", [claim.id for claim in ledger() if claim.id not in DECIDABLE])
+@pytest.mark.parametrize("id_", [id_ for id_ in LEDGER if id_ not in DECIDABLE])
 def test_what_needs_no_gathering_stands_on_the_page_as_it_is_now(id_: str) -> None:
-    assert stands_on_the_page(judge_claim(find_claim(id_))), "regenerate: cemverify claims --markdown docs/claims.md"
+    assert stands_on_the_page(judge_claim(LEDGER[id_])), "regenerate: cemverify claims --markdown docs/claims.md"
 
 
 def stands_on_the_page(judged: JudgedClaim) -> bool:
@@ -100,12 +101,11 @@ def stands_on_the_page(judged: JudgedClaim) -> bool:
 
 def test_the_page_has_every_claim_once_and_none_besides() -> None:
     there = re.findall(r'^### <a id="([^"]+)">', PAGE.read_text(), re.MULTILINE)
-    assert sorted(there) == sorted(claim.id for claim in ledger())
+    assert sorted(there) == sorted(LEDGER)
 
 
-@pytest.mark.parametrize("claim", ledger(), ids=lambda claim: claim.id)
-def test_a_claim_is_complete(claim: object) -> None:
-    claim = find_claim(claim.id)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("claim", LEDGER.values(), ids=LEDGER)
+def test_a_claim_is_complete(claim: Claim) -> None:
     assert claim.statement.endswith(".")
     assert claim.finding
     assert claim.advice
@@ -122,7 +122,11 @@ def test_a_claim_is_complete(claim: object) -> None:
 
 
 def test_no_claim_and_no_statement_stands_twice() -> None:
-    for words in ([c.id for c in ledger()], [c.statement for c in ledger()], [c.finding for c in mathematics()]):
+    for words in (
+        [c.id for c in ledger()],
+        [c.statement for c in LEDGER.values()],
+        [c.finding for c in mathematics()],
+    ):
         assert [w for w, n in Counter(words).items() if n > 1] == []
 
 
@@ -148,7 +152,7 @@ def test_the_same_argument_speaks_for_one_statement_and_against_another() -> Non
 
 
 def test_an_example_alone_proves_nothing_and_refutes() -> None:
-    claim = find_claim("7-sign")
+    claim = LEDGER["7-sign"]
     alone = replace(claim, arguments=(Instance("beta = 0", (0, 0, 0, 0)),))
     assert judge_claim(alone).verdict == ClaimVerdict.UNDECIDED
     assert judge_claim(replace(claim, arguments=(Instance("ones", (1, 1, 1, 1)),))).verdict == ClaimVerdict.REFUTED
@@ -179,7 +183,7 @@ def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again_and_writt
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process")
 def test_copies_of_the_process_find_what_it_finds_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = [find_claim(id_) for id_ in ("17-batch-size", "6-softplus-diagonal", "17-gpu-hours")]
+    few = [LEDGER[id_] for id_ in ("17-batch-size", "6-softplus-diagonal", "17-gpu-hours")]
     monkeypatch.setattr(threading, "active_count", lambda: 1)  # those of pytest's plugins do nothing here
     judged_in: list[int] = []
 
