@@ -319,8 +319,8 @@ def test_without_resume_every_task_of_a_study_is_computed_once(
         return original(self, cell, *rest)
 
     monkeypatch.setattr(CellStore, "put", counted)
-    study = ["synthetic", "recursion", "--preset", "smoke", "--models", "cem", "--steps", "1", "--seeds", "1"]
-    study += ["--workers", "0", "--store", str(tmp_path / "s"), "--output", str(tmp_path / "r.json")]
+    study = f"""synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --train-points 64 --workers 0
+        --store {tmp_path / "s"} --output {tmp_path / "r.json"}""".split()
     assert call([*study, "--no-resume"]) == 0
     assert put
     assert len(put) == len(set(put))
@@ -337,8 +337,8 @@ ENDING = 60.0  # seconds without those of waiting for a core
 # commands are drawn by `suites/fuzzing`.
 CASES = (
     ("cemverify claims --workers 1", "SIGINT", 0.8),
-    ("cemverify claims --workers 1", "SIGTERM", 1.6),
-    ("synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 5.0),
+    pytest.param("cemverify claims --workers 1", "SIGTERM", 1.6, marks=pytest.mark.thorough),
+    ("synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 3.0),
     ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
 )
 

@@ -35,12 +35,12 @@ COMMANDS = {
     "cemverify list": 0,
     "cemverify check reference --properties rejection/mlp/zero-steps --examples 4 --json {file}": 0,
     "cemverify claims 15-matched-mlp --json {file}": 0,
-    "cemverify power --families rejection --seeds 1 --examples 4 --no-sweep --no-bank --workers 0 --store {store} "
+    "cemverify power --families recursion --seeds 1 --examples 4 --no-sweep --no-bank --workers 0 --store {store} "
     "--json {file}": 1,
     "cemverify replay {store}/none.json": 2,
     "reports tables {store}/result.json": 0,
     "synthetic examine rbf --train-points 12 --test-points 6 --output {file}": 0,
-    "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 "
+    "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --train-points 64 --workers 0 "
     "--store {store} --output {file}": 0,
     "synthetic language train --preset tiny --models llama-rope --steps 2 --dim 8 --layers 1 --heads 1 --context 8 "
     "--batch 2 --corpus markov --length 2000 --workers 1 --corpora {store} --output {file}": 1,
