@@ -156,7 +156,7 @@ def test_a_prior_with_nothing_to_learn_is_refused_and_a_declared_negative_contro
 # --- the command --------------------------------------------------------------------------------
 
 
-SMALL = ("recursion", "--preset", "smoke", "--train-points", "256", "--prior", "warped", "--models", "cem", "again")
+SMALL = ("recursion", "--preset", "smoke", "--train-points", "96", "--prior", "warped", "--models", "cem", "again")
 
 
 @pytest.mark.slow
