@@ -21,8 +21,8 @@ COSTLY = {
     "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 
-# By default one property in twenty-four, each implementation beginning with another one; in a thorough run, all.
-SHARE = 24
+# By default one property in thirty-six, each implementation beginning with another one; in a thorough run, all.
+SHARE = 36
 # Python loops over thousands of numbers, and a compilation: others are asked these, and they in a thorough run.
 TOO_SLOW = {
     ("examples.loops_numpy:mine", "gradient/attention/conservative-field"),
