@@ -99,6 +99,7 @@ def test_commands_do_their_work_elsewhere(elsewhere: dict[str, str], tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_call_that_hangs_ends_with_its_judge(elsewhere: dict[str, str], tmp_path: Path) -> None:
     words = ("--properties", "gradient/mlp/silu", "--examples", "3", "--timeout", "300")
     check = subprocess.Popen([sys.executable, "-m", "cemverify", "check", "layer:mine", *words], env=elsewhere,
