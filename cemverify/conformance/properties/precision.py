@@ -88,7 +88,7 @@ def properties() -> Iterator[Property]:
             "docs/mathematics.md §16",
             *_OF_ATTENTION,
             attention_error_follows_the_law,
-            By(_draw_attention, {"T": 1, "J": 64, "B": 2, "K": 4, "D": 128}),
+            By(_draw_attention, {"T": 1, "J": 64, "B": 1, "K": 4, "D": 128}),
             frozenset({"attention", f"dtype:{name}"}),
             **law,
         )
@@ -157,7 +157,7 @@ def _draw_attention(draw: st.DrawFn, source: Source, offer: Offer) -> Case:
     dims, tokens = ((16,), (8,)) if source == "small" else ((64, 128), (32, 64))
     D, J, K = draw(st.sampled_from(dims)), draw(st.sampled_from(tokens)), draw(st.sampled_from((2, 4)))
     config = AttentionConfig(D, K, D // K, temperature=math.sqrt(D / K))
-    return _start(dense_case(config, 2, J, draw(st.integers(0, 2**32 - 1))), offer)
+    return _start(dense_case(config, 1, J, draw(st.integers(0, 2**32 - 1))), offer)
 
 
 @st.composite

@@ -267,7 +267,7 @@ _COUNTED = (_row(258, texture="loud-end"), _row(2050, texture="loud-end"))
 _ROWS: Sequence[Space] = (
     _row(2304, position="rotary"),
     _row(1025, 2, position="alibi"),
-    _row(2049),
+    _row(1025),
     _row(1024, 2, position="self-cross"),
     _row(511, 2, position="rotary", diagonal="shared"),
     _row(1337, position="alibi", norm="channel"),

@@ -42,7 +42,7 @@ class FunctionCall(Call):
     def answer_between(self) -> Answer:
         other, tokens = elsewhere(self.case), self.case.h.shape[1]
         if tokens >= LONG_ROW:  # what grows with the longest row that was met, grows here
-            other = lengthened(other, 5 * tokens, 1)
+            other = lengthened(other, 3 * tokens, 1)
         return {"": self.caller.answer(self.function.name, other)}
 
     def tolerance(self, usual: Answer) -> Tensor:  # noqa: ARG002
