@@ -142,8 +142,7 @@ def drawn() -> list[tuple[int, str]]:
         for fault in round_.faults
         if fault.framework != "jax" and answers(round_.number).get(fault.name, {}).get("by")
     ]
-    sample = random.Random(0).sample(killed, 8)  # noqa: S311 -- a sample of tests
-    return sorted(sample, key=lambda each: answers(each[0])[each[1]]["seconds"])
+    return sorted(random.Random(0).sample(killed, 8), key=lambda f: answers(f[0])[f[1]]["seconds"])  # noqa: S311
 
 
 @pytest.mark.parametrize("place", [*range(7), pytest.param(7, marks=pytest.mark.thorough)])

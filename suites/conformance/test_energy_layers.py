@@ -507,12 +507,10 @@ def slip(id_: str) -> Record:
 @pytest.mark.parametrize(
     ("id_", "part"),
     [
-        pytest.param("energy-transformer-norm-applied-twice", "the norm", marks=pytest.mark.thorough),
         ("energy-transformer-norm-left-out", "the norm"),
         ("layer-last-channel-short", "channel 3"),
         ("ham-two-layers-decay-of-one-layer-missing", "hidden"),
         ("layer-summed-over-tokens", FACTOR),
-        pytest.param("hopfield-heads-beta-of-the-other-head", None, marks=pytest.mark.thorough),
         ("hopfield-heads-one-beta-for-all", None),
         ("cem-attention-heads-swapped", None),
     ],

@@ -43,8 +43,7 @@ def batched(properties: tuple[Property, ...]) -> list[tuple[Property, ...]]:
     return [properties[i : i + IN_A_ROW] for i in range(0, len(properties), IN_A_ROW)]
 
 
-# of every kind of fault one: others are of the same, as the tests of `check` and of the wire say; what costs a
-# process each time is asked of one kind of implementation
+# of every kind of fault one: the tests of `check` and of the wire ask others. One kind is asked what costs processes.
 USUAL = {"cem": ("size_zero", "as_they_are", "names", "nan"), "layer": ("size_zero", "as_they_are", "nan", "numbers")}
 
 

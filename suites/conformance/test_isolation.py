@@ -168,17 +168,6 @@ def test_an_import_that_stops_its_process_is_told_at_once(at_import: Callable[[s
     assert time.monotonic() - began < isolation.LOADING
 
 
-def test_where_memory_cannot_be_limited_a_sentence_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.platform", "darwin")
-    monkeypatch.setattr("cemverify.conformance.workers.limits.LINUX", False)
-    assert main(["check", "reference", "--memory", "4096"]) == 2
-    assert capsys.readouterr().err == (
-        "error: memory can be limited on Linux only, and this is darwin: leave out --memory\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [

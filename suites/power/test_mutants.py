@@ -31,17 +31,14 @@ _ALSO = [
     if m.kills(p.id) and p.id != m.property and p.kind == _BY_ID[m.property].kind
 ]
 _OWNERS = {m.property for m in mutants()}
+LONG = ("sizes/attention/tokens", "sizes/attention/energy")
 
 
 def _own() -> list[Any]:
     """Mutants as parameters of a test. Of those that long rows alone kill, by default one for each property."""
-    armed, parameters = set(), []
-    for mutant in mutants():
-        is_long = mutant.property.startswith(("sizes/attention/tokens", "sizes/attention/energy"))
-        marks = [pytest.mark.thorough] if is_long and mutant.property in armed else []
-        armed.add(mutant.property)
-        parameters.append(pytest.param(mutant, id=mutant.id, marks=marks))
-    return parameters
+    first = {m.property: m.id for m in reversed(mutants()) if m.property.startswith(LONG)}
+    marks = {m.id: [pytest.mark.thorough] * (first.get(m.property, m.id) != m.id) for m in mutants()}
+    return [pytest.param(m, id=m.id, marks=marks[m.id]) for m in mutants()]
 
 
 def _also() -> list[Any]:
