@@ -26,7 +26,7 @@ def keys(h: Tensor) -> Tensor:
 
 def scores(x: Tensor, beta: Tensor) -> Tensor:
     J = x.shape[-2]
-    later = torch.ones(J, J, dtype=torch.bool).triu(1)
+    later = torch.ones(J, J, dtype=torch.bool, device=x.device).triu(1)
     return (torch.einsum("bid,bkjd->bkij", x, beta) / TAU).masked_fill(later, -torch.inf)
 
 

@@ -43,8 +43,8 @@ def logits(g: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """beta K_B . Q_C of every pair, (B, H, C, B), and which pairs there are: another token, neither masked."""
     J = g.shape[-2]
     q, k = (torch.einsum("hrd,bjd->bhjr", W.to(g), g) for W in (W_Q, W_K))
-    kept = torch.ones(g.shape[:-1], dtype=torch.bool) if mask is None else mask
-    pairs = ~torch.eye(J, dtype=torch.bool) & (kept[..., :, None] & kept[..., None, :])  # (B, C, B)
+    kept = torch.ones(g.shape[:-1], dtype=torch.bool, device=g.device) if mask is None else mask
+    pairs = ~torch.eye(J, dtype=torch.bool, device=g.device) & (kept[..., :, None] & kept[..., None, :])  # (B, C, B)
     return BETA * q @ k.mT, pairs[:, None].expand(-1, H, -1, -1)
 
 
