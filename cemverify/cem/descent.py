@@ -12,7 +12,7 @@ and a token may stop once its steps lower the energy by little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -82,8 +82,8 @@ class Descent:
 
     steps: int = 1
     step_size: float | Tensor = 1.0
-    preconditioner: Preconditioner = Identity()
-    norm: Norm = NoNorm()
+    preconditioner: Preconditioner = field(default_factory=Identity)
+    norm: Norm = field(default_factory=NoNorm)
     momentum: float | Tensor = 0.0
     own: tuple[Own, ...] = ()
     least_fall: float = 0.0
