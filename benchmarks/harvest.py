@@ -256,11 +256,14 @@ def decode(setting: Setting) -> Iterator[Findings]:
             yield Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
 
 
+_TINY = ["tiny", "--steps", "12"]
+
+
 def smoke(setting: Setting) -> Iterator[Findings]:
     """A short training of the 86M models on the bytes of Python's standard library, as `language train` makes it."""
     file = setting.folder / "language.json"
     file.unlink(missing_ok=True)  # of a run before
-    part = setting.scaled(["smoke", "--models", "llama-alibi", "cem-t1", "cem-t2"], ["tiny", "--steps", "12"])
+    part = setting.scaled(["smoke", "--steps", "90", "--models", "llama-alibi", "cem-t1", "cem-t2"], _TINY)
     where = ["--device", setting.device, "--corpora", str(setting.folder / "corpora"), "--output", str(file)]
     code, text = _run(["-m", "synthetic", "language", "train", "--preset", *part, *where], setting.seconds)
     if not file.exists():
@@ -274,7 +277,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
 def second(setting: Setting) -> Iterator[Findings]:
     """T = 1 and T = 2 of the study of a second step, in trainings too short to say which is better."""
     store, result = setting.folder / "store", setting.folder / "second-step.json"
-    shape = setting.scaled(["86M", "--steps", "300"], ["tiny", "--steps", "6", "--batch", "4", "--context", "32"])
+    shape = setting.scaled(["small", "--steps", "300"], ["tiny", "--steps", "6", "--batch", "4", "--context", "32"])
     minutes = setting.scaled(setting.seconds - 60, setting.seconds / 2) / 60  # what began before is finished
     where = ["--device", setting.device, "--workers", "0", "--store", str(store), "--until", f"{minutes:.3f}"]
     rows = ["--replaced", "full", "--rows", "T = 1", "T = 2, eta 1/2", "--seeds", "2", "--output", str(result)]
@@ -303,7 +306,7 @@ STAGES: Sequence[Stage] = (
     Stage("check-bfloat16", check("bfloat16"), 140, "the catalogue on a GPU in bfloat16", on_cpu=150),
     Stage("check-float64", check("float64"), 140, "the catalogue on a GPU in float64", on_cpu=150),
     Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls", on_cpu=180),
-    Stage("second-step", second, 3600, "trainings of the study of a second step at 86M", on_cpu=240),
+    Stage("second-step", second, 3600, "trainings of the study of a second step", on_cpu=240),
 )
 
 
