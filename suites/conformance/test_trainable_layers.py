@@ -13,6 +13,7 @@ from torch import Tensor
 from cemverify import energy_layer
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties.layers import training
 from suites.conformance.twins import Twin
 from suites.kit.judging import judged
 
@@ -383,3 +384,10 @@ def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
     assert "known to within its tolerance of 0.0001: have it stop at 1e-07" in str(record.reason)
     assert narrow("solver_of_a_close_tolerance", "training/layer/derivatives-agree").verdict == Verdict.HOLDS
     assert narrow("solver_that_misses", "descent/layer/stationary").verdict == Verdict.VIOLATED
+
+
+def test_a_vector_is_pulled_back_where_the_answer_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "as_tensor", lambda product, shape: product.expand(shape))  # which has no numbers
+    x = torch.ones(D, device="meta", requires_grad=True)
+    product = training.pulled_back([2 * x], {"x": x}, [torch.ones(D, dtype=torch.float64)], lambda array: array)["x"]
+    assert product.device.type == "meta"

@@ -174,7 +174,7 @@ def cotangents(q: Question, loud: float = 1.0) -> list[Tensor]:
 def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Sequence[Tensor], lay: Any) -> Leaves:
     """Products of the cotangent, laid out as incoming gradients may lie, with the Jacobian of answers, by name."""
     pulled: Any = [None] * len(leaves)
-    live = [(a, lay(c.to(a.dtype))) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
+    live = [(a, lay(c.to(a))) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
     if live:
         outputs, seeds = zip(*live, strict=True)
         pulled = torch.autograd.grad(outputs, list(leaves.values()), seeds, allow_unused=True)
