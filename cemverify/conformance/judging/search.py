@@ -25,7 +25,7 @@ from hypothesis.errors import Flaky, Unsatisfiable
 from cemverify.catalogue.index import largest
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite, OutOfMemory, ran_out, words
+from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
 from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
@@ -247,8 +247,7 @@ class PropertySearch:
             tally.discard(str(discard))
             raise
         except Fault as fault:
-            if isinstance(fault, NotFinite):
-                self._refuse_overflow(question)
+            self._refuse_overflow(question)
             tally.violated(Violation(question, None, fault))
             raise _Faulted from fault
         except Exception as error:
