@@ -25,7 +25,6 @@ COSTLY = {
 SHARE = 36
 # Python loops over thousands of numbers, and a compilation: others are asked these, and they in a thorough run.
 TOO_SLOW = {
-    ("examples.loops_numpy:mine", "gradient/attention/conservative-field"),
     ("examples.loops_numpy:mine", "sizes/attention/tokens-float32"),
     ("cemverify:fast", "modes/mlp/compiled"),
 }
