@@ -25,7 +25,15 @@ from hypothesis.errors import Flaky, Unsatisfiable
 from cemverify.catalogue.index import largest
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
+from cemverify.conformance.implementations.faults import (
+    Discard,
+    Fault,
+    NotFinite,
+    OutOfMemory,
+    Raised,
+    ran_out,
+    words,
+)
 from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
@@ -247,7 +255,8 @@ class PropertySearch:
             tally.discard(str(discard))
             raise
         except Fault as fault:
-            self._refuse_overflow(question)
+            if isinstance(fault, NotFinite | Raised):  # no number excuses a crash, or an array that was changed
+                self._refuse_overflow(question)
             tally.violated(Violation(question, None, fault))
             raise _Faulted from fault
         except Exception as error:

@@ -61,8 +61,8 @@ def answer_is_right(function: Function, rival: Rival) -> Check:
     return check
 
 
-# sizes of cases that are asked for the derivative by each coordinate of a state
-FEW = {"J": (3, 2, 5, 8), "D": (4, 7, 3), "K": (1, 3, 2, 5, 4), "M": (5, 3, 8)}
+# of cases whose whole Jacobian is found by differences: J D columns, each from several calls
+FEW_COORDINATES = {"J": (3, 2, 5, 8), "D": (4, 7, 3), "K": (1, 3, 2, 5, 4), "M": (5, 3, 8)}
 
 
 def field_is_conservative(caller: Caller, case: Case) -> Evidence:
@@ -226,7 +226,12 @@ def properties() -> Iterator[Property]:
             source,
             *CONSERVATIVE,
             field_is_conservative,
-            Space(layer, step_sizes=(1.0,), sizes=FEW, textures=("plain", "repeated-tokens", "non-contiguous")),
+            Space(
+                layer,
+                step_sizes=(1.0,),
+                sizes=FEW_COORDINATES,
+                textures=("plain", "repeated-tokens", "non-contiguous"),
+            ),
             needs={"start"},
             dtype=torch.float64,
             share=0.5,

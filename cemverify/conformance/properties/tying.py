@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Check, Property, case_property
-from cemverify.conformance.properties.gradient import FEW, TRIVIAL, golden_jacobian, jacobian, untied
+from cemverify.conformance.properties.gradient import FEW_COORDINATES, TRIVIAL, golden_jacobian, jacobian, untied
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
@@ -120,7 +120,7 @@ def properties() -> Iterator[Property]:
         block,
         **_STANDARD,
     )
-    space = Space("attention", step_sizes=(1.0,), sizes=FEW, textures=("plain", "non-contiguous"))
+    space = Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))
     yield case_property(
         "tying/attention/untying-breaks-the-field",
         "An untied output projection makes the update field non-conservative.",

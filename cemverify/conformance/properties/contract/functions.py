@@ -17,7 +17,7 @@ from cemverify.conformance.asking.contexts import answered_in, products_in, refu
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
-from cemverify.conformance.implementations.faults import Discard, Fault
+from cemverify.conformance.implementations.faults import Discard, NotFinite, Raised
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.oracle.golden import leaves_range
@@ -65,9 +65,9 @@ class FunctionCall(Call):
         cases = [self.case, *_unmet(self.case, self.caller)]
         try:
             return changes(self.caller, self.function.name, cases, Context(mode, before))
-        except Fault:
-            if any(leaves_range(case, self.caller.dtype) for case in cases):
-                raise Discard("with many steps the right answer is so large that its square overflows") from None
+        except (NotFinite, Raised):
+            if any(leaves_range(case, self.caller.dtype) for case in cases[1:]):
+                raise Discard("with more steps the right answer is so large that its square overflows") from None
             raise
 
     def answer_within(self, surroundings: str) -> Answer:
