@@ -31,13 +31,12 @@ _ALSO = [
     if m.kills(p.id) and p.id != m.property and p.kind == _BY_ID[m.property].kind
 ]
 _OWNERS = {m.property for m in mutants()}
-LONG = ("sizes/attention/tokens", "sizes/attention/energy")
 
 
 def _own() -> list[Any]:
-    """Mutants as parameters of a test. Of those that long rows alone kill, by default one for each property."""
-    first = {m.property: m.id for m in reversed(mutants()) if m.property.startswith(LONG)}
-    marks = {m.id: [pytest.mark.thorough] * (first.get(m.property, m.id) != m.id) for m in mutants()}
+    """Mutants as parameters of a test. By default one of each family for each property, which stands for its kind."""
+    first = {(m.property, m.family): m.id for m in reversed(mutants())}
+    marks = {m.id: [pytest.mark.thorough] * (first[m.property, m.family] != m.id) for m in mutants()}
     return [pytest.param(m, id=m.id, marks=marks[m.id]) for m in mutants()]
 
 
