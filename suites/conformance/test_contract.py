@@ -114,17 +114,16 @@ def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
     assert verdicts(check_implementation(tied, examples=6)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
-def test_a_module_is_judged_without_torchs_compiler_until_a_property_compiles() -> None:
+def test_a_module_is_judged_without_torchs_compiler() -> None:
     """Importing it takes a second in each process of a check."""
     code = (
         "import sys\nfrom cemverify import check_implementation\nfrom examples.attention_module import mine\n"
-        "for asked in ('gradient/attention/plain', 'modes/attention/compiled'):\n"
-        "    record, = check_implementation(mine, properties=[asked], examples=2)\n"
-        "    print(record.verdict.value, 'torch._dynamo' in sys.modules)"
+        "record, = check_implementation(mine, properties=['gradient/attention/plain'], examples=2)\n"
+        "print(record.verdict.value, 'torch._dynamo' in sys.modules)"
     )
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root)
-    assert done.stdout.splitlines() == ["holds False", "holds True"]
+    assert done.stdout == "holds False\n"
 
 
 @pytest.mark.parametrize(

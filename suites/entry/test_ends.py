@@ -338,7 +338,9 @@ ENDING = 60.0  # seconds without those of waiting for a core
 CASES = (
     ("cemverify claims --workers 1", "SIGINT", 0.8),
     pytest.param("cemverify claims --workers 1", "SIGTERM", 1.6, marks=pytest.mark.thorough),
-    ("synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 3.0),
+    pytest.param(
+        "synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 3.0, marks=pytest.mark.thorough
+    ),
     ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
 )
 
