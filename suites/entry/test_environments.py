@@ -29,13 +29,13 @@ FACTORS = {
     "COLUMNS": (None, "20"),
     "HOME": ("/tmp", None),  # noqa: S108
 }
-# each command, as short as it can be, and its exit code (so few examples leave two mutants alive, and so small a
+# each command, as short as it can be, and its exit code (so few examples leave mutants alive, and so small a
 # language model is no better than bigrams). {file} is what it writes, {store} what they share
 COMMANDS = {
     "cemverify list": 0,
     "cemverify check reference --properties rejection/mlp/zero-steps --examples 4 --json {file}": 0,
     "cemverify claims 15-matched-mlp --json {file}": 0,
-    "cemverify power --families recursion --seeds 1 --examples 4 --no-sweep --no-bank --workers 0 --store {store} "
+    "cemverify power --families recursion --seeds 1 --examples 2 --no-sweep --no-bank --workers 0 --store {store} "
     "--json {file}": 1,
     "cemverify replay {store}/none.json": 2,
     "reports tables {store}/result.json": 0,
