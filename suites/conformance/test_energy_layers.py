@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def quadratic(**changes: Any) -> EnergyLayer:
 
 
 # What asks the process, and not the formula, takes a third of the time, and compilation most of that: by default one
-# layer of torch and one of JAX are asked it, and in a thorough run all.
+# layer of torch and one of JAX are asked it, and in a thorough run all. The others are asked every second property,
+# one layer the odd ones and the next the even ones.
 OF_THE_PROCESS = [f"modes/layer/{name}" for name in ("compiled", "surroundings")]
 OF_THE_PROCESS += [f"structure/layer/{name}" for name in ("settings", "determinism", "edited-arrays")]
 ASKED_ALL = ("cem_attention", "hopfield_jax")
@@ -73,12 +75,14 @@ def test_a_right_layer_holds_with_all_that_its_declaration_implies(name: str, py
         make = mutant(name).original if name in ORIGINALS else TWINS[name].right
         assert make is not None
         layer = make()
-    left_out = [] if thorough or name in ASKED_ALL else OF_THE_PROCESS
-    properties = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id not in left_out]
+    properties = [p.id for p in applicable(kind_of(layer), catalogue())]
+    if not (thorough or name in ASKED_ALL):
+        first = [*EXAMPLES, *UNUSUAL, *ORIGINALS].index(name) % 2
+        properties = [id_ for id_ in properties if id_ not in OF_THE_PROCESS][first::2]
     examples = 18 if thorough else 6 if name in EXAMPLES else 12
     records = check_implementation(layer, properties=properties, examples=examples)
     assert not [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
-    assert sum(r.verdict == Verdict.HOLDS for r in records) > 10
+    assert sum(r.verdict == Verdict.HOLDS for r in records) > 5
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -499,6 +503,7 @@ def test_an_error_in_the_last_digits_is_not_called_a_factor_of_one() -> None:
     assert record.part != FACTOR
 
 
+@cache
 def slip(id_: str) -> Record:
     """What the property says that must kill a mutant, with its smallest counterexample."""
     return judged(mutant(id_).subject(), mutant(id_).property)
@@ -512,7 +517,7 @@ def slip(id_: str) -> Record:
         ("ham-two-layers-decay-of-one-layer-missing", "hidden"),
         ("layer-summed-over-tokens", FACTOR),
         ("hopfield-heads-one-beta-for-all", None),
-        ("cem-attention-heads-swapped", None),
+        pytest.param("cem-attention-heads-swapped", None, marks=pytest.mark.thorough),
     ],
 )
 def test_the_part_of_a_mutant_that_fails_is_named_and_two_heads_are_shown_with_two_tokens_at_most(
