@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,18 @@ pytestmark = pytest.mark.slow
 HOSTILE = "suites.conformance.hostile"
 IMPATIENTLY = replace(QUICKLY, timeout=1.0)
 ROWS = {**BESIDES, **INSTEAD}
-# one way to stop a judge stands for the others
-LONG = ("stops_judge_and_server", "leaves_a_grandchild_that_stops_the_judge", "stops_its_judges_main_thread")
+# those of which another stands for the kind by default
+ALIKE = (
+    *("stops_judge_and_server", "leaves_a_grandchild_that_stops_the_judge", "stops_its_judges_main_thread"),
+    *("aborts", "replaces_json_for_good", "leaks_memory", "hangs", "returns_the_slow"),
+    *("replaces_the_clock", "replaces_random", "replaces_sockets", "replaces_copies", "replaces_pickle"),
+    *("leaves_a_thread", "leaves_a_pool", "wants_to_spawn", "moves_house", "listens", "limits_resources"),
+)
+
+
+def usual(names: Iterable[str]) -> list[Any]:
+    """Names as parameters of a test."""
+    return [pytest.param(name, marks=[pytest.mark.thorough] * (name in ALIKE)) for name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +56,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "child"
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", usual(ROWS))
 def test_misbehaviour_gets_the_verdict_of_its_answers_or_its_cause_and_the_run_goes_on(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,20 +75,18 @@ def test_misbehaviour_gets_the_verdict_of_its_answers_or_its_cause_and_the_run_g
     assert not list(tmp_path.glob("cemverify-*"))
 
 
-@pytest.mark.parametrize("name", WRONGLY)
+@pytest.mark.parametrize("name", usual(WRONGLY))
 def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name: str) -> None:
     attention, mlp = records(f"{HOSTILE}:{name}", replace(QUICKLY, timeout=2.0)).values()
     assert attention.verdict == Verdict.VIOLATED, attention.reason
     assert mlp.verdict == Verdict.HOLDS
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in LONG)) for n in AGAINST_JUDGES]
-)
+@pytest.mark.parametrize("name", usual(AGAINST_JUDGES))
 def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "_SILENT", 4.0)  # a sign of life comes twice a second
+    monkeypatch.setattr(isolation, "_SILENT", 2.0)  # a sign of life comes twice a second
     started = time.monotonic()
     attention, mlp = records(f"{HOSTILE}:{name}", replace(QUICKLY, timeout=3.0)).values()
     assert attention.verdict in (Verdict.VIOLATED, Verdict.INCONCLUSIVE), attention.reason
