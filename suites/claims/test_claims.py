@@ -52,7 +52,7 @@ def briefly(claim: Claim) -> Claim:
 
 def _brief(argument: Argument) -> Argument:
     if isinstance(argument, Search):
-        return replace(argument, examples=min(argument.examples, 40))
+        return replace(argument, examples=min(argument.examples, 20))
     if isinstance(argument, Properties):
         return replace(argument, examples=3)  # which the catalogue's tests ask more often
     return argument

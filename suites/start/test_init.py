@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import configparser
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -21,6 +19,8 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.start.recipes import RECIPES
 from cemverify.start.writing import STEMS, Kind
+
+pytest_plugins = ["pytester"]
 
 FAST = ("gradient/attention/plain", "gradient/mlp/plain", "gradient/layer/energy", "structure/attention/causality")
 
@@ -80,13 +80,12 @@ def test_the_recipes_are_what_their_services_read() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_written_runs_where_it_was_written(tmp_path: Path) -> None:
+def test_what_is_written_runs_where_it_was_written(pytester: pytest.Pytester) -> None:
     words = ["--kind", "energy", "--name", "my_energy", "--ci", "none", "--no-check"]
-    assert main(["init", *words, "--folder", str(tmp_path)]) == 0
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_energy.py"]
-    ended = subprocess.run([*tests, "-k", "structure/layer/dtype"], cwd=tmp_path, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert main(["init", *words, "--folder", str(pytester.path)]) == 0
     assert importlib.util.find_spec("my_energy") is None, "this process is left as it was"
+    ended = pytester.runpytest("-p", "no:cacheprovider", "test_my_energy.py", "-k", "structure/layer/dtype")
+    assert ended.parseoutcomes()["passed"] == 1
 
 
 @pytest.mark.thorough
