@@ -27,7 +27,7 @@ class Effort:
         ValueError: no examples, or a time budget that is not positive or longer than any run.
     """
 
-    examples: int = 60  # scales what each property is asked: at 60 about 25 examples, more where it mixes options
+    examples: int = 60  # scales what each property is asked: at 60 about 15 examples, more where it mixes options
     seed: int = 0  # determines everything that is drawn
     # the time budget of one property, of work and not of waiting for a core (`CoreBudget`). A property that runs out
     # of it is inconclusive

@@ -13,7 +13,7 @@ import math
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,10 +44,10 @@ from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
 _USUAL = 60  # `Effort.examples` where nobody asks for more
-# Questions of each source where so many are asked for. With two thirds of them all but a few mutants die at every
+# Questions of two sources where so many are asked for. With two thirds of them all but a few mutants die at every
 # seed; the properties of those ask more.
-_SMALL, _ROWS, _DENSE = 5, 14, 4
-_AT_LENGTH = 20  # small cases of a property that draws many, and where a row is violated that is hard to read
+_ROWS, _DENSE = 12, 3
+_AT_LENGTH = 20  # small cases at most, and where a row is violated that is hard to read
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
@@ -183,11 +183,9 @@ class PropertySearch:
         if offer.kind.compiles and self.property.compiled is not None:
             rows = min(rows, max(1, round(effort.examples * self.property.compiled / _USUAL)))
         strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
-        drawn = {"small": _SMALL, "dense": _DENSE}
+        drawn = {"small": self.property.small, "dense": _DENSE}
         few = {  # more where options mix
-            source: each
-            if self.property.at_length
-            else min(each, self._number(effort, drawn[source] * max(1.0, self.property.share)))
+            source: min(each, self._number(effort, drawn[source] * max(1.0, self.property.share)))
             for source, strategy in strategies.items()
             if strategy is not None
         }
@@ -195,14 +193,14 @@ class PropertySearch:
         if "small" in few:
             self._explore(strategies["small"], self._seeded(effort, "small", few["small"]))
         if self.tally.violation is None:
-            self._scatter(offer, self._seeded(effort, "scattered", rows))
+            self._ask_each(self._scattered(offer, self._seeded(effort, "scattered", rows)))
             if "small" in few and effort.shrink:
                 self._make_readable(strategies["small"], self._seeded(effort, "readable", each))
         if self.tally.violation is None and "dense" in few:
             self._explore(strategies["dense"], self._seeded(effort, "dense", few["dense"]))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
-            self._look_around(self.aiming, offer, self._seeded(effort, "around", most))
+            self._ask_each(self._around(self.aiming, offer, self._seeded(effort, "around", most)))
         if effort.shrink and not self.tally.flaky:
             self._reduce(offer)
 
@@ -324,46 +322,34 @@ class PropertySearch:
             else:
                 self.tally.flaky = True
 
-    def _scatter(self, offer: Offer, effort: Effort) -> None:
-        """Asks questions from a plain random generator until one finds a violation."""
-        for i in range(effort.examples):
-            question = self.property.questions.scattered(offer, effort.seed + i)
-            if question is None:
-                return
-            try:
-                self._ask(question)
-            except Discard:
-                continue
-            except _TimeUp:
-                return
-            except (_Violated, _Faulted):
-                break
+    def _ask_each(self, questions: Iterable[Any]) -> None:
+        """Asks one question after the other, until one is violated or the time is up."""
+        with suppress(_Violated, _Faulted, _TimeUp):
+            for question in questions:
+                with suppress(Discard):
+                    self._ask(question)
         self._settle()
 
-    def _look_around(self, aiming: Aiming, offer: Offer, effort: Effort) -> None:
-        """Asks questions around the numbers in the code."""
-        questions = self.property.questions
+    def _scattered(self, offer: Offer, effort: Effort) -> Iterator[Any]:
+        """Questions from a plain random generator, as many as there are to be."""
+        for seed in range(effort.seed, effort.seed + effort.examples):
+            if (question := self.property.questions.scattered(offer, seed)) is None:
+                return
+            yield question
+
+    def _around(self, aiming: Aiming, offer: Offer, effort: Effort) -> Iterator[Any]:
+        """Questions around the numbers in the code. What is yielded next depends on what came of the one before."""
+        questions, seed, left = self.property.questions, effort.seed, effort.examples
         numbers = list(questions.aims(offer, aiming.numbers))
-        if not numbers:
-            return
-        aims, seed, left = deque(aiming.ordered(numbers, effort.seed)), effort.seed, effort.examples
+        aims = deque(aiming.ordered(numbers, seed) if numbers else ())
         while aims and left and self.budget.spent() < self.budget.seconds / 2:
             aim, seed = aims.popleft(), seed + 1
-            question = questions.aimed(offer, aim, seed)
-            if question is None:
+            if (question := questions.aimed(offer, aim, seed)) is None:
                 continue
-            left -= 1
+            left, discarded = left - 1, self.tally.discarded
             aiming.around.add(aim.number.value)
-            try:
-                self._ask(question)
-            except Discard:
-                continue
-            except _TimeUp:
-                return
-            except (_Violated, _Faulted):
-                self._settle()
-                return
-            if aiming.reached_more():
+            yield question
+            if self.tally.discarded == discarded and aiming.reached_more():
                 aims.extendleft([aim] * VARIED)
 
     def _settle(self) -> None:

@@ -130,8 +130,8 @@ class Property:
     share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
     # what Hypothesis draws from, besides the scattered cases; "dense" too where these do not find what it finds
     sources: tuple[Source, ...] = ("small",)
-    # whether it draws many small cases: towards a bound that few reach, or to meet some again
-    at_length: bool = False
+    # small cases for each 60 examples: more towards a bound that few reach, or where zeros and ties tell
+    small: int = 3
     scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
     compiled: int | None = 8  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own

@@ -23,7 +23,7 @@ from cemverify.conformance.questions.spaces import mixed
 
 # Of the rows of the table, how many others than the layers are asked: blocks and decoding take long, and are made of
 # the layers; an energy has no steps.
-_SOME_ROWS = 0.3
+_SOME_ROWS = 0.2
 
 
 def holds_in_context(function: Function, caller: Caller, question: InContext) -> Evidence:

@@ -188,8 +188,9 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            scattered=0.7,  # few options vary
-            at_length=name == "plain",  # few options come back, as caches need it
+            scattered=0.85,  # few options vary
+            # few options come back, as caches need it; epsilons tell where states are small
+            small=20 if name == "plain" else 5 if "norm" in name else 3,
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (
@@ -209,7 +210,7 @@ def properties() -> Iterator[Property]:
             mixed(layer, steps=steps, apart=layer != "block", rows=None),
             rival,
             share=2.0 if layer != "block" else 3.4,
-            scattered=1.4 if layer != "block" else 2.3,  # the parts of a block draw their own numbers of steps
+            scattered=1.65 if layer != "block" else 2.7,  # the parts of a block draw their own numbers of steps
             compiled=None,
             looks_around=True,
         )

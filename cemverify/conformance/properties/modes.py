@@ -113,6 +113,7 @@ def properties() -> Iterator[Property]:
                 needs={feature},
                 dtype=torch.float64,
                 share=share,
+                small=5 if name == "no-gradients" else 3,
                 sources=("small", "dense"),
                 premise="the update is not zero",
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
@@ -132,6 +133,6 @@ def properties() -> Iterator[Property]:
             share=0.05,
             # each takes a second to compile: rows in which all pairs of options take turns, one for each dtype
             sources=(),
-            scattered=4.0,
+            scattered=5.0,
             premise="the update is not zero",
         )

@@ -243,7 +243,7 @@ def layer_property(
                 kind="energy layer" if of == "energy layer" else "CEM implementation",
                 dtype=torch.float64 if of == "energy layer" else None,
                 sources=("small", "dense"),
-                at_length=at_most,
+                small=20 if at_most else 3,
                 premise=premise or f"{sides} by more than twice what is allowed",
                 floor=floor,
                 controls=frozenset(tried),

@@ -251,6 +251,7 @@ def _products(
         function=function,
         dtype=dtype,
         share=share,
+        small=5 if name in ("any-options", "preconditioner-every-magnitude") else 3,  # roots of zero, early ends
         looks_around=name == "any-options",
         sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",

@@ -137,7 +137,7 @@ def properties() -> Iterator[Property]:
         frozenset({"gradients"}),
         share=0.1,
         sources=(),
-        scattered=4.3,
+        scattered=5,
         compiled=3,
         first=True,
         once=True,

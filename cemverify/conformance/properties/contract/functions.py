@@ -265,7 +265,7 @@ def contract_property(
         frozenset({function.name, *needs}),
         share=0.1,
         # what others are made of is asked every row
-        scattered=14 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),
+        scattered=16 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),
         premise=premise,
         **more,
     )

@@ -98,7 +98,7 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     "the slope at some step differs from zero by more than roundoff",
     needs={"energy", "slope"},
     cases=Cases(crowd=8),
-    share=0.5,
+    share=0.6,
     controls={"random"},
 )
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
@@ -197,7 +197,7 @@ def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
     source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
-    at_length=True,
+    small=20,
 )
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     L = box.layer.step.smoothness
@@ -242,7 +242,7 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     needs={"lagrangian"},
     source="Krotov & Hopfield, arXiv 2008.06996",
     cases=Cases(crowd=_CROWD),
-    at_length=True,
+    small=20,
 )
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
