@@ -28,6 +28,7 @@ from cemverify.conformance.workers.limits import descendants, is_gone
 from cemverify.processes import forkserver
 from suites.conformance.hostile import AGAINST_JUDGES, BESIDES, INSTEAD, WRONGLY
 from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished, records
+from suites.kit.processes import soon
 
 pytestmark = pytest.mark.slow
 
@@ -143,10 +144,7 @@ def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:
 @pytest.mark.parametrize("name", ["starts_a_child", "starts_a_daemon"])
 def test_what_an_implementation_starts_ends_with_it(name: str, child: Path) -> None:
     records(f"{HOSTILE}:{name}", IMPATIENTLY)
-    limit = time.monotonic() + 5
-    while not is_gone(int(child.read_text())):
-        assert time.monotonic() < limit
-        time.sleep(0.1)
+    assert soon(lambda: is_gone(int(child.read_text())), 5)
 
 
 @pytest.fixture

@@ -338,9 +338,7 @@ ENDING = 60.0  # seconds without those of waiting for a core
 CASES = (
     ("cemverify claims --workers 1", "SIGINT", 0.8),
     pytest.param("cemverify claims --workers 1", "SIGTERM", 1.6, marks=pytest.mark.thorough),
-    pytest.param(
-        "synthetic recursion --preset smoke --workers 1 --store cells", "SIGHUP", 3.0, marks=pytest.mark.thorough
-    ),
+    pytest.param("synthetic recursion --preset smoke --workers 1 --store s", "SIGHUP", 3, marks=pytest.mark.thorough),
     ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
 )
 

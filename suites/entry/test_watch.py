@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +18,7 @@ from cemverify.conformance.properties import select
 from cemverify.conformance.properties.own import forget_properties, own_properties
 from cemverify.processes.watching import Seen, look, wait
 from suites.kit.examples import TIED, UNTIED
-
-WAITING, LONGEST = "waiting for a save", 300.0
+from suites.kit.processes import soon
 
 
 def test_a_file_that_is_renamed_into_place_is_noticed_once_it_is_there(tmp_path: Path) -> None:
@@ -192,7 +190,4 @@ def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_
 
 
 def _until(log: Path, times: int) -> None:
-    end = time.monotonic() + LONGEST
-    while log.read_text().count(WAITING) < times:
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.1)
+    assert soon(lambda: log.read_text().count("waiting for a save") >= times, 300), log.read_text()

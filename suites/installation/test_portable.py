@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cemverify.conformance.workers.limits import is_gone
+from suites.kit.processes import soon
 from suites.kit.source import ROOT
 
 # Read by every Python that starts with it on its path, worker processes too: takes away what Windows lacks. What is
@@ -106,18 +105,11 @@ def test_a_call_that_hangs_ends_with_its_judge(elsewhere: dict[str, str], tmp_pa
                              cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     try:
         named = tmp_path / "processes"
-        assert soon(lambda: named.exists() and len(named.read_text().split()) == 2)
+        # the interpreters that must start first import torch one after the other
+        assert soon(lambda: named.exists() and len(named.read_text().split()) == 2, 120)
         judge, answering = map(int, named.read_text().split())
         os.kill(judge, signal.SIGKILL)
-        assert soon(lambda: is_gone(answering))
+        assert soon(lambda: is_gone(answering), 120)
     finally:
         check.terminate()
         check.wait()
-
-
-def soon(happened: Callable[[], bool], within: float = 120.0) -> bool:
-    """Whether it happens in time; the interpreters that must start first import torch one after the other."""
-    until = time.monotonic() + within
-    while not happened() and time.monotonic() < until:
-        time.sleep(0.05)
-    return happened()

@@ -29,10 +29,16 @@ def left(session: int, seconds: float = 10.0) -> list[int]:
     One that has ended and waits for its parent to hear of it is gone: the first process of a container may take
     seconds for that.
     """
-    until = time.monotonic() + seconds
-    while (alive := _alive(session)) and time.monotonic() < until:
-        time.sleep(0.1)
-    return alive
+    soon(lambda: not _alive(session), seconds)
+    return _alive(session)
+
+
+def soon(happened: Callable[[], bool], within: float) -> bool:
+    """Whether it happens within so many seconds."""
+    until = time.monotonic() + within
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.02)
+    return happened()
 
 
 def _alive(session: int) -> list[int]:

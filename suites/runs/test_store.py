@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -47,7 +46,7 @@ from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import CellProgress
 from cemverify.runs.store import CorruptCell
 from cemverify.runs.work import compute
-from suites.kit.processes import heed
+from suites.kit.processes import heed, soon
 from suites.kit.source import ROOT
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.studies.engine.trials import compute_trial
@@ -435,11 +434,8 @@ def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
 
 def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
     """Waits until a store holds so many cells."""
-    deadline = time.monotonic() + 60
-    while sum(1 for _ in store.glob("??/*.json")) < count:
-        assert process.poll() is None, "the study ended too soon"
-        assert time.monotonic() < deadline, "the study does not get on"
-        time.sleep(0.005)
+    soon(lambda: len(contents(store)) >= count or process.poll() is not None, 60)
+    assert len(contents(store)) >= count, "the study ended too soon, or does not get on"
 
 
 @pytest.mark.slow
@@ -499,22 +495,20 @@ def test_without_dask_a_cluster_is_one_sentence(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_on_a_cluster_that_loses_a_worker_midway_every_cell_is_done(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    config = pytest.importorskip("dask.config")
     forkserver.ensure_server()
     cells: list[Cell] = walks(24, seconds=0.05)
     killed: list[int] = []
 
     with (
-        importlib.import_module("dask").config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
+        config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
         victim = min(client.run(os.getpid).values())
 
         def kill() -> None:
-            while len(contents(tmp_path)) < 5:
-                time.sleep(0.01)
+            soon(lambda: len(contents(tmp_path)) >= 5, 60)
             os.kill(victim, signal.SIGKILL)
             killed.append(len(contents(tmp_path)))
 

@@ -554,9 +554,7 @@ def test_a_model_runs_at_another_depth_than_it_was_trained_at() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)])
-def test_the_compiled_training_finds_the_same_weights_to_float_tolerance(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_compiled_training_finds_the_same_weights(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     spec = CEMSpec(width=12, hidden=16, steps=2)
     eager, (error,) = train(spec, 0)
