@@ -188,7 +188,7 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            scattered=0.85,  # few options vary
+            scattered=1.2 if "norm" in name or "preconditioner" in name else 0.85,  # few options vary
             # few options come back, as caches need it; epsilons tell where states are small
             small=20 if name == "plain" else 5 if "norm" in name else 3,
             looks_around=True,

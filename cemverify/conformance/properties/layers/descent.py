@@ -126,6 +126,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
+    scattered=2.0,
     looks_around=True,
 )
 def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
