@@ -54,7 +54,7 @@ def log_cosh(z: Any) -> Any:
 PRIMITIVES = {  # phi, whose derivative is the activation
     "relu": lambda z: jnp.where(z > 0, z * z / 2, 0),
     "relu2": lambda z: jnp.where(z > 0, z**3 / 3, 0),
-    "sigmoid": lambda z: jnp.logaddexp(z, 0) - jnp.log(2.0),
+    "sigmoid": lambda z: z / 2 + log_cosh(z / 2),
     "tanh": lambda z: log_cosh(z),
     "identity": lambda z: z * z / 2,
 }
