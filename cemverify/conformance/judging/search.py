@@ -39,15 +39,14 @@ from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import leaves_range
 from cemverify.conformance.properties import Offer, Property
+from cemverify.conformance.properties.base import MANY
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
 _USUAL = 60  # `Effort.examples` where nobody asks for more
-# Questions of two sources where so many are asked for. With two thirds of them all but a few mutants die at every
-# seed; the properties of those ask more.
+# Questions of two sources where so many are asked for; the properties of mutants that need more say so.
 _ROWS, _DENSE = 12, 3
-_AT_LENGTH = 20  # small cases at most, and where a row is violated that is hard to read
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
@@ -176,7 +175,7 @@ class PropertySearch:
         subject = self.caller.subject
         layer = subject if isinstance(subject, EnergyLayer) else None
         offer = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
-        each = self._number(effort, _AT_LENGTH * self.property.share)
+        each = self._number(effort, MANY * self.property.share)  # small ones at most
         rows = self._number(effort, _ROWS * self.property.share * self.property.scattered)
         if (listed := self.property.questions.rows(offer)) is not None:
             rows = max(1, round(effort.examples * listed / _USUAL))

@@ -25,6 +25,9 @@ Check = Callable[[Caller, Any], Evidence]  # judges one question
 
 FIRST = "2026.11"  # the first version of the catalogue
 
+# small cases of a property for each 60 examples
+FEW, MORE, MANY = 3, 5, 20
+
 # Trivial answers that a property may have to call wrong, by name.
 CONTROLS: Mapping[str, str] = MappingProxyType(
     {
@@ -130,8 +133,8 @@ class Property:
     share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
     # what Hypothesis draws from, besides the scattered cases; "dense" too where these do not find what it finds
     sources: tuple[Source, ...] = ("small",)
-    # small cases for each 60 examples: more towards a bound that few reach, or where zeros and ties tell
-    small: int = 3
+    # small cases for each 60 examples: MORE where zeros and ties tell, MANY towards a bound that few of them reach
+    small: int = FEW
     scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
     compiled: int | None = 8  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own

@@ -17,7 +17,7 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.golden import golden_update
-from cemverify.conformance.properties.base import Check, Explanation, Property, case_property
+from cemverify.conformance.properties.base import FEW, MANY, MORE, Check, Explanation, Property, case_property
 from cemverify.conformance.properties.rivals import (
     NO_ACTIVATION,
     NO_BEND,
@@ -188,9 +188,10 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            scattered=1.2 if "norm" in name or "preconditioner" in name else 0.85,  # few options vary
+            # few options vary, but ranks and epsilons take turns
+            scattered=1.2 if "norm" in name or "preconditioner" in name else 0.85,
             # few options come back, as caches need it; epsilons tell where states are small
-            small=20 if name == "plain" else 5 if "norm" in name else 3,
+            small=MANY if name == "plain" else MORE if "norm" in name else FEW,
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (

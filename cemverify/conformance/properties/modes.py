@@ -15,7 +15,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function
-from cemverify.conformance.properties.base import Explanation, Offer, Over, Property, case_property
+from cemverify.conformance.properties.base import FEW, MORE, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.contract.functions import FunctionCall, of_call
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, gradients_change_no_answer, mapped_is_looped
@@ -113,7 +113,7 @@ def properties() -> Iterator[Property]:
                 needs={feature},
                 dtype=torch.float64,
                 share=share,
-                small=5 if name == "no-gradients" else 3,
+                small=MORE if name == "no-gradients" else FEW,
                 sources=("small", "dense"),
                 premise="the update is not zero",
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),

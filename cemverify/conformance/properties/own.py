@@ -37,7 +37,7 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
-from cemverify.conformance.properties.base import CONTROLS, Over, Property
+from cemverify.conformance.properties.base import CONTROLS, FEW, MANY, Over, Property
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
 from cemverify.conformance.properties.layers.oracle import golden as descended
@@ -243,7 +243,7 @@ def layer_property(
                 kind="energy layer" if of == "energy layer" else "CEM implementation",
                 dtype=torch.float64 if of == "energy layer" else None,
                 sources=("small", "dense"),
-                small=20 if at_most else 3,
+                small=MANY if at_most else FEW,
                 premise=premise or f"{sides} by more than twice what is allowed",
                 floor=floor,
                 controls=frozenset(tried),

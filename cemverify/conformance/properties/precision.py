@@ -28,7 +28,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import By, Explanation, Offer, Property, case_property
+from cemverify.conformance.properties.base import MORE, By, Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, update_property
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
@@ -119,7 +119,7 @@ def properties() -> Iterator[Property]:
 
 def _bounded() -> Iterator[Property]:
     """In float32, by the running bound, for any combination of options: layers, decoding, stated energies."""
-    float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32, "small": 5}
+    float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32, "small": MORE}
     claim = "In float32 {} within its running error bound, for any combination of options."
     source = "docs/mathematics.md §16"
     layers: tuple[tuple[Layer, Explanation, Rival, float], ...] = (

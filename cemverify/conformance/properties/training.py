@@ -25,7 +25,7 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distances, distances_between, shaken
 from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property, case_property
+from cemverify.conformance.properties.base import FEW, MORE, Check, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.sizes import refuse_slow
@@ -251,7 +251,8 @@ def _products(
         function=function,
         dtype=dtype,
         share=share,
-        small=5 if name in ("any-options", "preconditioner-every-magnitude") else 3,  # roots of zero, early ends
+        # roots of zero, and loops that end early
+        small=MORE if name in ("any-options", "preconditioner-every-magnitude") else FEW,
         looks_around=name == "any-options",
         sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",

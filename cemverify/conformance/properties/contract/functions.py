@@ -243,7 +243,7 @@ def contract_property(
 
     Args:
         name: the last part of its id. check: gets the function first. premise: what makes an example telling.
-        rows: scattered questions as a multiple of the usual number, 20 where 60 examples are asked for, and 10 of
+        rows: scattered questions as a multiple of the usual number, 19 where 60 examples are asked for, and 10 of
             functions that are made of the layers.
         every_dtype: whether some questions are asked in the lower dtypes.
     """

@@ -21,7 +21,7 @@ from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import MANY, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -126,7 +126,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
-    scattered=2.0,
+    scattered=2.0,  # few states lie where it rises
     looks_around=True,
 )
 def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
@@ -198,7 +198,7 @@ def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
     source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
-    small=20,
+    small=MANY,
 )
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     L = box.layer.step.smoothness
@@ -243,7 +243,7 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     needs={"lagrangian"},
     source="Krotov & Hopfield, arXiv 2008.06996",
     cases=Cases(crowd=_CROWD),
-    small=20,
+    small=MANY,
 )
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
