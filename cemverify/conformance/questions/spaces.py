@@ -467,12 +467,13 @@ def _far_keys(arrays: Arrays) -> Arrays:
     towards = torch.einsum("krd,kre,e->d", W_K, W_Q, x[0, 0]) / math.sqrt(R)  # of h to logits
     length = (towards @ towards).clamp(min=1e-9)
     aside = h - (h @ towards)[..., None] * towards / length
-    h = (aside + _LOGIT * towards / length) * read[:, None]
+    # what sets the four apart is as large as what their logits come from: rounding the one hides none of the other
+    h = _LOGIT * (aside / length.sqrt() + towards / length) * read[:, None]
     apart = {"x": x.expand_as(h).contiguous()} if "x" in arrays else {}
     return {**arrays, **apart, "W_K": W_K, "h": h}
 
 
-_READ, _LOGIT = 4, 64.0
+_READ, _LOGIT = 4, 48.0
 
 
 def _signs(arrays: Arrays) -> Arrays:
