@@ -27,6 +27,7 @@ from docs.making.parsers import PROGRAMS, parsers
 from suites.kit.commands import call, refused
 from suites.kit.processes import catches, heed, left
 from suites.runs.light import walks
+from synthetic.studies.engine.conduct import Course, WantedCells, conduct
 
 # --- signals ---------------------------------------------------------------------------------------
 
@@ -309,7 +310,7 @@ def test_a_finished_study_reads_a_store_that_nobody_may_write(
 
 
 def test_without_resume_every_task_of_a_study_is_computed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put: list[str] = []
     original = CellStore.put
@@ -318,13 +319,16 @@ def test_without_resume_every_task_of_a_study_is_computed_once(
         put.append(cell.key)
         return original(self, cell, *rest)
 
+    def study() -> Course[int]:
+        first = yield WantedCells(walks(2))
+        both = yield WantedCells(walks(3))
+        return len([*first, *both])
+
     monkeypatch.setattr(CellStore, "put", counted)
-    study = f"""synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --train-points 64 --workers 0
-        --store {tmp_path / "s"} --output {tmp_path / "r.json"}""".split()
-    assert call([*study, "--no-resume"]) == 0
-    assert put
-    assert len(put) == len(set(put))
-    assert "Traceback" not in capsys.readouterr().err
+    run_cells(walks(1), RunOptions(tmp_path, workers=0))
+    run = conduct(study, RunOptions(tmp_path, workers=0, resume=False))
+    assert (run.result, run.todo) == (5, ())
+    assert sorted(put[1:]) == sorted(cell.key for cell in walks(3))
 
 
 # --- in real processes: one sentence, the signal's exit code, nothing left ----------------------------
