@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ SWITCHES = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
 )
-WIDTHS = (390, 1400)
+WIDTHS, SCHEMES = (390, 1400), ("light", "dark")
 ALL = "everything"
 
 pytestmark = [
@@ -72,11 +73,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in contents}
 
 
-@pytest.fixture
-def page(pages: dict[str, Path]) -> Path:
-    return pages[ALL]
-
-
 def opened(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
     """Opens the page at a width; the notes of what was before are forgotten."""
     for kind in ("browser", "performance"):
@@ -88,8 +84,41 @@ def opened(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_it_begins_with_the_answer_and_asks_for_nothing(width: int, browser: Any, page: Path) -> None:
+def test_every_page_opens_and_the_whole_one_can_be_used(
+    browser: Any, pages: dict[str, Path], pytestconfig: pytest.Config
+) -> None:
+    """One test, for every worker that had one would start a browser and draw the pages."""
+    thorough = pytestconfig.getoption("--thorough")
+    looks = product(WIDTHS, SCHEMES) if thorough else zip(WIDTHS, reversed(SCHEMES), strict=True)
+    wrong = [fault for look in looks for page in pages.values() for fault in faults_of(browser, page, *look)]
+    assert wrong == []
+    for width in WIDTHS:
+        begins_with_the_answer_and_asks_for_nothing(browser, pages[ALL], width)
+    for holds in (
+        can_be_used_with_keys_alone,
+        tables_are_searched_and_sorted,
+        is_readable_without_javascript,
+        prints,
+    ):
+        holds(browser, pages[ALL])
+
+
+def faults_of(browser: Any, page: Path, width: int, scheme: str) -> list[Any]:
+    """What is wrong with a page: it opens with an error, does not fit, or cuts a table.
+
+    Every text stands out by WCAG AA, as the browser computes colours; that of pictures too.
+    """
+    opened(browser, page, width, scheme)
+    assert browser.title.startswith("cemverify")
+    faults = [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+    if (wide := browser.execute_script("return document.documentElement.scrollWidth")) > width:
+        faults.append(f"{wide} pixels wide")
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    faults += browser.execute_script(CONTRAST) + browser.execute_script(CUT)
+    return [(page.stem, width, scheme, fault) for fault in faults]
+
+
+def begins_with_the_answer_and_asks_for_nothing(browser: Any, page: Path, width: int) -> None:
     opened(browser, page, width)
     notes = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = {n["params"]["request"]["url"] for n in notes if n["method"] == "Network.requestWillBeSent"}
@@ -102,23 +131,7 @@ def test_it_begins_with_the_answer_and_asks_for_nothing(width: int, browser: Any
         assert 0.5 * min(width, 400) < svg.rect["width"] <= width
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", [*KINDS, ALL])
-def test_every_kind_of_page_opens_without_an_error_fits_and_cuts_no_table(
-    name: str, width: int, scheme: str, browser: Any, pages: dict[str, Path]
-) -> None:
-    """Every text stands out by WCAG AA, as the browser computes colours; that of pictures too."""
-    opened(browser, pages[name], width, scheme)
-    assert browser.title.startswith("cemverify")
-    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert browser.execute_script(CONTRAST) == []
-    assert browser.execute_script(CUT) == []
-
-
-def test_it_can_be_used_with_keys_alone(browser: Any, page: Path) -> None:
+def can_be_used_with_keys_alone(browser: Any, page: Path) -> None:
     from selenium.webdriver import ActionChains, Keys
 
     opened(browser, page, 1400)
@@ -133,7 +146,7 @@ def test_it_can_be_used_with_keys_alone(browser: Any, page: Path) -> None:
     assert unreachable == 0
 
 
-def test_tables_are_searched_and_sorted(browser: Any, page: Path) -> None:
+def tables_are_searched_and_sorted(browser: Any, page: Path) -> None:
     opened(browser, page, 1400)
     section = next(
         d for d in browser.find_elements("css selector", "details.table") if "Properties of wrong" in d.text
@@ -156,7 +169,7 @@ def test_tables_are_searched_and_sorted(browser: Any, page: Path) -> None:
     assert margin.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
 
 
-def test_without_javascript_everything_is_readable(browser: Any, page: Path) -> None:
+def is_readable_without_javascript(browser: Any, page: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         opened(browser, page, 390)
@@ -167,7 +180,7 @@ def test_without_javascript_everything_is_readable(browser: Any, page: Path) -> 
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_it_prints(browser: Any, page: Path) -> None:
+def prints(browser: Any, page: Path) -> None:
     from base64 import b64decode
 
     opened(browser, page, 1400)
