@@ -92,9 +92,10 @@ def properties() -> Iterator[Property]:
             "T steps equal T steps of gradient descent on the energy.",
             source,
             *_DESCENT,
-            replace(space, steps=(2, 3, 4, 5, 7, 8)),
+            replace(space, steps=(2, 3, 4, 7, 8)),
             ONE_STEP,
             share=0.75,
+            scattered=1.3,
         )
         many = replace(space, steps=_MANY, step_sizes=_SMALL, sizes=_FEW, textures=("plain",))
         yield update_property(
