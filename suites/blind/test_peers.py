@@ -21,7 +21,10 @@ PAGE = ROOT / "docs" / "results" / "peers.md"
 
 @pytest.mark.parametrize(
     "test",
-    [golden.test_golden_outputs, drawn.test_hundred_examples_of_every_function, by_hand.test_descent],
+    [
+        *(golden.test_golden_outputs, by_hand.test_descent),
+        pytest.param(drawn.test_hundred_examples_of_every_function, marks=pytest.mark.thorough),
+    ],
     ids=lambda test: test.__name__,
 )
 def test_a_step_up_the_energy_is_called_wrong_and_one_down_is_not(test: Any) -> None:

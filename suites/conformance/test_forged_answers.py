@@ -44,7 +44,7 @@ def batched(properties: tuple[Property, ...]) -> list[tuple[Property, ...]]:
 
 
 # of every kind of fault one: the tests of `check` and of the wire ask others. One kind is asked what costs processes.
-USUAL = {"cem": ("size_zero", "as_they_are", "names", "nan"), "layer": ("size_zero", "as_they_are", "nan", "numbers")}
+USUAL = {"cem": ("as_they_are", "names", "nan"), "layer": ("size_zero", "as_they_are", "numbers")}
 
 
 @pytest.mark.slow

@@ -110,7 +110,9 @@ def test_an_implementation_that_costs_one_process_after_another_is_given_up() ->
         assert "properties in a row that call attention each cost a worker process (crashed" in reason
 
 
-@pytest.mark.parametrize(("name", "cause"), [("hangs_later", "hung"), ("exits_later", "crashed")])
+@pytest.mark.parametrize(
+    ("name", "cause"), [pytest.param("hangs_later", "hung", marks=pytest.mark.thorough), ("exits_later", "crashed")]
+)
 def test_a_call_that_costs_the_process_leaves_its_case_behind(
     name: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -337,10 +337,10 @@ def test_without_resume_every_task_of_a_study_is_computed_once(
 ENDING = 60.0  # seconds without those of waiting for a core
 
 
-# while torch is imported; while the collector runs time and again; with a server and workers. Other instants of other
-# commands are drawn by `suites/fuzzing`.
+# while torch is imported; while the collector runs time and again; with a server and workers, which has most to end.
+# Other instants of other commands are drawn by `suites/fuzzing`.
 CASES = (
-    ("cemverify claims --workers 1", "SIGINT", 0.8),
+    pytest.param("cemverify claims --workers 1", "SIGINT", 0.8, marks=pytest.mark.thorough),
     pytest.param("cemverify claims --workers 1", "SIGTERM", 1.6, marks=pytest.mark.thorough),
     pytest.param("synthetic recursion --preset smoke --workers 1 --store s", "SIGHUP", 3, marks=pytest.mark.thorough),
     ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),

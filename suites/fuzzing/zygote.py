@@ -266,9 +266,9 @@ def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
     return None, passed
 
 
-def _left() -> int:
-    """How many processes a command has left behind; they are ended."""
-    limit = TimeLimit(5.0, lambda: descendants(os.getpid()))  # an import waits for a core, and looks around after it
+def _left(patience: float) -> int:
+    """How many processes a command has left behind after that many seconds; they are ended."""
+    limit = TimeLimit(patience, lambda: descendants(os.getpid()))
     while not limit.passed():
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -308,7 +308,8 @@ def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
             finally:
                 os._exit(ended)
         code, seconds = _wait(child, abuse)
-        processes = _left()
+        # an import waits for a core, and looks around after it; a spoiler sleeps for minutes
+        processes = _left(5.0 if abuse.kind != "spoiling" else 0.5)
         after = _seen(box)
         fresh = [box / path for path in after.keys() - before.keys() if len(after[path]) == 64]
         return Outcome(

@@ -34,9 +34,9 @@ _OWNERS = {m.property for m in mutants()}
 
 
 def _own() -> list[Any]:
-    """Mutants as parameters of a test. By default one of each family for each property, which stands for its kind."""
-    first = {(m.property, m.family): m.id for m in reversed(mutants())}
-    marks = {m.id: [pytest.mark.thorough] * (first[m.property, m.family] != m.id) for m in mutants()}
+    """Mutants as parameters of a test. By default one for each property, and one of each family."""
+    first = {key: m.id for m in reversed(mutants()) for key in (m.property, m.family)}
+    marks = {m.id: [pytest.mark.thorough] * (m.id not in first.values()) for m in mutants()}
     return [pytest.param(m, id=m.id, marks=marks[m.id]) for m in mutants()]
 
 

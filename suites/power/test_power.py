@@ -32,6 +32,7 @@ from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
 from cemverify.results import envelope
 from cemverify.runs import RunOptions
+from suites.kit.source import ROOT
 
 _QUICK = "power --families block --seeds 2 --examples 15 --no-bank --no-sweep --workers 1"
 
@@ -113,16 +114,23 @@ def test_a_measurement_of_other_code_is_refused() -> None:
         measure(DetectionCell("ascent", "gradient/attention/plain", 15, (0,), None, code))
 
 
-def test_the_code_of_a_measurement_is_all_that_it_imports() -> None:
+def test_the_code_of_a_measurement_is_all_that_it_imports_and_a_module_is_judged_without_torchs_compiler() -> None:
+    """Importing the compiler takes a second in each process of a check."""
     program = (
         "import sys\n"
         "from cemverify.power import cells, mutants\n"
         "cells.measure(cells.DetectionCell('ascent', 'gradient/attention/plain', 15, (0,), None,"
         " cells.Code.here(None)))\n"
         "print(*{name.split('.')[1] for name in sys.modules if name.startswith('cemverify.')})\n"
+        "from cemverify import check_implementation\n"
+        "from examples.attention_module import mine\n"
+        "record, = check_implementation(mine, properties=['gradient/attention/plain'], examples=2)\n"
+        "print(record.verdict.value, 'torch._dynamo' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) - {"_version"} == set(ROOMS)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    imported, judged = done.stdout.splitlines()
+    assert set(imported.split()) - {"_version"} == set(ROOMS)
+    assert judged == "holds False"
 
 
 def test_the_code_of_a_measurement_is_a_digest_of_its_files() -> None:

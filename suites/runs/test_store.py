@@ -439,7 +439,7 @@ def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [5, pytest.param(20, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.thorough)])
 def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_path: Path, times: int) -> None:
     draws, store, killed = Random(0), tmp_path / "killed", 0  # noqa: S311
     while killed < times:

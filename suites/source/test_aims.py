@@ -117,7 +117,15 @@ def test_energy_layers_are_asked_around_numbers_too() -> None:
     assert questions.aimed(offer, Aim("J", 10**6, NUMBERS[0]), 5) is None
 
 
-@pytest.mark.parametrize("entry", [entry.name for entry in BANK if not entry.costly and unavailable(entry) is None])
+# of the bank what imports no library of its own for seconds
+OF_THE_BANK = [
+    pytest.param(entry.name, marks=[pytest.mark.thorough] * ("transformers" in entry.name))
+    for entry in BANK
+    if not entry.costly and unavailable(entry) is None
+]
+
+
+@pytest.mark.parametrize("entry", OF_THE_BANK)
 def test_whatever_has_an_energy_is_asked_around_the_numbers_in_its_code(entry: str) -> None:
     subject = load(entry)
     if "energy" in subject.not_offered:

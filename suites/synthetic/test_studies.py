@@ -95,7 +95,7 @@ def words_of(path: Path) -> str:
     return " ".join(path.read_text().split()) if path.exists() else ""
 
 
-SLOW = ("dial", "fixed-memory")
+SLOW = ("second-step", "dial", "fixed-memory")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in SLOW)) for n in STUDIES])
