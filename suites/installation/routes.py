@@ -11,7 +11,8 @@ HOLDS = "0 violated, 0 inconclusive, 0 suite errors"
 # by title; of those without one the first of each language, by that
 _README, _TUTORIAL = ({block.title or block.language: block.text for block in reversed(blocks(ROOT / page))}
                       for page in ("README.md", "docs/tutorial.md"))  # fmt: skip
-_PRINTED = next(line for line in (ROOT / "README.md").read_text().splitlines() if "mylayer:mine: " in line).strip()
+_LINES = map(str.strip, (ROOT / "README.md").read_text().splitlines())
+_PRINTED = next(line for line in _LINES if line.startswith("mylayer:mine: "))
 _WRONG = _TUTORIAL["layer.py"]
 _RIGHT = _WRONG.replace(_TUTORIAL["wrong"], _TUTORIAL["right"])
 _SAVED = "found/gradient-attention-plain.json"
