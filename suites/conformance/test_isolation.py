@@ -70,7 +70,7 @@ def test_misbehaviour_gets_the_verdict_of_its_answers_or_its_cause_and_the_run_g
     assert len(reason) < 1000
     assert reason.isprintable()
     if cause == "hung":
-        assert reason == "a call did not return within 1 seconds (--timeout allows more)"
+        assert reason == "a call did not return within 1 s (--timeout allows more)"
     assert mlp.verdict == Verdict.HOLDS
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.glob("cemverify-*"))
@@ -165,7 +165,7 @@ def test_loading_ends_even_if_the_implementation_does_not_let_it(
     name: str, at_import: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolation, "LOADING", 1.0)
-    with pytest.raises(LoadError, match="did not finish within 1 seconds"):
+    with pytest.raises(LoadError, match="did not finish within 1 s"):
         list(run(name or at_import("time.sleep(600)"), ONE_OF_EACH, QUICKLY))
 
 

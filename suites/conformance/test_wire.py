@@ -139,7 +139,7 @@ def frames(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("sent", "cause", "words"),
     [
-        (b"", "hung", "a call did not return within 0.3 seconds"),
+        (b"", "hung", "a call did not return within 0.3 s"),
         (b"\x01", "hung", "did not return"),
         (frames(frame({"mapping": {}}))[:-3], "hung", "did not return"),
         ((2**40).to_bytes(8, "little"), "tampered", "it announced 1099511627776 bytes"),

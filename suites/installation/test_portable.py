@@ -64,7 +64,7 @@ LINES = {
         f"{CHECK.format('reference', 'gradient/attention/plain gradient/mlp/silu')} --known known.toml {OUTPUTS}", 0,
         "2 run: 2 hold"),
     "a call that hangs is ended": (f"{CHECK.format('layer:mine', 'gradient/mlp/silu')} --timeout 1", 2,
-                                   "a call did not return within 1 seconds"),
+                                   "a call did not return within 1 s"),
     "what cannot be enforced is refused": ("cemverify check reference --memory 1024", 2,
                                            "memory can be limited on Linux only"),
     "claims are judged without copies of the process": ("cemverify claims 1-scale --workers 2", 0, "1-scale"),

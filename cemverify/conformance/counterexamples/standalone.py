@@ -324,7 +324,7 @@ def judge_from_outside(within: float) -> int:
     done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, _INSIDE: "1"}, check=False)  # noqa: S603
     if done.returncode in _CODES:
         return _CODES.index(done.returncode)
-    print(f"a call did not return within {within:g} seconds, or ended the interpreter (exit code {done.returncode})")
+    print(f"a call did not return within {within:g} s, or ended the interpreter (exit code {done.returncode})")
     return 1
 
 

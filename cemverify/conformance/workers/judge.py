@@ -195,7 +195,7 @@ class Respondent:
             if not isinstance(reply, dict) or reply.get("number") != self.number:
                 raise Unreadable("it sent an answer that was not asked for")
         except Overdue:
-            longest = f"{self.timeout + allowance.grace:g} seconds"
+            longest = f"{self.timeout + allowance.grace:g} s"
             self.lost = Lost(Hung.cause, f"a call did not return within {longest} (--timeout allows more)")
             raise self.lost from None
         except Unreadable as error:
@@ -331,7 +331,7 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subj
     except Overdue:
         if any(map(is_stopped, respondent.processes[1:])):
             return NotLoaded(f"loading {name!r}: it stopped its own process, as SIGSTOP does")
-        return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} seconds")
+        return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} s")
     except Closed:
         return NotLoaded(f"loading {name!r}: {respondent.ending()}")
     except Exception as error:
