@@ -33,8 +33,12 @@ class Ending:
         """
         by_id, limited = {p.id: p for p in offered}, not math.isinf(self.after)
         ids = most_telling_first(list(by_id), absent)
-        # a limited run begins no process anew before its end
-        return sorted((by_id[id_] for id_ in ids), key=lambda p: (p.first and limited, p.id not in self.before))
+        # What takes a process of its own ends another, which knows its way about by then: JAX has compiled in it. So
+        # it comes at the beginning; but a limited run begins no process anew before its end.
+        return sorted(
+            (by_id[id_] for id_ in ids),
+            key=lambda p: (p.first and limited, p.id not in self.before, not p.first),
+        )
 
 
 TO_THE_END = Ending()
