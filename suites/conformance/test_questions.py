@@ -240,7 +240,8 @@ def test_all_pairs_of_options_are_asked_of_an_implementation_that_compiles_too(l
     (property_,) = select([f"gradient/{layer}/any-options"])
     cases = asked_of_jax(property_, 80)
     met = {pair for case in cases for pair in combinations(sorted(_options(case).items()), 2)}
-    assert met >= {((a, u), (b, v)) for a, u, b, v in _pairs(property_)}
+    few = replace(property_, questions=Over(property_.questions.space.compiled()))  # type: ignore[attr-defined]
+    assert met >= {((a, u), (b, v)) for a, u, b, v in _pairs(few)}
 
 
 def _noting(property_: Property, seen: set[tuple[str, Any, str, Any]]) -> Property:

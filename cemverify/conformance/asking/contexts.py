@@ -81,31 +81,34 @@ def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
     return answers
 
 
-def mapped_cases(case: Case, name: str) -> list[Case]:
+def mapped_cases(caller: Caller, case: Case, name: str) -> list[Case]:
     """The two questions that a mapped call asks: the case, and another in the arguments that are mapped over."""
-    other, axes = halved(case), mapped_arguments(case, name)
+    other, axes = halved(case), mapped_arguments(caller, case, name)
     weights = {key: other.weights[key] if key in axes else weight for key, weight in case.weights.items()}
     h = other.h if "h" in axes else case.h
     x = h if case.x is case.h else other.x if "x" in axes else case.x
     return [case, replace(case, x=x, h=h, weights=weights)]
 
 
-def mapped_arguments(case: Case, name: str) -> frozenset[str]:
-    """The arguments that are mapped over: states, weights, some weights or all, which changes from case to case."""
+def mapped_arguments(caller: Caller, case: Case, name: str) -> frozenset[str]:
+    """The arguments that are mapped over: states, weights, some weights or all, which changes from case to case.
+
+    Where each choice is compiled there are fewer.
+    """
     weights, states = list(case.weights), [key for key in arguments_of(case, name) if key in ("x", "h")]
     subsets = ([*states, *weights], states, weights, weights[::2], states[:1], [states[-1], *weights[1::2]])
-    return frozenset(subsets[case.turn(len(subsets))])
+    every = 2 if caller.kind.compiles else 1
+    return frozenset(subsets[::every][case.turn(len(subsets) // every)])
 
 
 def _mapped(
     caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
 ) -> tuple[list[Tensor], list[str]]:
-    axes = mapped_arguments(case, name)
-    one, other = (arguments_of(one_case, name) for one_case in mapped_cases(case, name))
+    axes = mapped_arguments(caller, case, name)
+    one, other = (arguments_of(one_case, name) for one_case in mapped_cases(caller, case, name))
     # The axis that is mapped over is the first of some arrays, and another of others.
-    along = {
-        key: (case.turn(5) + place) % (one[key].dim() + 1) if key in axes else None for place, key in enumerate(one)
-    }
+    turn = 0 if caller.kind.compiles else case.turn(5)
+    along = {key: (turn + place) % (one[key].dim() + 1) if key in axes else None for place, key in enumerate(one)}
     stacked = {
         key: one[key] if axis is None else torch.stack([one[key], other[key]], axis) for key, axis in along.items()
     }

@@ -34,7 +34,7 @@ def holds_in_context(function: Function, caller: Caller, question: InContext) ->
         evidence = products_are_right(caller, case, function, recorded, ask, slack=underflow(case))
         surrounded = [replace(c, claim=f"{c.claim}: {context}") for c in evidence.comparisons]
         return replace(evidence, comparisons=surrounded, case=case)
-    cases = mapped_cases(case, name) if context.mode == "mapped" else [case]
+    cases = mapped_cases(caller, case, name) if context.mode == "mapped" else [case]
     answers, changed = answered_in(caller, name, case, context, function.shape(case))
     compared, telling = [unchanged_but(changed, f"its arguments stay as they are: {context}")], False
     for one, answer in zip(cases, answers, strict=True):

@@ -110,6 +110,7 @@ def properties() -> Iterator[Property]:
             share=0.1,
             sources=(),
             scattered=4,
+            compiled=2,  # of a T each
         )
         yield case_property(
             f"recursion/{layer}/is-not-reuse",

@@ -171,9 +171,12 @@ def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
 
 def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
     """What a long row would take, judged by its beginning."""
-    half, short = (_fastest(answer, caller, case.beginning(tokens)) for tokens in (_SHORT // 2, _SHORT))
+    short, times = _fastest(answer, caller, case.beginning(_SHORT)), case.h.shape[1] / _SHORT
+    if caller.kind.compiles and short * times**2 <= _PATIENCE:  # one shape is enough
+        return short * times**2
+    half = _fastest(answer, caller, case.beginning(_SHORT // 2))
     growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
-    return float(short * (case.h.shape[1] / _SHORT) ** growth)
+    return float(short * times**growth)
 
 
 def _fastest(answer: Answer, caller: Caller, case: Case) -> float:

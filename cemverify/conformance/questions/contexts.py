@@ -23,7 +23,7 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Config
-from cemverify.conformance.questions.coverage import Row, covering, meetings, rows_of
+from cemverify.conformance.questions.coverage import Row, covering, meetings, rows_of, stride_over
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, scattered_case
 
@@ -33,7 +33,6 @@ _X_ALONE, _EVERYTHING = "x records gradients", "everything records gradients"
 READ_ONLY = "read-only"
 ANY_OPTIONS = "any step size and temperature"
 _NEARLY = 1 + 2.0**-14  # times an option: it differs in the fifth digit
-_GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 # How the call is made, with the features that this takes.
 MODES: Mapping[str, frozenset[str]] = {
@@ -133,10 +132,9 @@ class Table(Questions):
         factors = self.factors(offer)
         rows = self._array(offer)
         # neighbours in the array have values in common: whoever asks a few rows takes them from all over it
-        stride = next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
-        chosen = rows[seed * stride % len(rows)]
+        chosen = rows[seed * stride_over(rows) % len(rows)]
         if offer.kind.compiles:
-            seed //= _A_RUN
+            seed = seed // _A_RUN * 2 + 1  # of the larger sizes, which have three rows
             chosen = {**chosen, "steps": factors["steps"][:2][-1], "apart": factors["apart"][0]}
         return _in_row(offer.within(self.space), chosen, seed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations
@@ -12,6 +13,7 @@ Row = tuple[int, ...]
 Meeting = tuple[int, int, int, int]  # option, value, other option, its value
 
 _CANDIDATES = 24
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 
 @lru_cache(maxsize=256)
@@ -35,6 +37,11 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
         for b in range(levels[j])
     }
     return _unlike_the_one_before(rows_of(levels, every)) or ((),)
+
+
+def stride_over(rows: Sequence[object]) -> int:
+    """Steps of so many rows meet all of them, and a few of these steps rows from all over the array."""
+    return next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
 
 
 def rows_of(levels: tuple[int, ...], meetings_due: Iterable[Meeting]) -> list[Row]:

@@ -28,7 +28,7 @@ from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.cases import Case, Config, Layer, scaled, tensor, weight_shapes
-from cemverify.conformance.questions.coverage import covering
+from cemverify.conformance.questions.coverage import covering, stride_over
 
 Source = Literal["small", "dense"]
 Arrays = dict[str, Tensor]
@@ -56,7 +56,7 @@ LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of 
 _BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
 # all sizes for an implementation that compiles each of them: a few of everything, and no axis like another
 COMPILED = (Dims(B=2, J=3, D=4, K=2, R=2, M=3, rank=1), Dims(B=3, J=19, D=18, K=3, R=6, M=21, rank=2))
-_COMPILED_SIZES = 4  # that a space names
+_COMPILED_SIZES = 2  # that a space names
 # numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
 LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
 WIDTHS = {"D": (16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129), "R": (5, 8, 9, 16, 17, 32, 33), "K": (1, 2, 4, 16)}
@@ -120,7 +120,11 @@ class Space:
         """This space for an implementation that compiles each shape and each configuration."""
         every = {axis: max(1, len(named) // _COMPILED_SIZES) for axis, named in self.sizes.items()}
         sizes = {axis: named[:: -every[axis]][:_COMPILED_SIZES][::-1] for axis, named in self.sizes.items()}
-        return replace(self, few=True, sizes=sizes)
+        # of the steps the first and the middle one: loops are compiled in proportion to T
+        steps = tuple(dict.fromkeys((self.steps[0], self.steps[len(self.steps) // 2])))
+        # what some spaces leave out comes last, so that the others have the same rows
+        choices = {name: tuple(sorted(values, key="relu".__eq__)) for name, values in self.choices.items()}
+        return replace(self, few=True, sizes=sizes, steps=steps, choices=choices)
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         """The name of a choice of which no value is offered, if there is one."""
@@ -243,18 +247,29 @@ def _on_a_row(space: Space, number: int) -> Space:
     The two parts of a block share the kind of preconditioner; each draws its own number of steps.
     """
     rows = _rows(space)
+    # neighbours in the array have values in common: whoever asks for a few rows takes them from all over it
+    number *= stride_over(rows) if space.few else 1
     values = [options[i] for options, i in zip(_varied(space), rows[number % len(rows)], strict=True)]
     fixed = dict(zip(space.choices, values, strict=False))
     space = replace(space, options={**space.options, **fixed}, choices={})
-    if space.layer != "block":
+    if _steps_are_in_rows(space):
         space = replace(space, steps=(values[len(fixed)],))
     return replace(space, preconditioners=(values[-1],)) if space.preconditioners else space
 
 
 def _varied(space: Space) -> list[tuple[Any, ...]]:
-    """The values of each option that varies. The parts of a block draw their own numbers of steps."""
-    steps = [space.steps] if space.layer != "block" else []
+    """The values of each option that varies."""
+    steps = [space.steps] if _steps_are_in_rows(space) else []
     return [*space.choices.values(), *steps, *([space.preconditioners] if space.preconditioners else [])]
+
+
+def _steps_are_in_rows(space: Space) -> bool:
+    """Whether steps are one of the options that vary.
+
+    The parts of a block draw their own. Where each is compiled, and not all pairs are asked for, steps take turns
+    apart from the rows, so that spaces with other steps have the same ones.
+    """
+    return space.layer != "block" and not (space.few and space.rows)
 
 
 def _rows(space: Space) -> tuple[tuple[int, ...], ...]:
@@ -265,15 +280,16 @@ def _rows(space: Space) -> tuple[tuple[int, ...], ...]:
 def _in_few(space: Space, number: int) -> tuple[Config, int, int]:
     """One of few configurations with the sizes that go with it: whoever asks for that number gets the same."""
     number %= _turns(space)
-    pick = _InTurn(np.random.default_rng(number), number)
+    pick = _ByNumber(number)
     return _question(pick, _on_a_row(space, number), COMPILED[number % len(COMPILED)])
 
 
 def _turns(space: Space) -> int:
     """How many configurations with their sizes the cases share."""
     every = len(_rows(space))
-    rows = every if space.rows is None else min(every, space.rows)
-    return max(rows, len(COMPILED), *map(len, space.sizes.values()))
+    # of few rows half, as all are asked for elsewhere
+    rows = every if space.rows is None else min(every, space.rows, max(every, space.rows) // 2)
+    return max(rows, *map(len, space.sizes.values() or (COMPILED,)))
 
 
 # --- drawing ----------------------------------------------------------------------------------------
@@ -325,6 +341,21 @@ class _InTurn:
         return values[int(self.rng.integers(len(values)))]
 
 
+@dataclass(frozen=True)
+class _ByNumber:
+    """Choices made by a number alone, each apart from the others: spaces agree in whatever they both leave open."""
+
+    number: int
+
+    def turn(self, values: Sequence[T]) -> T:
+        return values[self.number % len(values)]
+
+    def one_of(self, values: Sequence[T]) -> T:
+        if len(values) == 2:  # steps: in four numbers, both of them with both of `COMPILED`
+            return values[(self.number + self.number // 2) % 2]
+        return values[(len(values) // 2 - self.number) % len(values)]
+
+
 def _question(
     pick: _Pick, space: Space, limits: Dims, longer: Mapping[str, range] = MappingProxyType({})
 ) -> tuple[Config, int, int]:
@@ -364,6 +395,7 @@ def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> C
         return attention
     own = replace(_of_rank(pick.one_of(kinds), dims.rank), per_head=False)
     # T, eta and the norm's epsilon are the MLP's own: a block may read one part's in the other
+    pick = _ByNumber(pick.number + 1) if isinstance(pick, _ByNumber) else pick
     mlp = MLPConfig(
         dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **_shared(pick, space, options)
     )

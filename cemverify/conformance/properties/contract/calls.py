@@ -151,7 +151,8 @@ class _FirstUse(FunctionCall):
     """Calls of one function that meet every value of every option."""
 
     def changes(self) -> tuple[list[str], list[str]]:
-        space = mixed(self.function.layer, sizes=_SIZES, textures=("plain",)).within(self.caller.subject.not_offered)
+        offer = Offer(frozenset(self.caller.subject.not_offered), kind=self.caller.kind)
+        space = offer.within(mixed(self.function.layer, sizes=_SIZES, textures=("plain",)))
         options = {name: values for name, values in space.choices.items() if values}
         cases = []
         for i in range(max(map(len, (*options.values(), space.preconditioners)))):

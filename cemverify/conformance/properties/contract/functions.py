@@ -24,7 +24,7 @@ from cemverify.conformance.oracle.golden import leaves_range
 from cemverify.conformance.properties.base import Offer, Over, Property
 from cemverify.conformance.properties.function_calls import Answer, Call
 from cemverify.conformance.questions.cases import Case, Config
-from cemverify.conformance.questions.contexts import Context, factors
+from cemverify.conformance.questions.contexts import USUAL, Context, factors
 from cemverify.conformance.questions.spaces import Space, mixed
 
 Check = Callable[[Function, Caller, Case], Evidence]
@@ -63,6 +63,9 @@ class FunctionCall(Call):
         values = factors(Space(self.function.layer, apart=not self.function.starts_at_the_memory), offer)
         mode, before = (values[name][self.case.turn(len(values[name]))] for name in ("mode", "before"))
         cases = [self.case, *_unmet(self.case, self.caller)]
+        if self.caller.kind.compiles:  # what comes before, too, and an energy for steps that it does not take
+            before = USUAL
+            cases = cases[:1] if self.function.is_energy or self.case.layer_config.steps > 1 else cases
         try:
             return changes(self.caller, self.function.name, cases, Context(mode, before))
         except (NotFinite, Raised):
@@ -168,7 +171,8 @@ def _unmet(case: Case, caller: Caller) -> list[Case]:
     absent, kind = caller.subject.not_offered, caller.kind
     options: dict[str, Any] = {} if "steps" in absent else {"steps": _MANY_STEPS}
     if "step-size" not in absent:
-        options["step_size"] = (1 + case.turn(997) / 997) / 1024  # so small that no state grows out of range
+        turn = 0 if kind.compiles else case.turn(997)
+        options["step_size"] = (1 + turn / 997) / 1024  # so small that no state grows out of range
     if isinstance(case.config, BlockConfig):
         config: Config = BlockConfig(replace(case.config.attention, **options), replace(case.config.mlp, **options))
     else:
