@@ -54,7 +54,7 @@ def _brief(argument: Argument) -> Argument:
     if isinstance(argument, Search):
         return replace(argument, examples=min(argument.examples, 20))
     if isinstance(argument, Properties):
-        return replace(argument, examples=3)  # which the catalogue's tests ask more often
+        return replace(argument, examples=1)  # which the catalogue's tests ask more often
     return argument
 
 

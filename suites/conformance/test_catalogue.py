@@ -118,7 +118,7 @@ def test_a_product_that_jax_pulls_back_is_judged_too() -> None:
         not_offered=absent,
     )
     (property_,) = select(["training/mlp/silu"])
-    case = dense_case(MLPConfig(3, 4, steps=2), 1, 2, seed=0)
+    case = dense_case(MLPConfig(3, 4), 1, 2, seed=0)
     assert property_.check(Caller(sound), case).worst.margin <= 1
     assert property_.check(Caller(stopped), case).worst.claim == "vector-Jacobian product with respect to x"
 

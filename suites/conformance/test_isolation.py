@@ -41,6 +41,9 @@ ALIKE = (
     *("aborts", "replaces_json_for_good", "leaks_memory", "hangs", "returns_the_slow"),
     *("replaces_the_clock", "replaces_random", "replaces_sockets", "replaces_copies", "replaces_pickle"),
     *("leaves_a_thread", "leaves_a_pool", "wants_to_spawn", "moves_house", "listens", "limits_resources"),
+    *("floods", "raises_without_end", "closes_files", "removes_len", "hogs_tensors", "replaces_sum"),
+    *("stays_in_inference_mode", "replaces_subtraction", "sets_an_alarm", "writes_a_file", "handles_signals_badly"),
+    *("exits_in_a_thread", "leaves_a_chatterer", "rewrites_records", "replaces_json"),
 )
 
 

@@ -168,6 +168,7 @@ def told_by(environment: Mapping[str, str], words: Sequence[str], folder: Path) 
     sys.exit(code)
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_is_told_once_by_all_the_processes(corpora: Path, tmp_path: Path) -> None:
     words = ("language", "train", "--text", "nowhere", "--device", "cpu", "--corpora", str(corpora))
     assert together(told_by, 2, words, tmp_path) == [2, 2]
