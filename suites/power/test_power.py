@@ -34,7 +34,7 @@ from cemverify.results import envelope
 from cemverify.runs import RunOptions
 from suites.kit.source import ROOT
 
-_QUICK = "power --families block --seeds 2 --examples 15 --no-bank --no-sweep --workers 1"
+_QUICK = "power --families block --seeds 1 --examples 5 --no-bank --no-sweep --workers 0"
 
 
 @pytest.mark.parametrize(
