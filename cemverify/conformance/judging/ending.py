@@ -31,13 +31,13 @@ class Ending:
             offered: those that the implementation can be asked, in the order of the catalogue.
             absent: features that it lacks.
         """
-        by_id, limited = {p.id: p for p in offered}, not math.isinf(self.after)
+        by_id, limited, whole = {p.id: p for p in offered}, not math.isinf(self.after), self.at is never
         ids = most_telling_first(list(by_id), absent)
         # What takes a process of its own ends another, which knows its way about by then: JAX has compiled in it. So
-        # it comes at the beginning; but a limited run begins no process anew before its end.
+        # a whole run begins with it, and a limited run begins no process anew before its end.
         return sorted(
             (by_id[id_] for id_ in ids),
-            key=lambda p: (p.first and limited, p.id not in self.before, not p.first),
+            key=lambda p: (p.first and limited, p.id not in self.before, whole and not p.first),
         )
 
 
