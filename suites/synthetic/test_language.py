@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from cemverify.cem import presets as paper
 from cemverify.console.parsing import again as again_
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
-from suites.kit.processes import together
 from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
 from synthetic.language import COMMANDS
@@ -158,22 +156,6 @@ def test_a_study_under_torchrun_is_refused_and_the_first_process_says_so(
     assert main(["language", "study", "diagonal", "--device", "cpu", "--corpora", str(corpora)]) == 2
     sentence = "error: torchrun trains one model together, and study several by themselves"
     assert capsys.readouterr().err.count(sentence) == sentences
-
-
-def told_by(environment: Mapping[str, str], words: Sequence[str], folder: Path) -> None:
-    """One of the processes; what it says is in a file of its own."""
-    os.environ.update(environment)
-    with (folder / environment["RANK"]).open("w") as stream, redirect_stderr(stream):
-        code = main(words)
-    sys.exit(code)
-
-
-@pytest.mark.thorough
-def test_what_is_wrong_is_told_once_by_all_the_processes(corpora: Path, tmp_path: Path) -> None:
-    words = ("language", "train", "--text", "nowhere", "--device", "cpu", "--corpora", str(corpora))
-    assert together(told_by, 2, words, tmp_path) == [2, 2]
-    assert (tmp_path / "0").read_text() == "error: no file or folder nowhere to read text from\n"
-    assert (tmp_path / "1").read_text() == ""
 
 
 @pytest.mark.thorough
