@@ -23,7 +23,7 @@ from cemverify import (
 )
 from cemverify.api import Check
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.cem.layers import MLPConfig
+from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Subject, absences, as_subject, load
 from cemverify.conformance.implementations.naming import LoadError
@@ -194,8 +194,13 @@ def test_a_function_is_found_behind_what_wraps_it(function: object) -> None:
     assert place.name in ("own", "forward")
 
 
-def test_the_layers_behind_an_adapter_are_found() -> None:
-    adapted = implementation_from_modules(attention=lambda config: Layer())
+def built(config: AttentionConfig) -> Layer:
+    return Layer()
+
+
+@pytest.mark.parametrize("builder", [lambda config: Layer(), built, lambda config: built(config)])
+def test_the_layers_behind_an_adapter_are_found(builder: Callable[[AttentionConfig], Layer]) -> None:
+    adapted = implementation_from_modules(attention=builder)
     place = origin_of(adapted).places["attention"]
     assert (place.file, place.name) == (HERE, "forward")
 

@@ -102,12 +102,24 @@ def code_of(function: Any) -> Any:
 
 
 def _forward_of(factory: Any) -> Any:
-    """The forward method of the one class of modules that a lambda names, as it makes such a module; else None."""
-    if not (isinstance(factory, FunctionType) and factory.__name__ == "<lambda>"):
+    """The forward method of the one class of modules that a builder names, or a function that it calls; else None."""
+    if not isinstance(factory, FunctionType) or factory.__code__.co_argcount != 1:
         return None
-    named = [factory.__globals__.get(name) for name in factory.__code__.co_names]
+    named = list(_named(factory))
+    named += [name for function in named if isinstance(function, FunctionType) for name in _named(function)]
     kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, torch.nn.Module)]
-    return _code(kinds[0]) if len(kinds) == 1 else None
+    codes = {code for kind in kinds if not is_library((code := _code(kind)).co_filename)}
+    return codes.pop() if len(codes) == 1 else None
+
+
+def _named(function: FunctionType) -> Iterator[Any]:
+    """What a function names: of its own module, and of those that it names."""
+    names = function.__code__.co_names
+    spaces = [
+        function.__globals__,
+        *(vars(m) for m in map(function.__globals__.get, names) if isinstance(m, ModuleType)),
+    ]
+    return (space[name] for space in spaces for name in names if name in space)
 
 
 def _code(function: Any) -> Any:
