@@ -151,6 +151,8 @@ def _run(options: argparse.Namespace) -> int:
         if options.suggest and any(map(measured_against.fails, finished.records)):
             outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
             finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))
+            if finished.edit is None:
+                note(f"no suggested edit: of {outcome.tried} that were tried none makes all properties hold")
         return _tell(options, finished, measured_against, maker), finished
 
     if options.watch:

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="N",
-        help="write the edit into the file: the only one that makes all properties hold, or the N-th of them",
+        help="write the edit that makes all properties hold into the file; where several do, the N-th that is shown",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
 

@@ -31,6 +31,7 @@ KINDS = (
     "transpose",
     "layout",
     "factor",
+    "operation",
     "condition",
     "line",
     "term",
@@ -443,8 +444,8 @@ def _operators(module: _Module, place: _Place) -> Iterator[Edit]:
         case ast.BinOp(left, operator, right):
             at = _between(module, left, right, _SIGN_OF.get(type(operator), ""))
             if at is not None:
-                for other in _SWAPS.get(type(operator), ()):
-                    yield module.edit("operator", (*at, other))
+                for kind, other in _swaps(operator):
+                    yield module.edit(kind, (*at, other))
             if isinstance(operator, ast.Sub | ast.Div | ast.Pow):
                 yield _exchanged(module, "operator", left, right)
         case ast.Compare(left, [operation], [right]):
@@ -836,9 +837,16 @@ def _augmented(module: _Module, statement: ast.AugAssign) -> Iterator[Edit]:
     word = _SIGN_OF.get(type(statement.op), "")
     at = _between(module, statement.target, statement.value, f"{word}=")
     if word and at is not None:
-        for other in _SWAPS.get(type(statement.op), ()):
-            yield module.edit("operator", (*at, f"{other}="))
+        for kind, other in _swaps(statement.op):
+            yield module.edit(kind, (*at, f"{other}="))
         yield module.edit("operator", (*at, "="))
+
+
+def _swaps(operator: ast.operator) -> Iterator[tuple[str, str]]:
+    """What may stand for an operator, each with the kind of the edit: a sum is seldom written for a product."""
+    is_sum = isinstance(operator, ast.Add | ast.Sub)
+    for other in _SWAPS.get(type(operator), ()):
+        yield "operator" if is_sum == (other in "+-") else "operation", other
 
 
 def _block(module: _Module, statement: ast.stmt) -> tuple[int, int]:

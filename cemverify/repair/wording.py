@@ -13,7 +13,7 @@ from cemverify.repair.edits import Edit
 from cemverify.repair.search import Repair, RepairOutcome
 
 _NAMED = 4  # properties that a sentence names
-_MOST_EDITS = 3  # edits that are shown, and others that do the same as one of them
+_MOST_EDITS = 3  # edits that are shown, and other ways to write one of them
 _NEAR = 5  # lines that are named where no edit helps
 
 
@@ -70,11 +70,11 @@ def _headed(repair: Repair) -> str:
 
 
 def _alike(repair: Repair) -> str:
-    """The edits that do the same, the likely ones first."""
+    """The edits that have the same answers, the likely ones first."""
     count = len(repair.alike)
     if not count:
         return ""
-    head = " Another edit does the same:" if count == 1 else f" {count} more edits do the same:"
+    head = " Another way to write it:" if count == 1 else f" {count} other ways to write it:"
     texts = [" and ".join(map(_short, edits)) for edits in repair.alike[:_MOST_EDITS]]
     return f"{head} {'; '.join(texts)}{'; ...' if count > _MOST_EDITS else '.'}"
 

@@ -105,7 +105,7 @@ def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
     (here / "plus.py").write_text(mistaken(PULL, ("y - x)", "y + x)")))
     assert mended("plus:mine", "--json", "plus.json") == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "Another edit does the same: `x` becomes `-(x)` in plus.py:10." in output
+    assert "Another way to write it: `x` becomes `-(x)` in plus.py:10." in output
     assert "+ return 0.25 * (y - x)" in output
     (repair,) = json.loads((here / "plus.json").read_text())["repairs"]
     assert [edit["after"] for edits in repair["alike"] for edit in edits] == ["-(x)"]
