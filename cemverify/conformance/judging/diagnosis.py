@@ -147,7 +147,8 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     if is_random(first):
         return Cause(TWO_ANSWERS, first.because or _EVAL, records, place)
     if first.part is not None:
-        return Cause(first.part, f"{first.because or ''}{_or_the_energy(first, origin)}", records, place, at)
+        because = "; ".join(filter(None, (first.because, _or_the_energy(first, origin))))
+        return Cause(first.part, because, records, place, at)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
         return Cause(first.reason or first.cause or "", "", records, place, at)
     return Cause(f"this does not hold: {first.claim.removesuffix('.')}", first.reason or "", records, place, at)
@@ -156,7 +157,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
 def _or_the_energy(record: Record, origin: Origin) -> str:
     """That an energy layer's energy may be what is wrong, as its update is judged by that."""
     energy = origin.places.get("energy")
-    return "" if energy is None or _function(record) != "update" else f"; or its energy is wrong ({energy})"
+    return "" if energy is None or _function(record) != "update" else f"or its energy is wrong ({energy})"
 
 
 def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
