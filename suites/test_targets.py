@@ -201,10 +201,11 @@ def test_a_file_changes_when_its_successor_is_complete(tmp_path: Path) -> None:
     with replacing(path) as aside:
         aside.write_text("old")
         assert not path.exists()
+    path.chmod(0o600)
     with replacing(path, durable=False) as aside:
         aside.write_text("new")
         assert path.read_text() == "old"
-    assert path.read_text() == "new"
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
     assert list(path.parent.iterdir()) == [path]
 
 

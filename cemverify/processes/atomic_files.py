@@ -6,6 +6,7 @@ What a killed process leaves aside is called `.NAME.` and 32 hexadecimal digits,
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -30,8 +31,10 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
             content or the new.
 
     Raises:
-        OSError: it cannot be written or renamed.
+        OSError: it cannot be written or renamed, or what is there is read-only.
     """
+    if path.is_file() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if aside is None:
         aside = path.with_name(f".{_shortened(path.name)}.{uuid4().hex}")
     try:
@@ -40,6 +43,8 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
         if durable and aside.is_file():
             with open(aside, "rb") as file:
                 os.fsync(file.fileno())
+        with contextlib.suppress(OSError):  # nothing is there yet, or its file system keeps no modes
+            shutil.copymode(path, aside)
         os.replace(aside, path)
     finally:
         remove(aside)

@@ -14,12 +14,12 @@ MOST = 2**28
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8, read with the checks of `read_bytes`.
+    """The text of a file in UTF-8, with or without a byte order mark, read with the checks of `read_bytes`.
 
     Raises:
         OSError, UnicodeDecodeError: it cannot be read.
     """
-    return read_bytes(path).decode("utf-8")
+    return read_bytes(path).decode("utf-8-sig")
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:

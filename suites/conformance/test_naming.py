@@ -79,7 +79,7 @@ def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
         ("plain.layers", "'plain.layers' is a module: name what is in it, plain.layers:mine"),
         ("package/__init__.py", "'package/__init__.py' is a file: name what is in it, package/__init__.py:NAME"),
         ("plain/layer.py:mine", "there is no file 'plain/layer.py'; did you mean plain/layers.py?"),
-        ("not-a-name/layers.py:mine", "cannot be imported, as 'not-a-name' is no Python name; rename it"),
+        ("not-a-name/layers.py:mine", "is no Python name; go to its folder, or rename it"),
         ("/layers.py:mine", "there is no file '/layers.py'"),
         (f"{300 * 'a'}.py:mine", "there is no file"),
         (":mine", "':mine' has no module before the colon: give module:attribute"),

@@ -177,7 +177,8 @@ def _module_of(file: str) -> str:
     best = max(folders, key=lambda folder: (not (folder / "__init__.py").exists(), len(folder.parts)))
     words = whole.relative_to(best).parts
     if strange := [word for word in words if not word.isidentifier() or iskeyword(word)]:
-        raise LoadError(f"{file!r} cannot be imported, as {strange[0]!r} is no Python name; rename it")
+        nearer = "go to its folder, or " * (strange[-1] != words[-1])
+        raise LoadError(f"{file!r} cannot be imported, as {strange[0]!r} is no Python name; {nearer}rename it")
     return ".".join(words)
 
 

@@ -347,6 +347,8 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return called
     except Lost as lost:
         return Called(lost.reason)
+    except MemoryError as error:
+        return Called(f"the sizes that it declares need more memory than there is: {printable(words(error))}")
     except Exception as error:  # or this process would end without a word
         return Called(f"the suite itself failed: {printable(words(error))}")
 
