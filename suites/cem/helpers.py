@@ -72,13 +72,11 @@ def interaction(
     diagonal: str = "none",
     position: str = "none",
     causal: bool = True,
-    K: int = 2,
-    R: int = 4,
-    D: int = 6,
     seed: int = 0,
     temperature: float | None = None,
 ) -> Interaction:
-    """A random interaction energy with logits of order one for Gaussian tokens."""
+    """A random interaction energy of two heads with logits of order one for Gaussian tokens of six features."""
+    K, R, D = 2, 4, 6
     biases: dict[str, Bias] = {
         "alibi": Alibi(vector(*SLOPES)),
         "self-cross": SelfCross(vector(*TO_SELF), vector(*TO_OTHERS)),

@@ -10,12 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent
-from cemverify.cem.energies import Elementwise, Energy, Hopfield, Interaction, InteractionMemory
+from cemverify.cem.energies import Elementwise, Energy, Hopfield
 from cemverify.cem.growing import append
 from cemverify.cem.layers import (
     AttentionConfig,
@@ -28,7 +27,7 @@ from cemverify.cem.layers import (
 )
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
 from cemverify.cem.norms import NoNorm, NormKind, RMSNormFolded, RMSNormInside
-from cemverify.cem.positions import Alibi, Rotary, SelfCross, alibi_slopes, printed_alibi
+from cemverify.cem.positions import Rotary, alibi_slopes, printed_alibi
 from cemverify.cem.preconditioners import (
     Diagonal,
     Identity,
@@ -141,8 +140,6 @@ def made(name: str, *heads: int) -> Preconditioner:
 
 
 KINDS: tuple[PreconditionerKind, ...] = ("identity", "diagonal", "low-rank", "low-rank-printed")
-each_kind = pytest.mark.parametrize("kind", KINDS)
-each_kind_per_head = pytest.mark.parametrize("kind", KINDS[1:])
 
 
 # --- the matrix and its application -------------------------------------------------------------------
@@ -179,7 +176,7 @@ def test_a_small_low_rank_part_leaves_the_positive_definite_form_unshrunk() -> N
     assert relative_error(LowRank(d, V, W).matrix(DIM), expected) <= ROUNDING
 
 
-@each_kind
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("heads", [False, True], ids=["shared", "per-head"])
 def test_the_extreme_eigenvalues_are_those_of_the_matrix(kind: PreconditionerKind, heads: bool) -> None:
     P = made(kind, HEADS) if heads else made(kind)
@@ -222,7 +219,7 @@ def test_the_positive_definite_form_never_falls_below_its_bound(
 # --- initial values -----------------------------------------------------------------------------------
 
 
-@each_kind_per_head
+@pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize(
     ("init", "scale"), [("paper", math.log1p(math.e)), ("identity", 1.0)], ids=["paper", "identity"]
 )
@@ -261,20 +258,6 @@ def test_the_trajectory_is_the_descent_with_everything_on_the_way(energy: Energy
         assert torch.equal(value, energy(descent.norm.into(state), memory))
 
 
-@pytest.mark.parametrize("steps", [1, 5])
-def test_a_layer_computes_its_keys_once_however_deep(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    remember = Interaction.remember
-
-    def counting(self: Interaction, h: Tensor, past: InteractionMemory | None = None) -> InteractionMemory:
-        calls.append(h)
-        return remember(self, h, past)
-
-    monkeypatch.setattr(Interaction, "remember", counting)
-    CEMAttention(AttentionConfig(4, 2, steps=steps), generator(0)).residual(torch.zeros(1, 3, 4))
-    assert len(calls) == 1
-
-
 def test_a_preconditioner_per_head_needs_heads() -> None:
     energy = ENERGIES["elementwise"]
     x = randn(1, 2, 6, seed=0)
@@ -282,24 +265,7 @@ def test_a_preconditioner_per_head_needs_heads() -> None:
         Descent(preconditioner=Diagonal(torch.zeros(2, 6).double()))(energy, x, energy.remember(x))
 
 
-# --- RMSNorm inside -----------------------------------------------------------------------------------
-
-
-def test_rmsnorm_inside_is_torchs() -> None:
-    x, gain = randn(2, 3, 6, seed=0), randn(6, seed=1)
-    expected = torch.nn.functional.rms_norm(x, (6,), gain, 1e-5)
-    assert relative_error(RMSNormInside(gain, 1e-5).into(x), expected) <= ROUNDING
-
-
-def test_a_layer_takes_its_memory_from_where_it_is_told() -> None:
-    layer = randomised(CEMGatedMLP(MLPConfig(3, 5), generator(0)), seed=0)
-    x, h = randn(1, 2, 3, seed=0), randn(1, 2, 3, seed=1)
-    assert torch.equal(layer(x, x), layer(x))
-    assert relative_error(layer(x, h), layer(x)) > 1e-3
-    assert torch.equal(layer.trajectory(x, h).states[-1], layer(x, h))
-
-
-# --- positions: ALiBi, the self and cross biases, rotary turns ----------------------------------------
+# --- positions: the slopes of ALiBi, rotary turns ----------------------------------------------------
 
 
 # As the code of Press et al. (2022) gives them.
@@ -320,18 +286,6 @@ def test_the_slopes_are_those_of_the_authors_of_alibi(heads: int) -> None:
 def test_the_printed_slopes_are_theirs_at_eight_heads_only() -> None:
     printed = {heads: printed_alibi(heads, vector(0.0)).slopes.tolist() for heads in PRESS}
     assert [heads for heads in PRESS if printed[heads] == PRESS[heads]] == [8]
-
-
-def test_alibi_penalises_distance_in_proportion_to_the_slope() -> None:
-    positions = torch.arange(3)
-    bias = Alibi(vector(0.5, 0.25))(positions, positions)
-    assert bias[0].tolist() == [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
-    assert torch.equal(bias[1], bias[0] / 2)
-
-
-def test_the_self_and_cross_biases_stand_on_and_off_the_diagonal() -> None:
-    bias = SelfCross(vector(1.0, 2.0), vector(-1.0, -2.0))(torch.tensor([1, 2]), torch.tensor([0, 1, 2]))
-    assert bias.tolist() == [[[-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]], [[-2.0, 2.0, -2.0], [-2.0, -2.0, 2.0]]]
 
 
 # --- rotary -------------------------------------------------------------------------------------------
@@ -370,12 +324,6 @@ def test_a_past_may_be_continued_in_two_ways() -> None:
     assert one[0, -1].tolist() == [2.0, 2.0]
     assert other[0, -1].tolist() == [3.0, 3.0]
     assert one_room is spare  # the first to go on stays, the second is given room of its own
-
-
-def test_what_fits_is_not_copied() -> None:
-    grown, spare = append(torch.zeros(1, 4, 2), torch.ones(1, 1, 2), 1, None)
-    again, _ = append(grown, torch.ones(1, 1, 2), 1, spare)
-    assert again.data_ptr() == grown.data_ptr()
 
 
 def test_a_derivative_goes_through() -> None:
