@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,16 +24,13 @@ from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.oracle import golden as golden_answers
 from cemverify.conformance.oracle.budgets import Bounded, _sigma, energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, judge
-from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import energies_at, golden, products
 from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.oracle.remembering import remembered, remembering
 from cemverify.conformance.properties import by_id, precision
-from cemverify.conformance.properties.training import products_are_right
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.bank import unit_by_unit
 from suites.conformance import signed_budgets
@@ -340,27 +336,6 @@ def test_one_number_of_every_other_is_a_case_too(case: Case) -> None:
     apart = replace(case, x=torch.stack((case.x, case.x), -1)[:1, :1, :, 0], h=case.h[:1, :1])
     with remembering():
         assert torch.equal(golden(apart), golden(replace(apart, x=apart.x.contiguous())))
-
-
-@pytest.mark.parametrize("name", ["attention", "attention_energy"])
-def test_the_golden_products_of_a_case_are_computed_once(
-    name: str, case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[Case] = []
-
-    def counted(case: Case, *arguments: Any) -> dict[str, Tensor]:
-        calls.append(case)
-        return products(case, *arguments)
-
-    monkeypatch.setattr(golden_answers, "products", counted)
-    caller, function = Caller(reference), function_of(name)
-    with remembering():
-        first = products_are_right(caller, case, function)
-        computed = len(calls)
-        again = products_are_right(caller, case, function)
-        assert again.comparisons[1].expected is first.comparisons[1].expected
-    assert computed > 0
-    assert len(calls) == computed
 
 
 @pytest.mark.parametrize(
