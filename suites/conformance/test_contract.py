@@ -43,10 +43,6 @@ def asked(**options: Any) -> object:
     return check_implementation(reference.reference, **options)
 
 
-def test_a_group_name_declares_all_its_members_absent() -> None:
-    assert absences(["diagonal"]) == {"diagonal:shared", "diagonal:per-head"}
-
-
 @pytest.mark.parametrize(
     ("declare", "sentence"),
     [
