@@ -74,12 +74,6 @@ def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_imple
     assert 0 < few[1] < few[2] < few[4], "asked every property"
 
 
-def test_faults_are_tried_at_one_two_and_five_times_powers_of_ten() -> None:
-    assert cells.EPSILONS[:5] == (1e-1, 5e-2, 2e-2, 1e-2, 5e-3)
-    assert cells.EPSILONS[-1] == 1e-15
-    assert list(cells.EPSILONS) == sorted(cells.EPSILONS, reverse=True)
-
-
 def test_the_matrix_counts_the_seeds_with_which_each_property_calls_a_mutant_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
