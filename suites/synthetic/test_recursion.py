@@ -337,11 +337,6 @@ def test_flops_of_inference_and_training_are_linear_in_depth() -> None:
     assert one.parameters == two.parameters
 
 
-def test_no_matched_size_that_is_not_whole() -> None:
-    with pytest.raises(UsageError, match="not whole"):
-        narrow((1, 2))
-
-
 WARPED = "warped(rbf(lengthscale=2))"
 
 
@@ -578,6 +573,7 @@ def test_the_compiled_training_finds_the_same_weights(backend: str, monkeypatch:
         *((Recipe, options, "must") for options in ({"learning_rate": math.inf}, {"held_out": 1.0})),
         *((CEMSpec, {name: 0}, "at least 1") for name in ("steps", "width", "hidden", "rank")),
         (lambda width: RegressorStack(CEMSpec(width=width), 5, streams(0)), {"width": 4}, "cannot hold 5 inputs"),
+        (lambda depths: narrow(depths), {"depths": (1, 2)}, "not whole"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(make: Any, options: dict[str, Any], words: str) -> None:
