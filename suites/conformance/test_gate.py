@@ -14,7 +14,7 @@ import pytest
 from cemverify._version import VERSION
 from cemverify.api import Check
 from cemverify.catalogue import versions
-from cemverify.catalogue.versions import current, introduced, is_newer
+from cemverify.catalogue.versions import current, introduced
 from cemverify.cli import main
 from cemverify.conformance import properties
 from cemverify.conformance.gate.accepting import Acceptance, update_known, updated
@@ -38,8 +38,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code, pin, violations
 from cemverify.conformance.listeners import files, terminal
-from cemverify.conformance.listeners.files import as_json
-from cemverify.results import envelope, provenance
+from cemverify.results import envelope
 from cemverify.results.envelope import ResultError, result, write
 from cemverify.results.provenance import Maker
 
@@ -50,15 +49,15 @@ def held(id_: str, margin: float = 0.1) -> Record:
     return Record(id_, "", "", Verdict.HOLDS, margin=margin)
 
 
-def violated(id_: str, reason: str | None = None) -> Record:
-    return Record(id_, "", "", Verdict.VIOLATED, margin=7.0, cause="c", reason="r", known=reason)
+def record(property_: str, verdict: Verdict = Verdict.VIOLATED, cause: str | None = "wrong sign") -> Record:
+    return Record(property_, "", "", verdict, cause=cause if verdict == Verdict.VIOLATED else None, reason="why")
 
 
 def stored(path: Path, records: Sequence[Record], properties: Sequence[str] = ()) -> Baseline:
     """The records written as `cemverify check --json` does, and read again."""
     configuration = {"properties": list(properties), "examples": 60, "dtype": "float64"}
     maker = Maker.now("cemverify check m:mine", configuration, 0, "cpu")
-    write(path, as_json(RunFinished("m:mine", records, 1.0), maker))
+    write(path, files.as_json(RunFinished("m:mine", records, 1.0), maker))
     return read_baseline(path)
 
 
@@ -71,7 +70,7 @@ def changes(differences: Sequence[Difference]) -> list[tuple[str | None, Change,
     return [(f.property, f.change, f.regression) for f in differences]
 
 
-SAME = [held("a/b"), held("c/d"), violated("e/f")]
+SAME = [held("a/b"), held("c/d"), record("e/f")]
 LOST, GONE = ("a/b", Change.LOST, True), ("a/b", Change.MISSING, True)
 
 
@@ -84,8 +83,8 @@ LOST, GONE = ("a/b", Change.LOST, True), ("a/b", Change.MISSING, True)
         *(([replace(SAME[0], verdict=verdict), *SAME[1:]], (), (), [LOST]) for verdict in list(Verdict)[1:]),
         (SAME[1:], (), (), [GONE]),
         (SAME[1:], ["c", "e"], (), []),
-        ([violated("a/b", reason="so"), *SAME[1:]], (), (), [("a/b", Change.LOST, False)]),  # a known violation
-        ([held("n/n"), held("e/f"), violated("a/b"), held("c/d")], (), (),
+        ([replace(record("a/b"), known="so"), *SAME[1:]], (), (), [("a/b", Change.LOST, False)]),  # a known violation
+        ([held("n/n"), held("e/f"), record("a/b"), held("c/d")], (), (),
          [LOST, ("n/n", Change.NEW, False), ("e/f", Change.GAINED, False)]),
     ],
 )  # fmt: skip
@@ -97,7 +96,9 @@ def test_what_held_and_does_not_is_a_regression_unless_it_is_known_or_was_not_as
 
 def test_a_run_that_ended_early_is_no_baseline(tmp_path: Path) -> None:
     maker = Maker.now("cemverify check m:mine --quick", {}, 0, "cpu")
-    write(tmp_path / "q.json", as_json(RunFinished("m:mine", [held("a/b")], 1.0, unasked=["c/d", "e/f"]), maker))
+    write(
+        tmp_path / "q.json", files.as_json(RunFinished("m:mine", [held("a/b")], 1.0, unasked=["c/d", "e/f"]), maker)
+    )
     with pytest.raises(ResultError, match="leave 2 of 3 properties unguarded; write one without --first"):
         read_baseline(tmp_path / "q.json")
 
@@ -139,7 +140,7 @@ def test_a_baseline_of_another_version_is_compared_and_said(baseline: Baseline) 
 
 
 def test_only_a_strict_comparison_fails(baseline: Baseline) -> None:
-    differences = compare(baseline, [violated("a/b"), *SAME[1:]], (), VERSION)
+    differences = compare(baseline, [record("a/b"), *SAME[1:]], (), VERSION)
     assert not BaselineComparison(baseline.path, differences, strict=False).failed
     assert BaselineComparison(baseline.path, differences, strict=True).failed
     assert not BaselineComparison(baseline.path, [], strict=True).failed
@@ -185,10 +186,6 @@ def entry(property_: str, cause: str = "wrong sign", expires: str = "2027-02-19"
         f'[[violation]]\nimplementation = "{implementation}"\nproperty = "{property_}"\ncause = "{cause}"\n'
         f'reason = "because"\nexpires = {expires}\n'
     )
-
-
-def record(property_: str, verdict: Verdict = Verdict.VIOLATED, cause: str | None = "wrong sign") -> Record:
-    return Record(property_, "", "", verdict, cause=cause if verdict == Verdict.VIOLATED else None, reason="why")
 
 
 def settled(text: str, *records: Record, today: date = TODAY) -> tuple[list[Record], Settled]:
@@ -421,14 +418,6 @@ def test_every_property_has_a_version_which_is_a_month() -> None:
     assert list(versions.versions()) == sorted(versions.versions())
 
 
-@pytest.mark.usefixtures("later")
-def test_a_property_is_newer_than_a_pin_before_its_version() -> None:
-    assert is_newer(ALIBI, "2026.11")
-    assert not is_newer(ALIBI, "2027.02")
-    assert not is_newer(PLAIN, "2026.11")
-    assert not is_newer(ALIBI, None)
-
-
 # --- a pinned run ---------------------------------------------------------------------------------
 
 
@@ -479,7 +468,7 @@ def test_junit_skips_it_with_the_reason_and_says_what_was_enforced(finished: Run
 
 
 def test_the_result_file_says_it_for_the_run_and_for_each_property(finished: RunFinished, tmp_path: Path) -> None:
-    maker = provenance.Maker.now("cemverify check", {}, 0, "cpu")
+    maker = Maker.now("cemverify check", {}, 0, "cpu")
     envelope.write(tmp_path / "r.json", files.as_json(finished, maker, pinned="2026.11"))
     content = envelope.read(tmp_path / "r.json")
     assert content["catalogue"] == {"version": "2027.02", "pinned": "2026.11"}
