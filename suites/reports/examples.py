@@ -17,12 +17,10 @@ from synthetic.studies.recursion.findings import measured
 FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 
 
-def made(
-    kind: str, payload: Mapping[str, Any], configuration: Mapping[str, Any], tables: Sequence[Table] = ()
-) -> Any:
+def made(kind: str, payload: Mapping[str, Any], configuration: Mapping[str, Any]) -> Any:
     """A payload of some kind as a complete result, in the envelope of result files."""
     table = Table("stored", ["name", "figure"], [["a", "1.0"]])
-    return result(kind, Maker.now(f"make {kind}", configuration, 0, "cpu"), tables or [table], payload)
+    return result(kind, Maker.now(f"make {kind}", configuration, 0, "cpu"), [table], payload)
 
 
 def a_property(id_: str, verdict: str = "holds", margin: float | None = 0.25, **more: Any) -> dict[str, Any]:
@@ -60,13 +58,10 @@ def violated(id_: str, reason: str = "got 1, expected 0") -> dict[str, Any]:
 
 
 def a_check(
-    name: str = "mylayer:mine",
-    properties: Sequence[Mapping[str, Any]] = (),
-    each: int = 4,
-    unasked: Sequence[str] = (),
+    name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] = (), unasked: Sequence[str] = ()
 ) -> Any:
     """A verdict on an implementation; all properties hold unless others are given, or unless the run ended before."""
-    listed = list(properties) or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(each)]
+    listed = list(properties) or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(4)]
     verdicts = [entry["verdict"] for entry in listed]
     counts = {
         "applicable": len(listed) + len(unasked),
@@ -127,7 +122,7 @@ def a_study() -> Any:
     return _of_today("learning-rate")
 
 
-def a_power(detected: int = 5, budget: int = 60) -> Any:
+def a_power(detected: int = 5) -> Any:
     """A result of `cemverify power` with two mutants."""
     about = {
         "family": "subtle",
@@ -135,7 +130,7 @@ def a_power(detected: int = 5, budget: int = 60) -> Any:
         "property": "gradient/attention/case-0",
         "cause": "update",
     }
-    detections = tuple(Detection(examples, detected, 5, 0.3, 1.0, 3.0, 4.0) for examples in (budget // 4, budget))
+    detections = tuple(Detection(examples, detected, 5, 0.3, 1.0, 3.0, 4.0) for examples in (15, 60))
     mutants: Any = [SimpleNamespace(id=f"mutant-{i}", **about) for i in range(2)]
     sizes = (("gradient", "float64", 1e-9), ("gradient", "float32", 1e-4), ("structure", "float64", None))
     smallest = [Smallest(family, dtype, epsilon, "p", "last feature") for family, dtype, epsilon in sizes]
@@ -144,7 +139,7 @@ def a_power(detected: int = 5, budget: int = 60) -> Any:
     return made("power", power.describe(), {})
 
 
-def a_claims(verdict: str = "holds") -> Any:
+def a_claims() -> Any:
     """A result of `cemverify claims` with one statement of the paper."""
     claim = {
         **dict.fromkeys(("version", "section", "quote", "statement", "formula", "told", "condition"), "words"),
@@ -152,10 +147,10 @@ def a_claims(verdict: str = "holds") -> Any:
         "id": "1-gradient",
         "kind": "paper",
         "known": "sentence",
-        "verdict": verdict,
+        "verdict": "holds",
         "arguments": [],
     }
-    return made("claims", {"counts": {"paper": {verdict: 1}}, "claims": [claim]}, {})
+    return made("claims", {"counts": {"paper": {"holds": 1}}, "claims": [claim]}, {})
 
 
 def a_readings(ratio: float = 0.9) -> Any:
