@@ -303,16 +303,6 @@ def test_validation_windows_do_not_overlap_in_what_they_predict(count: int, cont
     assert len(set(predicted.tolist())) == len(predicted) == min(count, 99 // context) * context
 
 
-def test_a_context_longer_than_the_data_and_a_batch_that_cannot_be_shared_are_refused() -> None:
-    tokens = Tokens(codes(*range(10)))
-    with pytest.raises(UsageError, match="longer than the data: the training part has 10 tokens"):
-        Batches(tokens, 0, 1, 10)
-    with pytest.raises(UsageError, match="longer than the data: the validation part has 10 tokens"):
-        spread_windows(tokens, 1, 10)
-    with pytest.raises(UsageError, match="batch of 3 windows cannot be shared equally by 2"):
-        Batches(tokens, 0, 3, 2)(0, 0, 2)
-
-
 # --- yardsticks -----------------------------------------------------------------------------------
 
 
