@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cemverify.conformance.asking.experiments import Rows, check, experiment
+from cemverify.conformance.asking.experiments import Rows, check
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite, Tampered, WrongShape
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
@@ -102,12 +102,3 @@ def test_an_answer_has_the_names_shapes_and_finite_numbers_that_are_due(
 ) -> None:
     with pytest.raises(fault):
         check(value, expected)
-
-
-def test_an_experiment_that_returns_arrays_says_which_shapes_are_due() -> None:
-    @experiment()
-    def unchecked(caller: object) -> dict[str, torch.Tensor]:
-        return {}
-
-    with pytest.raises(TypeError, match="does not say which shapes are due"):
-        unchecked(type("Caller", (), {"elsewhere": None})())
