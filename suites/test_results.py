@@ -11,17 +11,12 @@ from pathlib import Path
 import pytest
 
 from cemverify.results import envelope, provenance
-from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
 
 
-def a_result() -> dict[str, object]:
-    maker = Maker.now("a command", {"examples": 3}, 5, "cpu")
-    return envelope.result("examine", maker, [Table("t", ("a",), [(1.5,)])], {"passed": True})
-
-
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
-    envelope.write(tmp_path / "r.json", {**a_result(), "margin": float("inf"), "other": [float("nan"), 1.0]})
+    numbers = {"margin": float("inf"), "other": [float("nan"), 1.0]}
+    envelope.write(tmp_path / "r.json", envelope.result("examine", Maker.now("", {}, 0, "cpu"), [], numbers))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["margin"], content["other"]) == (None, [None, 1.0])
 

@@ -262,12 +262,9 @@ def test_with_more_features_than_points_the_floor_comes_near_that_of_the_gaussia
     ],
 )
 def test_a_task_that_would_compare_noise_is_refused(text: str, objection: str) -> None:
+    (task,) = drawn(text)
     with pytest.raises(UsageError, match=f"leaves {objection}.*; choose another lengthscale or more points"):
-        admitted(drawn(text)[0])
-
-
-def admitted(task: Task) -> None:
-    admit(task.config, assess(task))
+        admit(task.config, assess(task))
 
 
 def test_declared_negative_controls_are_admitted_though_there_is_little_to_learn() -> None:
@@ -275,7 +272,7 @@ def test_declared_negative_controls_are_admitted_though_there_is_little_to_learn
         task = drawn(text)[0]
         assert is_negative_control(task.config)
         assert assess(task).objection is not None
-        admitted(task)
+        admit(task.config, assess(task))
     assert not is_negative_control(TaskConfig(NEGATIVE_CONTROLS[0], features=50))
 
 
