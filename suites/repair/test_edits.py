@@ -187,11 +187,6 @@ def test_line_ends_and_letters_of_any_alphabet_stay() -> None:
         assert "größer" in edited or edit.kind == "line"
 
 
-def test_what_is_no_python_is_an_error() -> None:
-    with pytest.raises(SyntaxError):
-        edits("def f(:\n")
-
-
 @pytest.mark.parametrize("example", ["einsum_torch.py", "loops_numpy.py", "attention_module.py", "energies_jax.py"])
 def test_edits_of_a_whole_example_are_python(example: str) -> None:
     text = (EXAMPLES / example).read_text()
