@@ -22,13 +22,20 @@ from cemverify.power.mutants.base import sound
 from cemverify.power.mutants.settings import CHANGES, changing
 from suites.kit.judging import killed
 
-_BY_ID = {p.id: p for p in catalogue()}
+_BY_NAME = {m.id: m for m in mutants()}
+# pairs of a mutant and a property beside that which it names: those that mutants declare, and those of the table
 _ALSO = [
-    (m, p)
+    (m.id, p.id)
     for m in mutants()
     if m.also_killed_by
     for p in catalogue()
-    if m.kills(p.id) and p.id != m.property and p.kind == _BY_ID[m.property].kind
+    if m.kills(p.id) and p.id != m.property and p.kind == by_id(m.property).kind
+]
+_OF_THE_TABLE = [
+    (name, row.id)
+    for row in detected().values()
+    for name in row.kills
+    if name in _BY_NAME and _BY_NAME[name].property != row.id
 ]
 _OWNERS = {m.property for m in mutants()}
 
@@ -41,29 +48,32 @@ def _own() -> list[Any]:
 
 
 def _also() -> list[Any]:
-    """Pairs as parameters of a test. By default each property without a mutant of its own has to kill one."""
+    """Pairs as parameters of a test.
+
+    By default each property without a mutant of its own has to kill one, and of the table every fortieth pair.
+    """
     unarmed = {p.id for p in catalogue()} - _OWNERS
-    parameters = []
-    for mutant, property_ in _ALSO:
-        marks = [] if property_.id in unarmed else [pytest.mark.thorough]
-        unarmed.discard(property_.id)
-        parameters.append(pytest.param(mutant, property_, id=f"{mutant.id}-by-{property_.id}", marks=marks))
-    return parameters
+    usual = {pair: number % 40 == 0 for number, pair in enumerate(_OF_THE_TABLE)}
+    for pair in _ALSO:
+        usual[pair] = usual.get(pair, False) or pair[1] in unarmed
+        unarmed.discard(pair[1])
+    marks = {pair: [pytest.mark.thorough] * (not is_usual) for pair, is_usual in usual.items()}
+    return [pytest.param(_BY_NAME[pair[0]], pair[1], id="-by-".join(pair), marks=marks[pair]) for pair in usual]
 
 
 @pytest.mark.parametrize("mutant", _own())
 def test_a_mutant_is_killed_by_its_property_for_its_cause(mutant: Mutant, pytestconfig: pytest.Config) -> None:
-    _skip_without_device(_BY_ID[mutant.property])
-    record = killed(mutant, _BY_ID[mutant.property], thorough=pytestconfig.getoption("--thorough"))
+    _skip_without_device(by_id(mutant.property))
+    record = killed(mutant, by_id(mutant.property), thorough=pytestconfig.getoption("--thorough"))
     assert mutant.is_killed(record), record
 
 
-@pytest.mark.parametrize(("mutant", "property_"), _also())
+@pytest.mark.parametrize(("mutant", "property_id"), _also())
 def test_a_mutant_is_killed_by_other_properties_too(
-    mutant: Mutant, property_: Property, pytestconfig: pytest.Config
+    mutant: Mutant, property_id: str, pytestconfig: pytest.Config
 ) -> None:
-    _skip_without_device(property_)
-    record = killed(mutant, property_, thorough=pytestconfig.getoption("--thorough"))
+    _skip_without_device(by_id(property_id))
+    record = killed(mutant, by_id(property_id), thorough=pytestconfig.getoption("--thorough"))
     assert record.verdict == Verdict.VIOLATED, record
 
 
@@ -79,7 +89,7 @@ def test_every_property_has_a_mutant_that_it_must_kill() -> None:
 
 def test_every_pattern_of_a_mutant_names_properties_that_there_are() -> None:
     patterns = [(m.id, pattern) for m in mutants() for pattern in (m.property, *m.also_killed_by)]
-    assert [each for each in patterns if not any(fnmatchcase(id_, each[1]) for id_ in _BY_ID)] == []
+    assert [each for each in patterns if not any(fnmatchcase(p.id, each[1]) for p in catalogue())] == []
 
 
 def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
@@ -92,22 +102,14 @@ def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("mutant", mutants()[::12], ids=lambda m: m.id)
 def test_a_mutant_dies_under_other_seeds_too(mutant: Mutant, seed: int) -> None:
-    _skip_without_device(_BY_ID[mutant.property])
-    record = judge_property(mutant.subject(), _BY_ID[mutant.property], Effort(seed=seed, shrink=False))
+    _skip_without_device(by_id(mutant.property))
+    record = judge_property(mutant.subject(), by_id(mutant.property), Effort(seed=seed, shrink=False))
     assert mutant.is_killed(record), record
 
 
 # --- the table of who detects whom ---
 
-BY_NAME = {m.id: m for m in mutants()}
 OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
-# what is not the pair that the mutant itself names, of which every mutant is tried by the tests of power
-PAIRS = [
-    (BY_NAME[name], row.id)
-    for row in detected().values()
-    for name in row.kills
-    if name in BY_NAME and BY_NAME[name].property != row.id
-]
 
 
 def test_the_table_has_all_properties_and_mutants() -> None:
@@ -117,17 +119,7 @@ def test_the_table_has_all_properties_and_mutants() -> None:
     named = {mutant: row.id for row in detected().values() for mutant in row.named}
     assert named == {m.id: m.property for m in mutants()}, again
     dead = {mutant for row in detected().values() for mutant in row.kills}
-    assert dead == BY_NAME.keys(), again
-
-
-@pytest.mark.parametrize(("mutant", "property_id"), [
-    pytest.param(*pair, id=f"{pair[0].id}-{pair[1]}", marks=[pytest.mark.thorough] if number % 40 else [])
-    for number, pair in enumerate(PAIRS)])  # fmt: skip
-def test_a_property_kills_the_mutants_that_the_table_says(
-    mutant: Mutant, property_id: str, pytestconfig: pytest.Config
-) -> None:
-    record = killed(mutant, by_id(property_id), thorough=pytestconfig.getoption("--thorough"))
-    assert record.verdict == Verdict.VIOLATED
+    assert dead == _BY_NAME.keys(), again
 
 
 def test_all_properties_kill_all_mutants_and_none_kill_none() -> None:
