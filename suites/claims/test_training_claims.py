@@ -105,11 +105,8 @@ def test_a_ratio_is_read_by_rules(mean: float, spread: float, sides: str) -> Non
     assert [side_of(kind, ratio, 0.005) for kind in kinds] == sides.split()  # type: ignore[arg-type]
 
 
-def test_what_was_not_compared_says_nothing() -> None:
+def test_what_was_not_compared_or_is_inconclusive_after_its_correction_takes_no_side() -> None:
     assert side_of("better", None, 0.005) == "neither"
-
-
-def test_what_a_study_calls_inconclusive_after_its_correction_takes_no_side() -> None:
     ratio = MeasuredRatio("T = 2", "T = 1", "", 0.995, (0.99, 0.9995), (0.991, 0.999))
     assert side_of("better", ratio, 0.005) == "for"
     assert side_of("better", replace(ratio, verdict="inconclusive"), 0.005) == "neither"
