@@ -163,12 +163,6 @@ def test_the_diagonal_is_softplus_to_the_last_digits(d: float) -> None:
     assert Diagonal(vector(d)).smallest_eigenvalue().item() == pytest.approx(exact, rel=4 * U)
 
 
-def test_the_printed_form_is_softplus_of_d_plus_both_low_rank_products() -> None:
-    d, V, W = randn(DIM, seed=0), randn(DIM, RANK, seed=1), randn(DIM, RANK, seed=2)
-    expected = torch.diag(torch.log1p(torch.exp(d))) + V @ W.mT + W @ V.mT
-    assert relative_error(LowRankPrinted(d, V, W).matrix(DIM), expected) <= ROUNDING
-
-
 def test_a_small_low_rank_part_leaves_the_positive_definite_form_unshrunk() -> None:
     d, V, W = randn(DIM, seed=0), randn(DIM, RANK, seed=1, scale=0.1), randn(DIM, RANK, seed=2, scale=0.1)
     root = torch.diag(F.softplus(d).sqrt())
