@@ -481,13 +481,11 @@ def test_the_result_file_says_it_for_the_run_and_for_each_property(finished: Run
 
 
 @pytest.mark.usefixtures("later")
-def test_a_baseline_notes_it_as_no_regression() -> None:
-    baseline = Baseline(
-        Path("b.json"), Conditions("i", "float64", "cpu", 60, 0), "0", (), {PLAIN: "holds", ALIBI: "holds"}, {}
-    )
+def test_a_baseline_notes_it_as_no_regression(tmp_path: Path) -> None:
+    baseline = stored(tmp_path / "b.json", [record(PLAIN, Verdict.HOLDS), record(ALIBI, Verdict.HOLDS)])
 
     def regressions(records: Sequence[Record]) -> list[str | None]:
-        return [d.property for d in compare(baseline, records, (), "0") if d.regression]
+        return [d.property for d in compare(baseline, records, (), VERSION) if d.regression]
 
     lost = [record(PLAIN, Verdict.VIOLATED), record(ALIBI, Verdict.VIOLATED)]
     assert regressions(pin(lost, None)) == [PLAIN, ALIBI]
