@@ -38,10 +38,9 @@ class Look:
 def look(dim: int, layers: int, replaced: Replaced = "full") -> Look:
     """A few steps of Adam at the rate of the base; heads grow with the width."""
     size = paper.Size(dim, layers, BASE.heads, 8 * dim // 3 // 8 * 8)
-    rows = [row for row in beyond(replaced, tiny_frame(32, size)) if row.name == "T = 2, mu-scaled"]
-    base = rows[0].base if rows else BASE
-    model = paired((rows or [_usual(replaced, size)])[0].design.looped, 0)
-    recipe = replace(RECIPE, base=base)
+    (row,) = (row for row in beyond(replaced, tiny_frame(32, size)) if row.name == "T = 2, mu-scaled")
+    model = paired(row.design.looped, 0)
+    recipe = replace(RECIPE, base=row.base)
     optimiser = adamw(model, recipe)
     tokens = torch.randint(32, (4, 17), generator=torch.Generator().manual_seed(1))
     before = stream(model, tokens[:, :-1])
@@ -51,12 +50,8 @@ def look(dim: int, layers: int, replaced: Replaced = "full") -> Look:
         F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         optimiser.zero_grad()
-    first = paired((rows or [_usual(replaced, size)])[0].design.looped, 0)(tokens[:, :-1])
+    first = paired(row.design.looped, 0)(tokens[:, :-1])
     return Look(rms(stream(model, tokens[:, :-1]) - before), rms(first))
-
-
-def _usual(replaced: Replaced, size: paper.Size) -> Any:
-    return plan(replaced, 32, dims=size, names=("T = 2, eta 1/2",)).rows[0]
 
 
 @torch.no_grad()
