@@ -47,7 +47,6 @@ from reports.page.content import page_of, render
 from suites.conformance.wrong_layers import LAYERS
 from suites.kit.judging import finished, mutant
 
-ROOT = Path(__file__).parents[2]
 MODULE = """\
 from dataclasses import replace
 from cemverify.power.mutants import mutants
