@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cemverify.results.envelope import Table
 from cemverify.results.tables import RENDERERS, comma_separated, latex, markdown
+from suites.kit.source import PACKAGES, files_of, name
 
 TEXT = st.text(st.characters() | st.sampled_from("<>|\\\n\r%&$#_{}[]()`=@\x1b\u2028\ud800"), max_size=20)
 
@@ -31,7 +31,6 @@ def test_no_text_leaves_its_place_in_any_format(title: str, origin: str, column:
 
 
 def test_no_name_reaches_stderr_but_through_what_makes_it_harmless() -> None:
-    root = Path(__file__).parents[2]
     # the guard escapes what it says, a saved script is a program of its own, and detection counts in one line
     spared = {
         "cemverify/console/guard.py",
@@ -40,6 +39,5 @@ def test_no_name_reaches_stderr_but_through_what_makes_it_harmless() -> None:
         "cemverify/conformance/counterexamples/standalone.py",
     }
     printing = re.compile(r"print\([^\n]*\{[^\n]*file=sys\.stderr")
-    printers = [path.relative_to(root) for package in ("cemverify", "synthetic", "reports", "benchmarks")
-             for path in (root / package).rglob("*.py") if printing.search(path.read_text())]  # fmt: skip
-    assert [str(path) for path in printers if str(path) not in spared] == [], "use cemverify.console.streams.note"
+    printers = {name(file) for package in PACKAGES for file in files_of(package) if printing.search(file.read_text())}
+    assert printers - spared == set(), "use cemverify.console.streams.note"
