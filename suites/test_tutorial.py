@@ -6,20 +6,17 @@ import importlib
 from pathlib import Path
 
 from cemverify.start.recipes import RECIPES
-from suites.docs.blocks import blocks
-from suites.kit.source import ROOT
-
-BLOCKS = {block.title: block.text for block in blocks(ROOT / "docs" / "tutorial.md")}
+from suites.docs.blocks import TUTORIAL
 
 
 def test_the_tests_of_the_tutorial_are_collected_and_its_fix_is_at_one_place(here: Path) -> None:
     for name in ("layer.py", "adapter.py", "test_layer.py"):
-        (here / name).write_text(BLOCKS[name])
-    assert BLOCKS["layer.py"].count(BLOCKS["wrong"]) == 1
+        (here / name).write_text(TUTORIAL[name])
+    assert TUTORIAL["layer.py"].count(TUTORIAL["wrong"]) == 1
     importlib.invalidate_caches()
     marks = importlib.import_module("test_layer").test_layer.pytestmark
     assert "gradient/attention/plain" in {parameter.id for parameter in marks[0].args[1]}
 
 
 def test_the_recipe_of_the_tutorial_is_what_init_writes() -> None:
-    assert BLOCKS["tox.ini"] == RECIPES["tox"].filled("adapter", "2026.11")
+    assert TUTORIAL["tox.ini"] == RECIPES["tox"].filled("adapter", "2026.11")

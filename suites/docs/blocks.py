@@ -9,6 +9,8 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from suites.kit.source import ROOT
+
 _BLOCKS_ALONE = MarkdownIt().disable("inline")  # what stands inside a paragraph takes longest to parse
 
 
@@ -38,3 +40,7 @@ def blocks(page: Path) -> tuple[Block, ...]:
         )
         note = comment[1].strip() if comment else ""
     return tuple(code_blocks)
+
+
+# the files and outputs of the tutorial
+TUTORIAL = {block.title: block.text for block in blocks(ROOT / "docs" / "tutorial.md")}

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from cemverify.cli import main
-from suites.docs.blocks import blocks
+from suites.docs.blocks import TUTORIAL, blocks
 from suites.kit.source import ROOT
 
 PAGE = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "own-property.md")}
-TUTORIAL = {block.title: block.text for block in blocks(ROOT / "docs" / "tutorial.md")}
 CHECK = ["check", "adapter:mine", "--properties-from", "myproperties.py", "--properties", "own", "--workers", "1"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from cemverify.commands.repair import searched
 from cemverify.conformance.properties import select
 from cemverify.repair.search import RepairOutcome, in_order
 from cemverify.results import envelope
+from suites.docs.blocks import TUTORIAL
 from suites.kit.examples import mistaken
 
-ROOT = Path(__file__).parents[2]
 PULL = """\
 from cemverify import energy_layer
 
@@ -57,18 +56,16 @@ def test_formulas_are_asked_before_what_asks_the_process() -> None:
 
 @pytest.mark.slow
 def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "tutorial.md").read_text()
-    blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', page, flags=re.DOTALL))
     for name in ("layer.py", "adapter.py"):
-        (here / name).write_text(blocks[name])
+        (here / name).write_text(TUTORIAL[name])
     few = [*FEW, "gradient/attention/plain", "structure/attention/causality"]
     assert mended("adapter:mine", "--json", "r.json", "--workers", "2", properties=few) == 0
     output = capsys.readouterr().out
     assert "with this edit all 2 properties hold" in output
-    assert blocks["repair"] in output
-    assert (here / "layer.py").read_text() == blocks["layer.py"]
+    assert TUTORIAL["repair"] in output
+    assert (here / "layer.py").read_text() == TUTORIAL["layer.py"]
     (edit,) = envelope.read(here / "r.json")["repairs"][0]["edits"]
-    line = 1 + blocks["layer.py"][: blocks["layer.py"].index(blocks["wrong"])].count("\n")
+    line = 1 + TUTORIAL["layer.py"][: TUTORIAL["layer.py"].index(TUTORIAL["wrong"])].count("\n")
     assert (edit["line"], edit["before"], edit["after"]) == (line, "h", "q")
 
 
