@@ -144,6 +144,8 @@ def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
     assert "+    return 0.25 * (y - x)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.thorough
 def test_source_that_is_not_at_hand_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = mistaken(PULL, ("y - x)", "x - y)"))
     (here / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")

@@ -91,10 +91,10 @@ def test_the_smallest_detectable_difference_is_detected_in_eighty_per_cent_of_st
 
 def test_no_difference_is_called_one_in_at_most_five_per_cent_of_tables() -> None:
     wrong = 0
-    for table in range(300):
+    for table in range(150):
         compared = correct([compare(*pairs(8, 1.0, 0.1, 10 * table + i)) for i in range(6)])
         wrong += any(c.conclusion in ("better", "worse") for c in compared)
-    assert wrong <= scipy.stats.binom.ppf(1 - 1e-6, 300, 0.05)
+    assert wrong <= scipy.stats.binom.ppf(1 - 1e-6, 150, 0.05)
 
 
 @pytest.mark.parametrize(
