@@ -20,7 +20,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden, gradient
-from cemverify.conformance.properties.base import By, Offer, Property
+from cemverify.conformance.properties.base import MORE, By, Offer, Property
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Source, Space, cases
 
@@ -114,7 +114,8 @@ def properties() -> Iterator[Property]:
             space.features() | {"start", "step-size", "preconditioner:diagonal", "preconditioner:low-rank"}
             | ({"temperature"} if layer == "attention" else set()),
             dtype=torch.float64,
-            share=0.4,
+            share=0.5,
+            small=2 * MORE,
             sources=("small", "dense"),
             premise="the options change between steps, and the updates are not zero",
             controls=frozenset({"identity", "zero", "constant", "random"}),
@@ -127,7 +128,7 @@ def _journeys(space: Space) -> Any:
             Move, st.sampled_from(_STEP_SIZES), st.sampled_from(_SAFE), st.sampled_from(_TEMPERATURES), st.booleans()
         )
         return st.builds(
-            Journey, cases(offer.within(space), source), st.lists(moves, min_size=2, max_size=5).map(tuple)
+            Journey, cases(offer.within(space), source), st.lists(moves, min_size=3, max_size=5).map(tuple)
         )
 
     return search
