@@ -15,9 +15,8 @@ from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import by_id
-from cemverify.conformance.properties.base import MANY, Offer, catalogue
-from cemverify.conformance.questions.aimed import aimed_case, quantities
+from cemverify.conformance.properties import by_id, catalogue
+from cemverify.conformance.properties.base import MANY, Offer
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
 from cemverify.conformance.questions.spaces import Space, mixed
 from cemverify.conformance.source.reach.summary import Trail
