@@ -17,6 +17,7 @@ from cemverify.conformance.judging.engine import applicable, judge_property, not
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.base import MANY, Offer
+from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
 from cemverify.conformance.questions.spaces import Space, mixed
 from cemverify.conformance.source.reach.summary import Trail
