@@ -108,7 +108,8 @@ def _forward_of(factory: Any) -> Any:
     named = list(_named(factory))
     named += [name for function in named if isinstance(function, FunctionType) for name in _named(function)]
     kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, torch.nn.Module)]
-    codes = {code for kind in kinds if not is_library((code := _code(kind)).co_filename)}
+    every = [code for kind in kinds if (code := _code(kind)) is not None]
+    codes = {code for code in every if not is_library(code.co_filename)}
     return codes.pop() if len(codes) == 1 else None
 
 
