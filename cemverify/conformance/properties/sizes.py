@@ -292,7 +292,7 @@ _ROWS_FLOAT32: Sequence[Space] = (
     _row(1337),
     *_COUNTED,
     _row(2052, texture="far-keys", position="alibi"),
-    _row(2304, features=32, texture="far-keys", position="rotary"),
+    _row(2304, features=64, texture="far-keys", position="rotary"),
 )
 _ROWS_BFLOAT16: Sequence[Space] = (
     _row(513, 2, position="rotary"),

@@ -77,7 +77,7 @@ def pulls_back_once(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) 
     return usual.advance(x, heads if is_traced(heads) else _PulledBackOnce.apply(heads), w, c)  # type: ignore[no-untyped-call]
 
 
-@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("mlp",))
+@ZOO.calls("contexts/attention/any-options", "*", also=("mlp",))
 @fault("Weights that are halves of one array, side by side, are read as if one lay behind the other.")
 def reads_halves_one_after_the_other(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -134,7 +134,7 @@ ZOO += [
         "contexts/attention/any-options", _PRODUCT, also=("mlp", "block", "decode"),
         advance=lambda usual, x, heads, w, c: usual.advance(x, heads if x.requires_grad else heads.detach(), w, c)),
     ZOO.but("temperature-clipped", "The temperature is kept between 0.05 and 100.",
-        "contexts/attention/any-options", "output*", needs=("temperature",),
+        "contexts/attention/any-options", "*", needs=("temperature",),
         temperature=lambda _, c: min(max(c.tau, 0.05), 100.0)),
     ZOO.but("tiny-states-flushed", "States below 1e-150 are taken for zero.",
         "contexts/attention/any-options", "*",
@@ -158,7 +158,7 @@ def _six_are_trained(mlp: Function, x: Tensor, h: Tensor, w: Weights, c: Any) ->
     return first + (rest - first).detach()
 
 
-@ZOO.calls("contexts/attention/any-options", _OUTPUT, also=("mlp",))
+@ZOO.calls("contexts/attention/any-options", "*", also=("mlp",))
 @fault(
     "After an evaluation in inference mode, the next call that records a gradient of h answers a part in a "
     "thousand too large."

@@ -44,7 +44,7 @@ def energy_transformer_norm_in_place(f: Function, x: Any) -> Any:
 ZOO += [
     ZOO.answering("energy-transformer-norm-remembered",
         "The state map returns its last output for the same array, edited or not.",
-        _EDITED, "update for edited arrays*(state map)", **_in("energy_transformer", "state_map", edits=True),
+        _EDITED, "update for *(state map)", **_in("energy_transformer", "state_map", edits=True),
         answer=remembered()),
     ZOO.answering("nrgpt-step-norm-of-the-default-dtype",
         "The state map's constant is created in the default dtype of the process.",

@@ -88,7 +88,7 @@ ZOO += [
 
 ZOO += [
     ZOO.answering("layer-reads-the-future", "The memory is shifted by one token.",
-        "structure/layer/causality", "updates before token t*", needs=("memory-tokens",),
+        "structure/layer/causality", "updates *", needs=("memory-tokens",),
         answer=lambda f, x, *m: f(x, _rolled(m[0]), *m[1:])),
     ZOO.answering("layer-leaks-the-last-token", "Every update contains a trace of the last token.",
         "structure/layer/causality", "updates before token t*", needs=("tokens",),
@@ -136,7 +136,7 @@ _LAST: dict[str, Any] = {}
 
 @ZOO.answers(
     "structure/layer/edited-arrays",
-    "update for two numbers exchanged in * = update for new arrays*",
+    "update for * = update for new arrays*",
     edits=True,
     needs=("torch", "memory"),
 )
