@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
-from inspect import signature
+from inspect import Signature, signature
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -125,6 +125,10 @@ def experiment(
                 raise TypeError(f"the experiment {name} returns arrays, and does not say which shapes are due")
             return kind
 
+        @cache
+        def parameters() -> Signature:
+            return signature(function)
+
         @wraps(function)
         def performed(*arguments: P.args, **named: P.kwargs) -> R:
             asker: Any = arguments[0]
@@ -137,7 +141,7 @@ def experiment(
                 if not conforms(result, kind):
                     raise Tampered("its process sent something that no call returns")
             if expected is not None and result is not None:
-                bindings = signature(function).bind(*arguments, **named).arguments
+                bindings = parameters().bind(*arguments, **named).arguments
                 check(result, expected(SimpleNamespace(**bindings)), finite=finite)
             return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ def block(h: Tensor, weights: Weights, config: BlockConfig) -> Tensor:
     """The pre-norm `Block`, (B, J, D)."""
     _validate(config.attention, _part(weights, "attention"), h, h)
     _validate(config.mlp, _part(weights, "mlp"), h, h)
-    output: Tensor = functional_call(_module(config), _parameters(config, weights), (h,))[0]
+    output: Tensor = functional_call(_kept(config).module, _parameters(config, weights), (h,))[0]
     return output
 
 
@@ -68,7 +68,7 @@ reference = implementation(
 
 def _call(config: Any, weights: Weights, x: Tensor, h: Tensor) -> Tensor:
     _validate(config, weights, x, h)
-    output: Tensor = functional_call(_module(config), _parameters(config, weights), (x, h))
+    output: Tensor = functional_call(_kept(config).module, _parameters(config, weights), (x, h))
     return output
 
 
@@ -82,17 +82,22 @@ def _energy(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
 _KEPT = 4  # modules at most: a compiler reads every key
 
 
+class _Kept(NamedTuple):
+    module: nn.Module
+    shapes: dict[str, torch.Size]  # of its parameters, by name
+
+
 class _Modules(threading.local):
     """The modules of a thread, by their configuration: `functional_call` lends them parameters."""
 
     def __init__(self) -> None:
-        self.by_config: dict[Any, nn.Module] = {}
+        self.by_config: dict[Any, _Kept] = {}
 
 
 _modules = _Modules()
 
 
-def _module(config: AttentionConfig | MLPConfig | BlockConfig) -> nn.Module:
+def _kept(config: AttentionConfig | MLPConfig | BlockConfig) -> _Kept:
     """The module for a configuration, without storage: its parameters come with each case."""
     modules = _modules.by_config
     if config not in modules:
@@ -100,7 +105,8 @@ def _module(config: AttentionConfig | MLPConfig | BlockConfig) -> nn.Module:
             modules.clear()
         kind: Any = {AttentionConfig: CEMAttention, MLPConfig: CEMGatedMLP, BlockConfig: Block}[type(config)]
         with torch.device("meta"):
-            modules[config] = kind(config, torch.Generator())
+            module = kind(config, torch.Generator())
+        modules[config] = _Kept(module, {name: array.shape for name, array in module.named_parameters()})
     return modules[config]
 
 
@@ -117,7 +123,7 @@ class _Parts(nn.Module):
 
 def _parts(config: Any, weights: Weights) -> tuple[Any, Any]:
     parameters = {f"layer.{name}": value for name, value in _parameters(config, weights).items()}
-    parts: tuple[Any, Any] = functional_call(_Parts(_module(config)), parameters, ())
+    parts: tuple[Any, Any] = functional_call(_Parts(_kept(config).module), parameters, ())
     return parts
 
 
@@ -162,12 +168,12 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
             f"x and h must both be (batch, tokens, {config.dim}) and not empty, "
             f"not {tuple(x.shape)} and {tuple(h.shape)}"
         )
-    parameters = dict(_module(config).named_parameters())
-    declared = _parameters(config, weights)
+    parameters = _kept(config).shapes
+    declared = {_PARAMETERS.get(name, name): value for name, value in weights.items()}
     if missing := parameters.keys() - declared.keys():
         raise ValueError(f"this configuration needs the weights {', '.join(sorted(missing))}")
     for name, value in declared.items():
         if name not in parameters:
             raise ValueError(f"this configuration has no weight {name}; its weights: {', '.join(sorted(parameters))}")
-        if value.shape != parameters[name].shape:
-            raise ValueError(f"{name} must be {tuple(parameters[name].shape)}, not {tuple(value.shape)}")
+        if value.shape != parameters[name]:
+            raise ValueError(f"{name} must be {tuple(parameters[name])}, not {tuple(value.shape)}")

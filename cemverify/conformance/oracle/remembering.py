@@ -71,8 +71,11 @@ def _arrays(argument: Any) -> list[Tensor]:
 
 def _key(argument: Any) -> Any:
     match argument:
-        case Case(config=config, x=x, h=h, weights=weights):
-            return config, h is x, _key(x), _key(h), *((name, _key(array)) for name, array in weights.items())
+        case Case():
+            kept = _caches[-1].get(id(argument))  # a case and its key; the case stays alive, so its id stays its own
+            if kept is None:
+                kept = _caches[-1][id(argument)] = (argument, _key_of_case(argument))
+            return kept[1]
         case Tensor():
             # a copy, as one number of an expanded array keeps its stride of zero; bfloat16 is none of NumPy's
             flat = argument.detach().reshape(-1).clone(memory_format=torch.contiguous_format)
@@ -80,3 +83,8 @@ def _key(argument: Any) -> Any:
             # products of arrays that lie otherwise in memory are rounded otherwise
             return flat.dtype, argument.shape, argument.stride(), blake2b(numbers, digest_size=16).digest()
     return argument
+
+
+def _key_of_case(case: Case) -> Any:
+    arrays = ((name, _key(array)) for name, array in case.weights.items())
+    return case.config, case.h is case.x, _key(case.x), _key(case.h), *arrays

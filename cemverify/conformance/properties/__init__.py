@@ -68,7 +68,7 @@ ASKED_MORE: Mapping[str, float] = {
     "extremes/attention/large-logits": 2,
     "extremes/mlp/large-preactivations": 2,
     "extremes/mlp/every-magnitude": 2.5,
-    "modes/mlp/compiled": 2,
+    "modes/mlp/compiled": 1.4,
 }
 
 

@@ -47,13 +47,27 @@ def stride_over(rows: Sequence[object]) -> int:
 def rows_of(levels: tuple[int, ...], meetings_due: Iterable[Meeting]) -> list[Row]:
     """Few rows in which all of these meet: a greedy construction from a fixed seed."""
     rng, missing, rows = np.random.default_rng(0), set(meetings_due), list[Row]()
+    bits = _bits(levels)
+    partners = [[0] * count for count in levels]  # of each value: those that it has not met yet, as bits
+    for i, a, j, b in missing:
+        partners[i][a] |= bits[j][b]
+        partners[j][b] |= bits[i][a]
     while missing:
         seed = min(missing)
-        candidates = [_grown(levels, seed, missing, rng) for _ in range(_CANDIDATES)]
-        best = max(candidates, key=lambda row: len(meetings(row) & missing))
+        candidates = [_grown(levels, seed, partners, bits, rng) for _ in range(_CANDIDATES)]
+        best, _ = max(candidates, key=lambda grown: grown[1])
         rows.append(best)
         missing -= meetings(best)
+        chosen = sum(bits[k][value] for k, value in enumerate(best))
+        for k, value in enumerate(best):
+            partners[k][value] &= ~chosen
     return rows
+
+
+def _bits(levels: tuple[int, ...]) -> list[list[int]]:
+    """A bit for each value of each option, so that a set of values is a number."""
+    starts = np.cumsum((0, *levels)).tolist()
+    return [[1 << (start + value) for value in range(count)] for start, count in zip(starts, levels, strict=False)]
 
 
 def _unlike_the_one_before(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -71,16 +85,18 @@ def meetings(row: Sequence[int]) -> set[Meeting]:
     return {(i, row[i], j, row[j]) for i, j in combinations(range(len(row)), 2)}
 
 
-def _grown(levels: tuple[int, ...], seed: Meeting, missing: set[Meeting], rng: np.random.Generator) -> Row:
-    """A row that contains a missing pair. The other options, in random order, take the value that covers
-    most pairs."""
+def _grown(
+    levels: tuple[int, ...], seed: Meeting, partners: list[list[int]], bits: list[list[int]], rng: np.random.Generator
+) -> tuple[Row, int]:
+    """A row that contains a missing pair, and how many it covers. The other options, in random order, take the value
+    that covers most of them."""
     i, a, j, b = seed
     row = {i: a, j: b}
-    for k in rng.permutation(len(levels)):
-        if int(k) not in row:
-            row[int(k)] = max(rng.permutation(levels[k]).tolist(), key=lambda v: _gain(row, int(k), v, missing))
-    return tuple(row[k] for k in range(len(levels)))
-
-
-def _gain(row: dict[int, int], k: int, value: int, missing: set[Meeting]) -> int:
-    return sum(((k, value, i, v) if k < i else (i, v, k, value)) in missing for i, v in row.items())
+    chosen, covered = bits[i][a] | bits[j][b], 1
+    for k in rng.permutation(len(levels)).tolist():
+        if k not in row:
+            gains = [(met & chosen).bit_count() for met in partners[k]]
+            row[k] = max(rng.permutation(levels[k]).tolist(), key=gains.__getitem__)
+            chosen |= bits[k][row[k]]
+            covered += gains[row[k]]
+    return tuple(row[k] for k in range(len(levels))), covered
