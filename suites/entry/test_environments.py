@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,8 +45,6 @@ COMMANDS = {
     "synthetic language train --preset tiny --models llama-rope --steps 2 --dim 8 --layers 1 --heads 1 --context 8 "
     "--batch 2 --corpus markov --length 2000 --workers 1 --corpora {store} --output {file}": 1,
 }
-_DEAR = ("cemverify check", "cemverify power", "synthetic")
-QUICK = {line: code for line, code in COMMANDS.items() if not line.startswith(_DEAR)}
 
 
 def is_whole(file: Path) -> bool:
@@ -114,19 +112,16 @@ PROPERTIES = "gradient/attention/plain descent/attention/along-steps contract/at
 CHECK = f"cemverify check untied:mine --examples 6 --workers 1 --properties {PROPERTIES}"
 
 
-# by default without studies, which import and train for seconds, and with one check; no docstring is read, as
-# test_architecture asserts: under -OO all of torch is compiled anew
-@pytest.mark.parametrize(
-    ("flags", "commands"),
-    [((), QUICK), *(pytest.param(flags, COMMANDS, marks=pytest.mark.thorough) for flags in ((), ("-OO",)))],
-)
+# no docstring is read, as test_architecture asserts: under -OO all of torch is compiled anew
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", [(), ("-OO",)], ids=["usual", "without-docstrings"])
 def test_commands_do_the_same_in_an_odd_interpreter(
-    flags: tuple[str, ...], commands: Mapping[str, int], here: Path, capsys: pytest.CaptureFixture[str]
+    flags: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, litter = stored(here), here / ("temporary-" * 6)  # too long for the path of a socket
     litter.mkdir()
     Path("untied.py").write_text(UNTIED)
-    lines = [line.format(file=here / f"{n}.json", store=store) for n, line in enumerate(commands)]
+    lines = [line.format(file=here / f"{n}.json", store=store) for n, line in enumerate(COMMANDS)]
     done = subprocess.run(
         [sys.executable, *flags, "-c", EACH, *lines, CHECK],
         env={**os.environ, **ODD, "TMPDIR": str(litter), "PYTHONPATH": str(ROOT)},
@@ -134,9 +129,9 @@ def test_commands_do_the_same_in_an_odd_interpreter(
         text=True,
     )
     *printed, codes = done.stdout.splitlines()
-    assert codes == str([*commands.values(), 1]), done.stderr
+    assert codes == str([*COMMANDS.values(), 1]), done.stderr
     assert "Traceback" not in done.stderr
-    assert all(is_whole(here / f"{n}.json") for n, line in enumerate(commands) if "{file}" in line)
+    assert all(is_whole(here / f"{n}.json") for n, line in enumerate(COMMANDS) if "{file}" in line)
     assert [path.name for path in litter.iterdir() if path.name.startswith("cemverify")] == []
     assert main(CHECK.split()[1:]) == 1  # in this process, which has imported torch already
     report = without_seconds(capsys.readouterr().out)
