@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from cemverify.catalogue.detection import most_telling_first
 from cemverify.cli import main
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import compiling, isolation, nursery
@@ -227,3 +229,14 @@ def test_jax_compiles_quickly_in_the_pinned_version_and_what_the_user_sets_comes
     environment = compiling.compiling(mine, str(tmp_path))
     assert environment["XLA_FLAGS"].endswith(mine["XLA_FLAGS"])
     assert environment["JAX_COMPILATION_CACHE_DIR"] == "mine"
+
+
+def test_a_whole_run_begins_with_what_takes_a_process_and_a_limited_one_ends_with_it() -> None:
+    alone = {p.id for p in select(["contract"]) if p.first}
+    whole, limited, to_the_first = (
+        [p.id for p in ending.ordered(select(["contract", "structure"]), ())]
+        for ending in (TO_THE_END, Ending(after=60.0), Ending(lambda record: record.verdict == Verdict.VIOLATED))
+    )
+    assert len(alone) > 1
+    assert set(whole[: len(alone)]) == set(limited[-len(alone) :]) == alone
+    assert to_the_first == most_telling_first(to_the_first, ())
