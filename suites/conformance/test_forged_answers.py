@@ -52,9 +52,8 @@ USUAL = {"cem": ("as_they_are", "names", "nan"), "layer": ("size_zero", "numbers
     pytest.param(kind, way, marks=[] if way in usual else pytest.mark.thorough)
     for kind, usual in USUAL.items() for way in EVERY_WAY])  # fmt: skip
 def test_what_a_process_forges_is_a_violation_and_never_holds_and_what_it_does_not_holds(kind: str, way: str) -> None:
-    properties = OF_CEM if kind == "cem" else OF_LAYERS
-    batches = [records(f"{FORGERS}:{kind}_{way}", properties=some) for some in batched(properties)]
-    for record in (record for some in batches for record in some.values()):
+    batches = batched(OF_CEM if kind == "cem" else OF_LAYERS)
+    for record in (r for some in batches for r in records(f"{FORGERS}:{kind}_{way}", properties=some).values()):
         wrong = (Verdict.VIOLATED, *([Verdict.INCONCLUSIVE] if record.id in MAY_BE_OUTSIDE else []))
         assert record.verdict in wrong if way != "as_they_are" else record.verdict == Verdict.HOLDS, record
 

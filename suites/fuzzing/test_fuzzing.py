@@ -43,8 +43,7 @@ def test_commands_keep_the_rule_under_abuse_and_each_way_to_break_it_is_seen(
     folder: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """One test, for all abuses are run by one process; what once broke the rule is among them, and real work is."""
-    thorough = request.config.getoption("--thorough")
-    count, every = (THOROUGH, 1) if thorough else (USUAL, 54)
+    count, every = (THOROUGH, 1) if request.config.getoption("--thorough") else (USUAL, 54)
     drawn = draw_all(folder, count, int(os.environ.get("CEMVERIFY_SEED", "0")))
     spoiling = [Abuse("spoiling", ("spoil", way), made={"link": "-> right.py"}) for way in WAYS]
     at_work = list(test_environments.rows(test_environments.stored(tmp_path)))[::every]

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from suites.docs.blocks import blocks
+from suites.docs import blocks
 from suites.installation.trials import Trial
 from suites.kit.source import ROOT
 
 HOLDS = "0 violated, 0 inconclusive, 0 suite errors"
 
-# by title; of those without one the first of each language, by that
-_README, _TUTORIAL = ({block.title or block.language: block.text for block in reversed(blocks(ROOT / page))}
-                      for page in ("README.md", "docs/tutorial.md"))  # fmt: skip
+_LAYER = next(block.text for block in blocks.blocks(ROOT / "README.md") if block.language == "python")
 _LINES = map(str.strip, (ROOT / "README.md").read_text().splitlines())
 _PRINTED = next(line for line in _LINES if line.startswith("mylayer:mine: "))
-_WRONG = _TUTORIAL["layer.py"]
-_RIGHT = _WRONG.replace(_TUTORIAL["wrong"], _TUTORIAL["right"])
+_WRONG = blocks.TUTORIAL["layer.py"]
+_RIGHT = _WRONG.replace(blocks.TUTORIAL["wrong"], blocks.TUTORIAL["right"])
 _SAVED = "found/gradient-attention-plain.json"
 
 DOORS = (
     Trial("init", HOLDS),
     Trial("init --kind module --ci none", HOLDS),
     Trial("init --kind energy --name my_energy --ci none", HOLDS),
-    Trial("check mylayer:mine", _PRINTED, files={"mylayer.py": _README["python"]}),
+    Trial("check mylayer:mine", _PRINTED, files={"mylayer.py": _LAYER}),
 )
 TUTORIAL = (
     Trial("check adapter:mine --save-counterexamples found", "temperature", 1,
-          files={name: _TUTORIAL[name] for name in ("layer.py", "adapter.py", "test_layer.py")}),
-    Trial("repair adapter:mine", f"+{_TUTORIAL['right'].splitlines()[0]}"),
+          files={name: blocks.TUTORIAL[name] for name in ("layer.py", "adapter.py", "test_layer.py")}),
+    Trial("repair adapter:mine", f"+{blocks.TUTORIAL['right'].splitlines()[0]}"),
     Trial(f"replay {_SAVED}", "VIOLATED", 1),
     Trial(f"replay {_SAVED}", "HOLDS", files={"layer.py": _RIGHT}),
     Trial("check adapter:mine", HOLDS),
