@@ -44,8 +44,8 @@ def quadratic(**changes: Any) -> EnergyLayer:
 
 
 # What asks the process, and not the formula, takes a third of the time, and compilation most of that: by default one
-# layer is asked it, and in a thorough run all. Of the others each layer is asked every third
-# property, and the next layer begins with another one.
+# layer is asked it, and in a thorough run all. Of the others each layer is asked every third property, and the next
+# layer begins with another one.
 OF_THE_PROCESS = [f"modes/layer/{name}" for name in ("compiled", "surroundings")]
 OF_THE_PROCESS += [f"structure/layer/{name}" for name in ("settings", "determinism", "edited-arrays")]
 ASKED_IT = "cem_attention"

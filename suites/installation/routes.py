@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from suites.docs import blocks
+from suites.docs.blocks import TUTORIAL as SHOWN
+from suites.docs.blocks import blocks
 from suites.installation.trials import Trial
 from suites.kit.source import ROOT
 
 HOLDS = "0 violated, 0 inconclusive, 0 suite errors"
 
-_LAYER = next(block.text for block in blocks.blocks(ROOT / "README.md") if block.language == "python")
+_LAYER = next(block.text for block in blocks(ROOT / "README.md") if block.language == "python")
 _LINES = map(str.strip, (ROOT / "README.md").read_text().splitlines())
 _PRINTED = next(line for line in _LINES if line.startswith("mylayer:mine: "))
-_WRONG = blocks.TUTORIAL["layer.py"]
-_RIGHT = _WRONG.replace(blocks.TUTORIAL["wrong"], blocks.TUTORIAL["right"])
+_WRONG = SHOWN["layer.py"]
+_RIGHT = _WRONG.replace(SHOWN["wrong"], SHOWN["right"])
 _SAVED = "found/gradient-attention-plain.json"
 
 DOORS = (
@@ -23,8 +24,8 @@ DOORS = (
 )
 TUTORIAL = (
     Trial("check adapter:mine --save-counterexamples found", "temperature", 1,
-          files={name: blocks.TUTORIAL[name] for name in ("layer.py", "adapter.py", "test_layer.py")}),
-    Trial("repair adapter:mine", f"+{blocks.TUTORIAL['right'].splitlines()[0]}"),
+          files={name: SHOWN[name] for name in ("layer.py", "adapter.py", "test_layer.py")}),
+    Trial("repair adapter:mine", f"+{SHOWN['right'].splitlines()[0]}"),
     Trial(f"replay {_SAVED}", "VIOLATED", 1),
     Trial(f"replay {_SAVED}", "HOLDS", files={"layer.py": _RIGHT}),
     Trial("check adapter:mine", HOLDS),
