@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -64,10 +65,11 @@ def run(options: argparse.Namespace) -> int:
     for file, text in layout.left.items():
         indented = "".join(f"    {line}\n" for line in text.splitlines())
         show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")
+    there = "" if options.folder.resolve() == Path.cwd() else f"    cd {shlex.quote(str(options.folder))}\n"
     code = _check(layout.name, options.folder) if options.check else 0
     show(
         f"\nNext: put your own code into {options.folder / layout.name}.py, then\n\n"
-        f"    cemverify check {layout.name}:mine\n    pytest test_{layout.name}.py"
+        f"{there}    cemverify check {layout.name}:mine\n    pytest test_{layout.name}.py"
     )
     if options.ci != "none":
         show("\nIn the recipe for CI, replace OWNER by the account that hosts cemverify: it is not on PyPI yet.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from datetime import date
+from pathlib import Path
 
 import yaml
 
@@ -28,12 +29,16 @@ def test_only_a_version_from_1_on_is_called_stable() -> None:
     assert "urls" not in project or "OWNER" not in str(project["urls"])
 
 
-def test_a_release_changes_every_file_that_names_a_version() -> None:
-    changed = dict(edits(ROOT, "1.0.0", DAY))
+def test_a_release_changes_every_file_that_names_a_version(tmp_path: Path) -> None:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        text = (ROOT / name).read_text().replace("\n## Unreleased\n", "\n## Unreleased\n\n- News.\n")
+        (tmp_path / name).write_text(text)
+    changed = dict(edits(tmp_path, "1.0.0", DAY))
     assert set(changed) == set(FILES)
     assert yaml.safe_load(changed["CITATION.cff"])["version"] == "1.0.0"
     assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == DAY
     assert "## Unreleased\n\n## 1.0.0 (2026-12-15)\n\n- " in changed["CHANGELOG.md"]
     assert SETTLED in changed["pyproject.toml"]
     assert 'RELEASED: Sequence[str] = ("2026.11",)\n' in changed["cemverify/catalogue/versions.py"]
-    assert set(dict(edits(ROOT, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable
+    assert set(dict(edits(tmp_path, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable

@@ -38,8 +38,8 @@ Each command has a --help of its own; docs/language.md explains the tables.
 
 
 COMMANDS: Mapping[str, Any] = {"train": train, "study": studies, "scale": scale}
-# `second-step` is short for `study second-step`; `own` is the former name of `study`.
-SHORT = {**{name: study.summary for name, study in studies.STUDIES.items() if not study.papers}, "own": "as study"}
+# `second-step` is short for `study second-step`
+SHORT = {name: study.summary for name, study in studies.STUDIES.items() if not study.papers}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command = commands.add_parser(name, help=module.SUMMARY, usage=f"%(prog)s {module.USAGE}")
         module.add_arguments(command)
     for name, summary in SHORT.items():
-        has_name = name in studies.STUDIES
-        command = commands.add_parser(
-            name, help=summary, usage=f"%(prog)s {studies.USAGE.removeprefix('NAME ' if has_name else '')}"
-        )
-        studies.add_arguments(command, name if has_name else None)
+        command = commands.add_parser(name, help=summary, usage=f"%(prog)s {studies.USAGE.removeprefix('NAME ')}")
+        studies.add_arguments(command, name)
 
 
 def run(options: argparse.Namespace) -> int:
