@@ -20,7 +20,7 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import Ratio, Spread, compare, correct
+from cemverify.results.statistics import FEWEST, Ratio, Spread, compare, correct
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 # The numbers of steps at test time that the table shows, of 1 ... 16.
@@ -28,17 +28,27 @@ _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def headline(content: Content) -> str:
-    """The smallest error against the smallest T, for each prior."""
+    """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
     sentences = []
     for prior, rows in priors(content).items():
-        deeper = [row for row in families(rows).get("CEM", []) if row["deeper"]]
-        if deeper:
-            best = min(deeper, key=lambda row: float(row["rmse"]["mean"]))
-            ratio = shown_ratio(Ratio(**best["deeper"]["ratio"]), 2)
-            sentences.append(
-                f"{short(prior)}: T = {best['depth']} has {ratio} times the RMSE of T = {shallowest(rows)}"
-            )
-    return "; ".join(sentences) or "no model was trained at several depths"
+        deeper = sorted((row for row in families(rows).get("CEM", []) if row["deeper"]), key=_mean)
+        words = f" times the RMSE of T = {shallowest(rows)}"
+        told = [row for i, row in enumerate(deeper) if not i or row["deeper"]["conclusion"] in ("better", "worse")]
+        parts = []
+        for row in told:
+            compared = row["deeper"]
+            ratio = shown_ratio(Ratio(**compared["ratio"]), 2)
+            parts.append(f"T = {row['depth']} has {ratio}{words}, {compared['conclusion']}")
+            words = " times"
+        if told:
+            n = told[0]["deeper"]["n"]
+            few = f" (only {n} functions)" if n < FEWEST else ""
+            sentences.append(f"{short(prior)}: {', and '.join(parts)}{few}")
+    return "; ".join(sentences) or "plain CEM was not compared at several depths"
+
+
+def _mean(row: Row) -> float:
+    return float(row["rmse"]["mean"])
 
 
 # --- tables ----------------------------------------------------------------------------------------

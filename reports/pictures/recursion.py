@@ -24,7 +24,8 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import FEWEST, compare
+from cemverify.results.statistics import compare
+from reports.kinds.recursion import headline
 from reports.pictures.charts import Curve, Panel, stacked
 from reports.pictures.drawing import Picture
 
@@ -123,7 +124,7 @@ def _depths(rows: Sequence[Row]) -> list[int]:
 
 def of_recursion(content: Content) -> Iterator[Picture]:
     """RMSE and excess against T, more steps at test time, the energy along the steps."""
-    yield from _against_depth(content, "rmse", "RMSE", _gains(content))
+    yield from _against_depth(content, "rmse", "RMSE", brief(headline(content), 200))
     yield from _against_depth(content, "excess", "excess over the floor", _left(content))
     panels = test_time(content)
     if any(panel.curves for panel in panels):
@@ -171,23 +172,6 @@ def _half_interval(spread: Mapping[str, Any]) -> float:
     if spread["std"] is None or spread["n"] < 2:
         return 0.0
     return float(t.ppf(0.975, spread["n"] - 1) * spread["std"] / math.sqrt(spread["n"]))
-
-
-def _gains(content: Content) -> str:
-    """What more steps of plain CEM change, as an interval; only where enough functions were drawn for a test."""
-    sentences = []
-    for prior, rows in priors(content).items():
-        compared = [row for row in families(rows).get("CEM", []) if row["deeper"]]
-        better = [r for r in compared if r["deeper"]["conclusion"] == "better" and r["deeper"]["n"] >= FEWEST]
-        if better:
-            best = min(better, key=lambda row: float(row["rmse"]["mean"]))
-            ratio = best["deeper"]["ratio"]
-            sentences.append(
-                f"{short(prior)} {1 - ratio['high']:.0%} to {1 - ratio['low']:.0%} less at T = {best['depth']}"
-            )
-        elif compared:
-            sentences.append(f"{short(prior)} no sure gain")
-    return f"What more steps change in the RMSE of CEM: {_few(sentences)}" if sentences else "RMSE at several depths"
 
 
 def _left(content: Content) -> str:

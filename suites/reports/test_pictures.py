@@ -17,6 +17,7 @@ from matplotlib.text import Annotation
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
+from reports.kinds import headline
 from reports.pictures.drawing import COLOURS, Mark, inline, label_ends
 from reports.pictures.gallery import pictures_of
 from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, a_study, violated
@@ -121,17 +122,16 @@ def test_no_line_leads_from_a_name_to_its_curve() -> None:
     assert axis.dataLim.x1 == 8
 
 
-def test_a_title_states_a_gain_only_where_a_test_has_functions_enough() -> None:
-    better = a_recursion((0.5, 0.51, 0.49))
-    assert pictures_of(better)[0].title == "What more steps change in the RMSE of CEM: rbf no sure gain"
-    deep = better["rows"][6]
-    deep["deeper"] = {
-        **deep["deeper"],
-        "n": 10,
-        "conclusion": "better",
-        "ratio": {"mean": 0.9, "low": 0.85, "high": 0.96},
-    }
-    assert pictures_of(better)[0].title.endswith("rbf 4% to 15% less at T = 4")
+def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_decides() -> None:
+    content = a_recursion()
+    row = content["rows"][6]
+    content["rows"].append({**row, "name": "CEM, T = 8", "depth": 8, "rmse": {**row["rmse"], "mean": 9.0}})
+    sure = {"conclusion": "better", "ratio": {"mean": 0.9, "low": 0.85, "high": 0.96}}
+    content["rows"][-1]["deeper"] = {**row["deeper"], **sure}
+    least, decided = headline(content).split(", and ")
+    assert re.fullmatch(r"rbf: T = 4 has .* times the RMSE of T = 2, inconclusive", least)
+    assert decided == "T = 8 has 0.90 [0.85, 0.96] times, better (only 3 functions)"
+    assert pictures_of(content)[0].title == headline(content)
 
 
 def test_no_model_is_called_the_best_within_the_error_of_another() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,7 @@ from synthetic.studies.recursion.cells import (
 from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of
 from synthetic.studies.recursion.ensembles import Recipe, fit
 from synthetic.studies.recursion.findings import Predictor, admit, choose_rate, entry, summarise
+from synthetic.studies.recursion.page import sentences
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
@@ -363,7 +365,7 @@ def test_the_statements_on_the_second_step_and_the_best_depth_are_read_by_their_
 
 
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
-    """One test alone would call this difference real; among the many rows of the table it is not."""
+    """One test alone would call this difference real; among the many rows of table and page, it is not."""
     rivals = [c for name in ("unlifted", "normed", "diagonal", "reused") for c in FAMILIES[name].contenders((1, 2))]
     records = {contender: {1e-2: runs_of(1.0)} for contender in [*cem((1, 2)), *rivals]}
     shallow, deep = cem((1, 2))
@@ -372,7 +374,9 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     rows = by_name(summarise(TASKS, records, {contender: cost_of(contender.spec) for contender in records}))
     assert compare(rows[deep.name].errors, rows[shallow.name].errors).conclusion == "better"
     assert entry("rbf", rows[deep.name])["deeper"]["conclusion"] == "inconclusive"
-    statement = findings.read(content_of(list(rows.values())))[0]
+    content = content_of(list(rows.values()))
+    assert re.search(r"with T = 1, is 0\.\d+ \[0\.\d+, 0\.\d+\] on rbf, inconclusive\.", " ".join(sentences(content)))
+    statement = findings.read(content)[0]
     assert statement.found.endswith("inconclusive")
     assert statement.reading == "undecided"
 

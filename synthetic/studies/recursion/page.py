@@ -128,13 +128,13 @@ def sentences(content: Mapping[str, Any]) -> Iterator[str]:
     studied = priors(content)
     for family, words in _FAMILIES:
         ratios = [
-            f"{shown_ratio(Ratio(**row['deeper']['ratio']), 3)} on {short(prior)}"
+            f"{shown_ratio(Ratio(**row['deeper']['ratio']), 3)} on {short(prior)}{_open(row['deeper'])}"
             for prior, rows in studied.items()
             for row in rows
             if row["name"] == f"{family}, T = 2" and row["deeper"] is not None
         ]
         if ratios:
-            yield f"{words} {', '.join(ratios)}."
+            yield f"{words} {'; '.join(ratios)}."
     best = [(short(prior), best_depth(at)) for prior, rows in studied.items() if len(at := by_depth(rows)) > 1]
     if best:
         yield f"The smallest error of plain CEM is at {', '.join(f'T = {T} ({name})' for name, T in best)}."
@@ -153,6 +153,10 @@ def sentences(content: Mapping[str, Any]) -> Iterator[str]:
             f"{edges} of {len(tried)} rows have their best learning rate at the edge of those tried: there, part of a"
             " difference between depths may be one of tuning."
         )
+
+
+def _open(comparison: Mapping[str, Any]) -> str:
+    return ", inconclusive" if comparison["conclusion"] == "inconclusive" else ""
 
 
 def _summed(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
