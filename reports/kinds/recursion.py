@@ -23,7 +23,7 @@ from cemverify.results.recursion import (
 from cemverify.results.statistics import FEWEST, Ratio, Spread, compare, correct
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
-# The numbers of steps at test time that the table shows, of 1 ... 16.
+# The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
@@ -139,13 +139,20 @@ def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | No
 def _test_depths(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
     """Models trained at one T and evaluated with another, T'."""
     lines: list[list[Entry]] = []
+    depths = shown_depths(rows)
     for row in rows:
         if row["runs"] and not row["diverged"]:
             means = at_depths(row)
-            lines.append([row["name"], *(Quantity(means[T]) if T in means else "not finite" for T in _SHOWN_DEPTHS)])
-    columns = (Column("model"), *(Column(f"T' = {T}", text=_error) for T in _SHOWN_DEPTHS))
+            lines.append([row["name"], *(Quantity(means[T]) if T in means else "not finite" for T in depths)])
+    columns = (Column("model"), *(Column(f"T' = {T}", text=_error) for T in depths))
     title = f"{prior}: expected RMSE of the trained models with T' steps at test time, mean over functions"
     return Sheet(title, columns, [Group("", lines)]) if lines else None
+
+
+def shown_depths(rows: Sequence[Row]) -> list[int]:
+    """The numbers of steps at test time, T', that table and picture show: chosen ones, and each that was trained."""
+    trained = {row["depth"] for row in rows if row["depth"] and row["depth"] < _SHOWN_DEPTHS[-1]}
+    return sorted({*_SHOWN_DEPTHS, *trained})
 
 
 def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:

@@ -150,10 +150,14 @@ def _scaled(axis: Axes, panel: Panel) -> None:
     if panel.y_scale == "from 0":
         axis.set_ylim(bottom=0)
     elif panel.y_scale == "log":
-        axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+        _scale_y(axis)
+
+
+def _scale_y(axis: Axes) -> None:
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
 
 
 def _engineering(value: float, _: int | None = None) -> str:
@@ -215,6 +219,8 @@ def _draw_wide(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
         axis.xaxis.set_minor_locator(NullLocator())
+    if panel.y_scale == "log":
+        _scale_y(axis)
     axis.set_title(panel.title, loc="left")
     axis.set_xlabel(panel.x_label)
     axis.set_ylabel(panel.y_label)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from cemverify.console.escaping import brief
 from cemverify.results.recursion import (
@@ -25,7 +25,7 @@ from cemverify.results.recursion import (
     short,
 )
 from cemverify.results.statistics import compare
-from reports.kinds.recursion import headline
+from reports.kinds.recursion import headline, shown_depths
 from reports.pictures.charts import Curve, Panel, stacked
 from reports.pictures.drawing import Picture
 
@@ -70,44 +70,48 @@ def costs(content: Content) -> list[Panel]:
 
 
 def test_time(content: Content) -> list[Panel]:
-    """Plain CEM trained at each T, evaluated with T' = 1 ... 16 steps, and the floor."""
+    """Plain CEM trained at each T, evaluated with other numbers of steps, and the floor."""
     panels = []
     for prior, rows in priors(content).items():
-        optimum = floor(rows) or 0.0
-        curves = []
-        for row in families(rows).get("CEM", []):
-            points = _up_to_the_edge(row, optimum)
-            curves.append(Curve(f"trained at T = {row['depth']}", list(points), list(points.values())))
-        panels.append(_over_steps(prior, curves, optimum))
+        models = {f"trained at T = {row['depth']}": row for row in families(rows).get("CEM", [])}
+        # another number of steps may double the error or multiply it by millions
+        panels.append(_over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log"))
     return panels
 
 
 def dial(content: Content) -> list[Panel]:
-    """One model for all depths, at T' = 1 ... 16 steps, against a model for each T; none without such a one."""
+    """One model for all depths, at each number of steps, against a model for each T; none without such a one."""
     panels = []
     for prior, rows in priors(content).items():
-        drawn = [row for row in rows if is_drawn(row)]
+        drawn = {row["contender"]["family"]: row for row in rows if is_drawn(row)}
         if not drawn:
             continue
-        optimum = floor(rows) or 0.0
         curves = []
         for family, name in (("CEM", "a model for each T"), ("CEM, steps sum to 1", "the same, steps sum to 1")):
             if members := families(rows).get(family):
                 curves.append(Curve(name, _depths(members), [row["rmse"]["mean"] for row in members]))
-        for row in drawn:
-            points = _up_to_the_edge(row, optimum)
-            curves.append(Curve(row["contender"]["family"], list(points), list(points.values())))
-        panels.append(_over_steps(prior, curves, optimum))
+        panels.append(_over_steps(prior, rows, curves, drawn, 4 * (floor(rows) or 0.0) + 0.2, "linear"))
     return panels
 
 
-def _over_steps(prior: str, curves: Sequence[Curve], optimum: float) -> Panel:
-    return Panel(short(prior), "T' at test time", "expected RMSE", curves, ("floor", optimum), _TEST_TICKS)
-
-
-def _up_to_the_edge(row: Row, optimum: float) -> dict[int, float]:
-    """Errors at test time up to where a curve would only say that it has left the picture."""
-    return {T: error for T, error in at_depths(row).items() if error <= 4 * optimum + 0.2}
+def _over_steps(
+    prior: str,
+    rows: Sequence[Row],
+    curves: Sequence[Curve],
+    models: Mapping[str, Row],
+    edge: float,
+    scale: Literal["linear", "log"],
+) -> Panel:
+    """Curves, and those of models at test time up to an edge; what lies above it is named below the axis."""
+    errors = {name: at_depths(row) for name, row in models.items()}
+    shown = {name: {T: at.get(T, math.inf) for T in shown_depths(rows)} if at else {} for name, at in errors.items()}
+    highest = max((error for at in shown.values() for error in at.values()), default=0.0)
+    left_out = f"\nerrors above {edge:.2g} are not shown (up to {highest:.2g})" if highest > edge else ""
+    drawn = [(name, [T for T, error in at.items() if error <= edge]) for name, at in shown.items()]
+    more = [Curve(name, depths, [shown[name][T] for T in depths]) for name, depths in drawn]
+    level = ("floor", floor(rows) or 0.0)
+    words = f"T' at test time{left_out}"
+    return Panel(short(prior), words, "expected RMSE", [*curves, *more], level, _TEST_TICKS, y_scale=scale)
 
 
 def _with_depths(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -17,7 +17,7 @@ from matplotlib.text import Annotation
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
-from reports.kinds import headline
+from reports.kinds.recursion import headline, sheets
 from reports.pictures.drawing import COLOURS, Mark, inline, label_ends
 from reports.pictures.gallery import pictures_of
 from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, a_study, violated
@@ -132,6 +132,15 @@ def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_de
     assert re.fullmatch(r"rbf: T = 4 has .* times the RMSE of T = 2, inconclusive", least)
     assert decided == "T = 8 has 0.90 [0.85, 0.96] times, better (only 3 functions)"
     assert pictures_of(content)[0].title == headline(content)
+
+
+def test_a_picture_says_what_it_leaves_out_and_has_the_steps_of_its_table() -> None:
+    content = a_recursion()
+    content["rows"][6]["runs"][0]["at_depth"][15] = 3e9
+    drawn = pictures_of(content)[2]
+    assert re.search(r"errors above [\d.]+ are not shown \(up to 1e\+09\)", drawn.svg)
+    (names,) = [[c.name for c in sheet.columns] for sheet in sheets(content) if "with T' steps" in sheet.title]
+    assert {f"T' = {steps}" for _, _, steps, _ in drawn.data.rows if steps} <= set(names)
 
 
 def test_no_model_is_called_the_best_within_the_error_of_another() -> None:
