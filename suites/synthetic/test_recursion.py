@@ -352,6 +352,7 @@ WARPED = "warped(rbf(lengthscale=2))"
         (1, (1.0, 0.9, 0.8, 0.85), "agrees", "rbf"),
         (1, (1.0, 0.7, 0.8, 0.9), "disagrees", "rbf"),
         (1, (1.0, 0.9, 0.8, 0.8), "undecided", "rbf"),
+        (1, (1.0, 0.9, 0.8), "undecided", "rbf"),
         (1, (1.0, 0.7, 0.8, 0.9), "undecided", WARPED),  # which is not the paper's, and cannot refute it
         (1, (1.0,), "not asked", WARPED),
     ],
@@ -361,7 +362,9 @@ def test_the_statements_on_the_second_step_and_the_best_depth_are_read_by_their_
 ) -> None:
     studied = rows_of(dict(zip(cem((1, 2, 4, 8)[: len(factors)]), factors, strict=True)))
     content = content_of(studied, "rbf(lengthscale=2)" if prior == "rbf" else prior)
-    assert findings.read(content)[statement].reading == reading
+    found = findings.read(content)[statement]
+    assert found.reading == reading
+    assert found.found.endswith("T = 8 was not run") == (len(factors) == 3)
 
 
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:

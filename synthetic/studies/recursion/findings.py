@@ -31,6 +31,7 @@ from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorC
 from synthetic.studies.recursion.presets import RecursionConfig
 
 Payloads = Mapping[TaskCell | ModelCell, Payload]
+Rows = Sequence[Mapping[str, Any]]  # of one prior, as a result file has them
 
 
 def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, Any]]:
@@ -229,19 +230,18 @@ _NON_STATIONARY = ("warped", "gibbs", "changepoint", "modulated")
 
 def read(content: Mapping[str, Any]) -> list[Statement]:
     """The statements on plain CEM, prior by prior."""
-    depths = {prior: by_depth(rows) for prior, rows in priors(content).items()}
-    named = [(short(prior), at) for prior, at in depths.items()]
+    named = [(short(prior), rows) for prior, rows in priors(content).items()]
     return [
-        _second_step(depths),
+        _second_step({prior: by_depth(rows) for prior, rows in priors(content).items()}),
         *(
-            _best_depth(at, name, "RBF: T = 4 is best, T = 8 slightly worse", 4)
-            for name, at in named
+            _best_depth(rows, name, "RBF: T = 4 is best, T = 8 slightly worse", 4, 8)
+            for name, rows in named
             if name == "rbf"
         ),
         *(
-            _best_depth(at, name, "non-stationary process: T = 8 is best", 8, of_the_papers_case=False)
+            _best_depth(rows, name, "non-stationary process: T = 8 is best", 8, of_the_papers_case=False)
             for kind in _NON_STATIONARY
-            for name, at in named
+            for name, rows in named
             if name == kind
         ),
     ]
@@ -264,12 +264,16 @@ def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> State
 
 
 def _best_depth(
-    at: Mapping[int, Mapping[str, Any]], name: str, text: str, expected: int, *, of_the_papers_case: bool = True
+    rows: Rows, name: str, text: str, expected: int, *others: int, of_the_papers_case: bool = True
 ) -> Statement:
     """Agrees if the expected depth has the smallest mean, and is better than each other one beyond chance.
 
     On a process that is not the paper's a contrary result may come from the process: it is undecided.
+
+    Args:
+        others: depths that the statement speaks of too; it agrees only if they were compared.
     """
+    at = by_depth(rows)
     if expected not in at or len(at) < 2:
         return Statement(text, f"{name}: T = {expected} was not compared", "not asked")
     best = best_depth(at)
@@ -279,8 +283,11 @@ def _best_depth(
     ratios = f"{name}: best T = {best}; " + "; ".join(
         f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {c.conclusion}" for T, c in rivals.items()
     )
+    names = {row["name"] for row in rows}
+    missing = [T for T in others if T not in at]
+    ratios += "".join(f"; T = {T} {'diverged' if f'CEM, T = {T}' in names else 'was not run'}" for T in missing)
     if best == expected:
-        agrees = all(c.conclusion == "worse" for c in rivals.values())
+        agrees = not missing and all(c.conclusion == "worse" for c in rivals.values())
         return Statement(text, ratios, "agrees" if agrees else "undecided")
     contrary = rivals[expected].conclusion == "worse" and of_the_papers_case
     return Statement(text, ratios, "disagrees" if contrary else "undecided")
