@@ -36,10 +36,10 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     return list(results.values())
 
 
-def tables_of(source: ResultFile, fold: bool) -> list[PrintedTable]:
-    """The tables of a result; folded, without rows that say the same as their neighbours."""
+def tables_of(source: ResultFile, fold: bool, mark: str = "Bold") -> list[PrintedTable]:
+    """The tables of a result, as `printed_tables` makes them."""
     with complete(source):
-        return printed_tables(source.content, fold)
+        return printed_tables(source.content, fold, mark)
 
 
 def complete(source: ResultFile) -> AbstractContextManager[None]:

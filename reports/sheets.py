@@ -61,6 +61,7 @@ class Sheet:
     columns: Sequence[Column]  # its headings
     groups: Sequence[Group]  # its rows
     legend: str = ""  # one sentence below it
+    best: str = ""  # what is true of a number that is the best, the end of a sentence
 
     @property
     def rows(self) -> Iterator[Sequence[Entry]]:
@@ -69,8 +70,12 @@ class Sheet:
             yield from group.rows
 
 
-def printed(sheet: Sheet) -> Table:
-    """The table for people: rounded by the uncertainty, groups set apart, the legend below."""
+def printed(sheet: Sheet, mark: str = "Bold") -> Table:
+    """The table for people: rounded by the uncertainty, groups set apart, the legend below.
+
+    Args:
+        mark: how the best is printed, the first words of the sentence about it.
+    """
 
     def cell(entry: Entry, column: Column) -> Cell:
         if isinstance(entry, int | float) and not isinstance(entry, bool):
@@ -90,7 +95,8 @@ def printed(sheet: Sheet) -> Table:
         rows += [
             [cell(entry, column) for entry, column in zip(row, sheet.columns, strict=True)] for row in group.rows
         ]
-    below = [sheet.legend] if sheet.legend else []
+    is_marked = any(isinstance(cell, Strong) for row in rows for cell in row)
+    below = [*([f"{mark} marks {sheet.best}."] if is_marked else []), *([sheet.legend] if sheet.legend else [])]
     return Table(sheet.title, [column.heading for column in sheet.columns], rows, rules, below)
 
 

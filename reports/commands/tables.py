@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Prints the tables of result files. Rows that say the same are folded ("gradient: 51 hold"); numbers have as many
-digits as their uncertainty leaves; the best model is bold if a paired test says that it is. CSV has every digit, with
-the unit in the heading.
+digits as their uncertainty leaves, or as their study prints; the best model is bold (in a terminal: has a star) if a
+paired test says that it is. CSV has every digit, with the unit in the heading.
 """
 
 EPILOG = """\
@@ -67,7 +67,8 @@ def run(options: argparse.Namespace) -> int:
 
     check_outputs(folders=[options.output])
     sources = collect(options.paths)
-    pairs = [(source, table) for source in sources for table in tables_of(source, fold=not options.all)]
+    mark = "A star" if options.format == "terminal" else "Bold"
+    pairs = [(source, table) for source in sources for table in tables_of(source, not options.all, mark)]
     tables, origins = [table.table for _, table in pairs], [source.origin for source, _ in pairs]
     if options.format == "terminal":
         text = terminal(tables, origins, options.width or columns(sys.stdout))

@@ -52,11 +52,11 @@ def headline(content: Content) -> str:
     return str(content["tables"][0]["title"]) if content["tables"] else f"a result of kind {content['kind']}"
 
 
-def printed_tables(content: Content, fold: bool) -> list[PrintedTable]:
+def printed_tables(content: Content, fold: bool, mark: str = "Bold") -> list[PrintedTable]:
     """All tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
 
     Args:
-        fold: whether rows that say the same are one row.
+        fold: whether rows that say the same are one row. mark: as in `printed`.
 
     Raises:
         KeyError, TypeError, IndexError: the result lacks what its kind has.
@@ -65,7 +65,7 @@ def printed_tables(content: Content, fold: bool) -> list[PrintedTable]:
     kind = KINDS.get(content["kind"])
     tables = []
     if kind is not None:
-        tables = [PrintedTable(printed(sheet), numbers(sheet)) for sheet in kind.sheets(content, fold)]
+        tables = [PrintedTable(printed(sheet, mark), numbers(sheet)) for sheet in kind.sheets(content, fold)]
         titles = {one.table.title for one in tables}
         stored = [table for table in stored[kind.replaced if tables else 0 :] if table.title not in titles]
     return tables + [PrintedTable(table, csv_rows(table)) for table in stored]

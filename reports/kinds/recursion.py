@@ -100,8 +100,8 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             Group("models", [line(row) for row in trained]),
             Group("floor", [line(row) for row in baselines if is_floor(row)]),
         ],
-        "Bold is the best model, if the paired test calls it better than each of the others (Holm); the last row is "
-        "the floor: over functions, no model has a smaller root of the mean squared error.",
+        "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
+        "the best model: the paired test calls it better than each of the others (Holm)",
     )
 
 

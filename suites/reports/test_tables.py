@@ -141,7 +141,7 @@ def test_csv_has_every_digit_and_the_unit_in_the_heading() -> None:
     ]
 
 
-def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
+def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clear = {"a": [0.10, 0.11, 0.12], "b": [0.20, 0.22, 0.24], "c": [0.30, 0.33, 0.35]}
     assert winner(clear) == "a"
     assert winner({**clear, "b": [0.2, 0.1, 0.12]}) is None
@@ -152,6 +152,13 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
     assert len(bold) == 1
     assert f"**{bold[0]}**" in markdown([table])
     assert rf"\textbf{{{bold[0]}}}" in latex([table])
+    assert table.notes[0].startswith("Bold marks the best model")
+    for factors, star in (((0.5, 0.51, 0.49), f"{bold[0]} *"), ((1.0, 1.0, 1.0), "")):
+        write(tmp_path / "r.json", a_recursion(factors))
+        assert main(["tables", str(tmp_path / "r.json")]) == 0
+        text = capsys.readouterr().out
+        assert star in text
+        assert ("A star marks the best model" in text) == ("mark" in text) == bool(star)
 
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
