@@ -83,7 +83,9 @@ _KEPT = 4  # modules at most: a compiler reads every key
 
 
 class _Kept(NamedTuple):
-    module: nn.Module
+    """What is made once for each configuration."""
+
+    module: nn.Module  # without storage: its parameters come with each case
     shapes: dict[str, torch.Size]  # of its parameters, by name
 
 
@@ -98,7 +100,7 @@ _modules = _Modules()
 
 
 def _kept(config: AttentionConfig | MLPConfig | BlockConfig) -> _Kept:
-    """The module for a configuration, without storage: its parameters come with each case."""
+    """The module for a configuration and the shapes of its parameters, made where this thread has none."""
     modules = _modules.by_config
     if config not in modules:
         if len(modules) == _KEPT:
@@ -168,12 +170,12 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
             f"x and h must both be (batch, tokens, {config.dim}) and not empty, "
             f"not {tuple(x.shape)} and {tuple(h.shape)}"
         )
-    parameters = _kept(config).shapes
+    shapes = _kept(config).shapes
     declared = {_PARAMETERS.get(name, name): value for name, value in weights.items()}
-    if missing := parameters.keys() - declared.keys():
+    if missing := shapes.keys() - declared.keys():
         raise ValueError(f"this configuration needs the weights {', '.join(sorted(missing))}")
     for name, value in declared.items():
-        if name not in parameters:
-            raise ValueError(f"this configuration has no weight {name}; its weights: {', '.join(sorted(parameters))}")
-        if value.shape != parameters[name]:
-            raise ValueError(f"{name} must be {tuple(parameters[name])}, not {tuple(value.shape)}")
+        if name not in shapes:
+            raise ValueError(f"this configuration has no weight {name}; its weights: {', '.join(sorted(shapes))}")
+        if value.shape != shapes[name]:
+            raise ValueError(f"{name} must be {tuple(shapes[name])}, not {tuple(value.shape)}")

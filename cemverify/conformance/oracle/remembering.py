@@ -22,20 +22,29 @@ from cemverify.conformance.questions.cases import Case
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_caches: list[dict[Any, Any]] = []  # one, where something is remembered
+
+class _Memory:
+    """What was computed, and the keys of cases."""
+
+    def __init__(self) -> None:
+        self.answers: dict[Any, Any] = {}  # by function and the keys of its arguments
+        self.keys: dict[int, tuple[Case, Any]] = {}  # by the id of a case, which stays its own while the case is here
+
+
+_memories: list[_Memory] = []  # one, where something is remembered
 
 
 @contextmanager
 def remembering() -> Iterator[None]:
     """What is asked meanwhile is computed once for each case; within another such block, that one remembers."""
-    if _caches:
+    if _memories:
         yield
         return
-    _caches.append({})
+    _memories.append(_Memory())
     try:
         yield
     finally:
-        _caches.pop()
+        _memories.pop()
 
 
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
@@ -47,12 +56,12 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def recall(*args: P.args, **kwargs: P.kwargs) -> R:
         arguments = (*args, *kwargs.values())
-        if not _caches or _is_watched(arguments):
+        if not _memories or _is_watched(arguments):
             return function(*args, **kwargs)
-        key = (function, *map(_key, arguments), *kwargs)
-        if key not in _caches[-1]:
-            _caches[-1][key] = function(*args, **kwargs)
-        answer: R = _caches[-1][key]
+        answers, key = _memories[-1].answers, (function, *map(_key, arguments), *kwargs)
+        if key not in answers:
+            answers[key] = function(*args, **kwargs)
+        answer: R = answers[key]
         return answer
 
     return recall
@@ -72,10 +81,10 @@ def _arrays(argument: Any) -> list[Tensor]:
 def _key(argument: Any) -> Any:
     match argument:
         case Case():
-            kept = _caches[-1].get(id(argument))  # a case and its key; the case stays alive, so its id stays its own
-            if kept is None:
-                kept = _caches[-1][id(argument)] = (argument, _key_of_case(argument))
-            return kept[1]
+            keys = _memories[-1].keys
+            if id(argument) not in keys:
+                keys[id(argument)] = argument, _key_of_case(argument)
+            return keys[id(argument)][1]
         case Tensor():
             # a copy, as one number of an expanded array keeps its stride of zero; bfloat16 is none of NumPy's
             flat = argument.detach().reshape(-1).clone(memory_format=torch.contiguous_format)

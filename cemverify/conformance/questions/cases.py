@@ -71,7 +71,7 @@ class Case:
         return replace(self, x=h if self.x is self.h else change(self.x), h=h)
 
     def to(self, dtype: torch.dtype) -> Case:
-        """The case with every array rounded to that dtype. If x and h are one array, they stay one."""
+        """The case with every array rounded to that dtype, or itself. If x and h are one array, they stay one."""
         if all(array.dtype == dtype for array in (self.x, self.h, *self.weights.values())):
             return self
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
