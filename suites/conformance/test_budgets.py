@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -321,6 +322,15 @@ def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
         assert len(computed) == 8
     answer(case, 2.0)
     assert len(computed) == 9
+
+
+def test_no_case_is_kept_for_what_is_remembered_of_it(case: Case) -> None:
+    with remembering():
+        copy = replace(case)
+        assert golden(copy) is golden(case)
+        asked = ref(copy)
+        del copy
+        assert asked() is None
 
 
 def test_products_of_arrays_that_lie_otherwise_in_memory_are_computed_anew(case: Case) -> None:

@@ -186,8 +186,8 @@ r may exceed D, M may be smaller than D, and J = 1 and B = 1 are tested. Sizes d
 empty.
 
 Large sizes are tested one axis at a time: thousands of tokens, hidden units and features, dozens of heads, rows and
-steps. `cemverify list` says how far each property goes; the result file says how far the examples of a run went. If
-timing a shorter row shows that a long one would take an implementation more than a few seconds, the long one is
+steps. `cemverify list '*'` says how far each property goes; the result file says how far the examples of a run went.
+If timing a shorter row shows that a long one would take an implementation more than a few seconds, the long one is
 skipped and counts as discarded.
 """,
         ("sizes", "gradient/attention/long-rows*", "gradient/attention/wide", "gradient/*/any-options"),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import wraps
 from hashlib import blake2b
 from typing import Any, ParamSpec, TypeVar
+from weakref import finalize
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.answers: dict[Any, Any] = {}  # by function and the keys of its arguments
-        self.keys: dict[int, tuple[Case, Any]] = {}  # by the id of a case, which stays its own while the case is here
+        self.keys: dict[int, Any] = {}  # of cases that are alive, by their id
 
 
 _memories: list[_Memory] = []  # one, where something is remembered
@@ -83,8 +84,9 @@ def _key(argument: Any) -> Any:
         case Case():
             keys = _memories[-1].keys
             if id(argument) not in keys:
-                keys[id(argument)] = argument, _key_of_case(argument)
-            return keys[id(argument)][1]
+                keys[id(argument)] = _key_of_case(argument)
+                finalize(argument, keys.pop, id(argument))  # another case may get its id then
+            return keys[id(argument)]
         case Tensor():
             # a copy, as one number of an expanded array keeps its stride of zero; bfloat16 is none of NumPy's
             flat = argument.detach().reshape(-1).clone(memory_format=torch.contiguous_format)
