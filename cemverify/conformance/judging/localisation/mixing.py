@@ -5,12 +5,13 @@ This is asked before anything else, since every other experiment would mistake s
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows
+from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, expected_update, only_rows
 from cemverify.conformance.questions.cases import Case
 
 
@@ -26,7 +27,9 @@ def mixing_tokens(bench: Bench, case: Case) -> WrongPart | None:
             continue
         if not torch.equal(before, again):
             raise Undecided
-        tolerance = 2 * bench.tolerance(candidate)
+        # roundoff grows with a wrong answer, and what is not seen in half of the error's digits is not its cause
+        error = (before - expected_update(candidate)).abs().amax()
+        tolerance = 2 * bench.tolerance(candidate) + math.sqrt(torch.finfo(bench.caller.dtype).eps) * error
         part = (
             _batch_rows(bench, candidate, before, tolerance)
             or _later_tokens(bench, candidate, before, tolerance)

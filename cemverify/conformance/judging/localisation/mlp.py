@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.judging.localisation.bare import generic, linear_in_memory, residual, swapped
-from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, expected_update
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, expected_update, with_weights
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
 from cemverify.conformance.questions.cases import Case
 
@@ -18,6 +18,8 @@ _UNITS = 4  # hidden units that are looked at, one by one
 
 def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
     """The part of an MLP without options that is wrong."""
+    if (many := _many_units(bench, case)) is not None:
+        return many
     case = generic(bench, case)
     config = case.mlp
     several = [case, *bench.dense(config)]
@@ -37,6 +39,24 @@ def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
         return _swapped_gate(bench, dense)
     rows = [(c, (m,)) for c in dense for m in range(min(config.hidden, _UNITS))]
     return wrong_along_rows(bench, _GATE, rows)
+
+
+def _many_units(bench: Bench, case: Case) -> WrongPart | None:
+    """Whether so many hidden units are right, whichever they are, and one more is wrong."""
+    right, wrong = _UNITS, case.mlp.hidden
+    if wrong <= right or bench.wrong(_units(case, 0, right)):
+        return None
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        right, wrong = (right, middle) if bench.wrong(_units(case, 0, middle)) else (middle, wrong)
+    if any(bench.wrong(_units(case, *others)) for others in ((1, wrong), (right, wrong))):
+        return None
+    return WrongPart("number of hidden units", f"{right} hidden units are right, {wrong} are wrong")
+
+
+def _units(case: Case, first: int, end: int) -> Case:
+    few = {name: case.weights[name][first:end] for name in ("V", "W")}
+    return with_weights(case.having(hidden=end - first), few)
 
 
 def _made_by_unit(case: Case, row: tuple[int, ...]) -> Tensor:
