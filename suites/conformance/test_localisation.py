@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify import check_implementation, energy_layer, implementation
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
@@ -155,6 +156,21 @@ def test_large_logits_are_to_blame_and_no_option_that_makes_them_large(id_: str)
     mine = implementation(attention=_from_a_finite_maximum, not_offered=bare)
     (record,) = check_implementation(mine, properties=[id_])
     assert record.part == "size of the logits"
+
+
+def test_blocks_of_hidden_units_that_read_each_other_are_told_by_their_size() -> None:
+    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        for V, W in zip(*(weights[name].split(16) for name in "VW"), strict=True):  # whatever the steps are
+            x = x + config.step_size * ((h @ W.T) * F.relu(x @ V.T).square()) @ V
+        return x
+
+    absent = [f"activation:{name}" for name in ACTIVATIONS if name != "relu2"]
+    mine = implementation(mlp=mlp, not_offered=["steps", "preconditioner", "norm", "validation", *absent])
+    (record,) = check_implementation(mine, properties=["gradient/mlp/relu2"])
+    assert (record.part, record.because) == (
+        "number of hidden units",
+        "16 hidden units are right, 17 are wrong",
+    )
 
 
 def test_heads_that_do_not_fit_a_module_are_told_what_to_declare() -> None:
