@@ -119,7 +119,7 @@ def test_a_check_within_a_moment_begins_little_and_tells_what_that_is_worth(
     assert 1 <= counts["run"] < counts["not_asked"]
     assert 0 < worth["killed"] < worth["of"]
     printed = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert f"kill at least {worth['killed']} of the {worth['of']} mutants" in printed
+    assert f"catch at least {worth['killed']} of the {worth['of']} known faults" in printed
 
 
 @pytest.mark.slow

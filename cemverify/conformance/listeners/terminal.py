@@ -173,10 +173,10 @@ def worth(event: RunFinished) -> str:
     """What a run is worth that did not ask everything and found nothing; empty for any other."""
     if event.worth is None or violations(event.records):
         return ""
-    tested = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
+    tested, known = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records), event.worth
     return (
-        f"not everything was asked: these {number(tested, 'property')} kill at least {event.worth.killed} of the "
-        f"{event.worth.of} mutants that such an implementation could be ({event.worth.percent:.0f} %)"
+        f"not everything was asked: these {tested} of {tested + len(event.unasked)} properties catch at least "
+        f"{known.killed} of the {known.of} known faults that such a layer can have ({known.percent:.0f} %)"
     )
 
 
