@@ -19,7 +19,6 @@ from cemverify.results import envelope
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from suites.blind.asking import Answer, apart, context
-from suites.blind.drawing import measure
 from suites.blind.page import page
 from suites.blind.reading import read
 from suites.blind.rounds import answers, answers_file, at_first, load, rounds
@@ -47,10 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask.set_defaults(run=_ask)
     words = "test what survived first contact with its code read; goes on"
     commands.add_parser("read", parents=[chosen], help=words).set_defaults(run=_read)
-    draw = commands.add_parser("draw", help="test mutants that nobody wrote, a fresh sample; goes on where it was")
-    draw.add_argument("--count", type=int, default=100, metavar="N", help="how many (default: %(default)s)")
-    draw.add_argument("--seed", type=int, required=True, metavar="N", help="of the sample and of the questions")
-    draw.set_defaults(run=_draw)
     commands.add_parser("page", help="write docs/blind-rounds.md from the answers").set_defaults(run=_page)
     beside = commands.add_parser(
         "peers",
@@ -123,11 +118,6 @@ def _read(options: argparse.Namespace) -> int:
             results[name]["read"] = {**read(round_, name, options.workers), "commit": commit}
             _keep(options.round, results)
             print(f"{i} of {len(survived)}: {name}: {json.dumps(results[name]['read'])}", file=sys.stderr, flush=True)
-    return 0
-
-
-def _draw(options: argparse.Namespace) -> int:
-    measure(options.count, options.seed, _commit())
     return 0
 
 

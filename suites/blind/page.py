@@ -8,7 +8,6 @@ from typing import Any
 from cemverify.results.envelope import Table
 from cemverify.results.tables import folded, grid
 from suites.blind.asking import Answer
-from suites.blind.drawing import Sample, samples
 from suites.blind.rounds import Fault, Round, answers, at_first, rounds
 
 PREFACE = """\
@@ -35,13 +34,6 @@ sample. Of JAX, which takes minutes for each, these are few, and the row "all" i
 The faults lie in `suites/blind`. `python -m suites.blind ask N` tests what was not yet tested in round N,
 `cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind page` writes this page."""
 
-DRAWN = """\
-These are drawn by a grammar: a part of the formulas, a kind of fault, and one or two conditions under which it shows,
-such as "the keys pass through float32, in inference mode and where a weight is zero". Every sample is a first
-contact. None of its mutants is left out, although some show on no input at all. `python -m suites.blind draw` asks
-another sample."""
-
-
 COLUMNS = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
 
 
@@ -51,18 +43,7 @@ def page() -> str:
     rows = [(round_.number, round_.written, *_counts(_names(round_.faults), results)) for round_, results in asked]
     table = grid(Table("Rounds", ("round", "of", *COLUMNS[1:]), rows), "markdown")
     sections = [_section(round_, results) for round_, results in asked]
-    return "\n\n".join([PREFACE, table, ABOUT, "## The rounds", *sections, *_drawn(list(samples()))]) + "\n"
-
-
-def _drawn(drawn: Sequence[Sample]) -> list[str]:
-    """What became of mutants that a grammar drew."""
-    if not drawn:
-        return []
-    header = ("date", "commit", "seed", "asked", "died", "share", "95 % interval")
-    table = grid(Table("Drawn mutants", header, [sample.row() for sample in drawn]), "markdown")
-    survivors = [f"* {mutant} (seed {sample.seed})" for sample in drawn for mutant in sample.survivors]
-    listed = ["### What survived", "\n".join(survivors)] if survivors else []
-    return ["## Mutants that nobody wrote", DRAWN, table, *listed]
+    return "\n\n".join([PREFACE, table, ABOUT, "## The rounds", *sections]) + "\n"
 
 
 def _names(faults: Iterable[Fault]) -> list[str]:
