@@ -94,6 +94,10 @@ class ArrayKind(ABC):
         """
         raise NotImplementedError(self.lacks["vmap"])
 
+    def mapped_once(self, function: Function) -> Function:
+        """The function mapped over all arguments, and compiled where each operation would be compiled otherwise."""
+        return self.mapped(function)
+
     def unrecorded(self, function: Function) -> Function:
         """The function, called while torch records nothing."""
         unrecorded: Function = torch.no_grad()(function)
@@ -255,6 +259,10 @@ class _Jax(ArrayKind):
         mapped: Function = _jax().vmap(function, axes)
         return mapped
 
+    def mapped_once(self, function: Function) -> Function:
+        mapped: Function = _mapped_once(function)
+        return mapped
+
     def recorded(self, function: Function, which: Sequence[int]) -> Function:
         def recording(*arguments: Any) -> Any:
             def of_some(*some: Any) -> Any:
@@ -331,6 +339,11 @@ def _jitted(function: Any) -> Any:
 @lru_cache(maxsize=16)
 def _jitted_gradient(function: Any) -> Any:
     return JAX.compiled_quickly(JAX.gradient(function))
+
+
+@lru_cache(maxsize=8)
+def _mapped_once(function: Any) -> Any:
+    return JAX.compiled(JAX.mapped(function))
 
 
 def _own(tensor: Tensor) -> Tensor:
