@@ -197,6 +197,27 @@ def _folder() -> str:
         return ""
 
 
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def _streams() -> list[tuple[Any, bool]]:
+    """Each with whether it is open."""
+    streams = [getattr(sys, name) for name in _STREAMS]
+    return [(stream, _is_open(stream)) for stream in streams]
+
+
+def _is_open(stream: Any) -> bool:
+    with suppress(Exception):  # there is none, or it is detached from its file
+        return not stream.closed
+    return False
+
+
+def _put_streams(streams: list[tuple[Any, bool]]) -> None:
+    for name, (stream, was_open) in zip(_STREAMS, streams, strict=True):
+        is_lost = was_open and not _is_open(stream)  # one that is closed cannot be opened again
+        setattr(sys, name, open(os.devnull, "r+") if is_lost else stream)  # noqa: SIM115
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -332,11 +353,7 @@ SETTINGS: Sequence[Setting] = (
     Setting("file mode mask", _umask, os.umask, other=lambda mask: mask ^ 0o020),
     Setting("import paths", _imports, _put_imports, other=lambda paths: ((*paths[0], os.devnull), *paths[1:])),
     Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.objects)),
-    Setting(
-        "standard streams",
-        *_each(*(_attribute(sys, name) for name in ("stdin", "stdout", "stderr"))),
-        other=lambda _: (io.StringIO(), io.StringIO(), io.StringIO()),
-    ),
+    Setting("standard streams", _streams, _put_streams, other=lambda _: [(io.StringIO(), True) for _ in _STREAMS]),
     Setting(
         "hooks of the interpreter",
         *_each(

@@ -170,6 +170,9 @@ ZOO += [
         "Calls switch autocasting off and leave it off, which shows only where it was on.",
         "contract/attention/settings-unchanged", "the process keeps its autocasting*",
         wrap=partial(changing, lambda: torch.set_autocast_enabled("cpu", False))),
+    ZOO.wrapping("closes-a-standard-stream", "Calls close the standard input, as a `with sys.stdin` does at its end.",
+        "contract/mlp/settings-unchanged", "the process keeps its standard streams*",
+        wrap=partial(changing, lambda: sys.stdin.close())),
 ]  # fmt: skip
 
 
