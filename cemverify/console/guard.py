@@ -31,6 +31,8 @@ from cemverify.console.interrupts import WORDS, Ended
 
 Run = Callable[[], int]
 
+written: dict[str, None] = {}  # the files that the command has written so far, as its user named them
+
 # Packages whose ValueErrors are sentences for the user.
 _OURS = ("cemverify", "synthetic", "reports", "benchmarks")
 
@@ -42,6 +44,7 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
         chosen: reads the arguments and returns what runs the command. arguments: of the command line if None.
     """
     ended = Ended(_run)
+    written.clear()
     with ended.heeded(to_the_end=arguments is None), _streams() as (stdout, stderr):
         try:
             code = _run(chosen, list(sys.argv[1:] if arguments is None else arguments))
@@ -104,7 +107,7 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
     if ended_by is not None:
         if _follows_interrupt(error):
             words = str(error) if isinstance(error, KeyboardInterrupt) else ""
-            say(words or f"{WORDS[ended_by.name]}; nothing was written")
+            say(words or f"{WORDS[ended_by.name]}; {_left_behind()}")
         else:  # the exception was swallowed, and what came of it is no news
             say(f"{WORDS[ended_by.name]}; {one_line(str(error)) or type(error).__name__}")
         return 128 + ended_by
@@ -120,6 +123,14 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
         name = ": ".join(filter(None, (type(error).__name__, str(error)[:300])))
         say(f"something unforeseen happened ({name}); {_keep_traceback(error)}")
     return 2
+
+
+def _left_behind() -> str:
+    """What a command has written that was ended before it was done."""
+    named, more = list(written)[:3], len(written) - 3
+    if not named:
+        return "nothing was written"
+    return f"written before that: {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
 
 
 def _follows_interrupt(error: BaseException) -> bool:

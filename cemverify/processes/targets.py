@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from cemverify.console import guard
 from cemverify.processes.atomic_files import replacing
 
 # Opens a pipe without waiting for its other end, and a terminal without making it this process's; not on Windows.
@@ -74,6 +75,7 @@ def put(path: Path, content: bytes) -> None:
     if not target.stream:
         with replacing(target.place) as aside:
             aside.write_bytes(content)
+        guard.written[str(path)] = None
         return
     descriptor = target.descriptor
     if descriptor is None:

@@ -22,6 +22,7 @@ from cemverify.console.errors import UsageError
 from cemverify.console.interrupts import WORDS
 from cemverify.processes import forkserver
 from cemverify.processes.time_limits import TimeLimit
+from cemverify.results.envelope import write_text
 from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
 from docs.making.parsers import PROGRAMS, parsers
 from suites.kit.commands import call, refused
@@ -172,6 +173,18 @@ def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
     monkeypatch.setattr("reports.collect.collect", prints)
     assert call(["reports", "tables", "."]) == ONCE[signal.SIGTERM]
     assert capsys.readouterr().err.splitlines() == ["half a line", "error: terminated; nothing was written"]
+
+
+def test_a_signal_after_files_were_written_names_them(here: Path, collecting: Collecting) -> None:
+    def writes(*_: Any, **__: Any) -> NoReturn:
+        for name in ("first.json", *"abc", "first.json"):
+            write_text(Path(name), "")
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal was not heeded")
+
+    said = "error: terminated; written before that: first.json, a, b and 1 more"
+    assert collecting(writes) == (ONCE[signal.SIGTERM], said)
+    assert (here / "first.json").exists()
 
 
 @pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
