@@ -46,7 +46,7 @@ def wrapped(text: str, width: int | None) -> str:
         return text
     width = min(width, READABLE)
     lines = []
-    for line in text.splitlines():
+    for line in visible(text).splitlines():
         indent = len(line) - len(line.lstrip())
         hanging = " " * min(indent + 4, width // 2)
         # an id is not broken at its hyphens

@@ -16,6 +16,8 @@ from functools import cached_property
 from itertools import pairwise, permutations
 from types import UnionType
 
+from cemverify.conformance.implementations.edited import source_lines
+
 # The kinds of edits, the likely ones first.
 KINDS = (
     "limit",
@@ -862,7 +864,7 @@ def _moved(module: _Module, statement: ast.stmt, at: int, like: ast.stmt) -> Edi
     if not text.endswith("\n"):
         text += "\n"
     shift = like.col_offset - statement.col_offset
-    shifted = "".join(_indented(line, shift) for line in text.splitlines(keepends=True))
+    shifted = "".join(_indented(line, shift) for line in source_lines(text, with_ends=True))
     return module.edit("line", (a, b, ""), (at, at, shifted))
 
 

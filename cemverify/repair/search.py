@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any
 
+from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
@@ -78,7 +79,7 @@ class Repair:
     def edit(self) -> SuggestedEdit:
         """The change as a diagnosis tells it: the lines of the first file that differ."""
         path = self.edits[0][0]
-        before, after = self.originals[path].splitlines(), self.texts[path].splitlines()
+        before, after = source_lines(self.originals[path]), source_lines(self.texts[path])
         changed = [code for code in difflib.SequenceMatcher(None, before, after).get_opcodes() if code[0] != "equal"]
         a, b = changed[0][1], changed[-1][2]
         c, d = changed[0][3], changed[-1][4]
@@ -91,7 +92,7 @@ class Repair:
         lines = []
         for path, text in self.texts.items():
             name = os.path.relpath(path)
-            before, after = self.originals[path].splitlines(keepends=True), text.splitlines(keepends=True)
+            before, after = (source_lines(each, with_ends=True) for each in (self.originals[path], text))
             lines += list(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 

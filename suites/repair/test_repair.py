@@ -11,8 +11,11 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.commands.repair import searched
+from cemverify.conformance.implementations.origin import Place
+from cemverify.conformance.judging.events import SuggestedEdit
 from cemverify.conformance.properties import select
-from cemverify.repair.search import RepairOutcome, in_order
+from cemverify.repair.edits import Edit
+from cemverify.repair.search import Repair, RepairOutcome, in_order
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
 from suites.kit.examples import mistaken
@@ -40,12 +43,24 @@ from cemverify import layer_property
 def quarter(layer, question):
     return layer.update(question), (question.memory["memory"] - question.x["x"]) / 4, layer.roundoff(question)
 """
+CHANGE = Edit("constant", 3, "1", "2", ())
 FEW = ["--examples", "15", "--workers", "1", "--properties"]
 OF_LAYERS = [*FEW, "gradient/layer/energy", "descent/layer/slope"]
 
 
 def mended(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
     return main(["repair", name, *properties, *words])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_diff_counts_lines_as_python_does_and_keeps_their_ends(end: str, here: Path) -> None:
+    text = end.join(["\f", "a = 'a \u2028 \x85 b'", "b = 1", ""])
+    file = str(here / "mine.py")
+    repair = Repair([(file, CHANGE)], {file: text.replace("1", "2")}, {file: text}, [])
+    assert f"@@ -1,3 +1,3 @@\n \f{end}" in repair.diff
+    assert f"-b = 1{end}+b = 2{end}" in repair.diff
+    edit = SuggestedEdit(Place("mine.py", 3), "b = 1", "b = 2")
+    assert (repair.edit, edit.lines) == (edit, ["- b = 1", "+ b = 2"])
 
 
 def test_formulas_are_asked_before_what_asks_the_process() -> None:

@@ -264,6 +264,12 @@ def test_changed_lines_are_those_of_the_text_before(after: str, lines: set[int])
     assert changed_lines(BEFORE, after) == lines
 
 
+def test_a_line_ends_where_python_ends_it_and_not_at_a_form_feed() -> None:
+    text = "a\n\f\nb \u2028 \x85 c\r\nd\n"
+    assert changed_lines(text, text.replace("d", "D")) == {4}
+    assert FileReach(code(text=text).files[0], {}, {}).line(4) == "d"
+
+
 def test_properties_that_reach_a_changed_line_are_named_once() -> None:
     file = CodeFile("/mine.py", "mine.py", BEFORE, Lines(frozenset({2, 3}), frozenset(), {}, {}))
     reach = Reach([FileReach(file, {2: ("first",), 3: ("first", "second")}, {})], ())

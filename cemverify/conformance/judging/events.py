@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cemverify.catalogue.detection import KilledShare
+from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.source.reach.summary import Reach
@@ -42,6 +43,13 @@ class SuggestedEdit:
     # before, after: the text of the lines, as it is and as it should be
     before: str
     after: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Both, as a diff has them."""
+        return [
+            f"{sign} {line}" for sign, text in (("-", self.before), ("+", self.after)) for line in source_lines(text)
+        ]
 
 
 @dataclass(frozen=True)

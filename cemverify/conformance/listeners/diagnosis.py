@@ -90,8 +90,7 @@ def _of(cause: Cause) -> Iterator[str]:
         yield cause.where
     if cause.edit is not None:
         yield f"suggested edit, {cause.edit.place}:"
-        yield from (f"  - {line}" for line in cause.edit.before.splitlines())
-        yield from (f"  + {line}" for line in cause.edit.after.splitlines())
+        yield from (f"  {line}" for line in cause.edit.lines)
 
 
 def _case(record: Record) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 
+from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.source.reach.summary import Reach
 
 
 def changed_lines(before: str, after: str) -> set[int]:
     """The lines of the text before, from 1, that are not there after, and those between which lines were added."""
-    old, new = before.splitlines(), after.splitlines()
+    old, new = source_lines(before), source_lines(after)
     lines: set[int] = set()
     for operation, first, last, _, _ in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if operation == "insert":

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.implementations.faults import printable
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 
@@ -68,7 +69,7 @@ class FileReach:
 
     def line(self, number: int) -> str:
         """The text of a line of the file, by its number from 1."""
-        lines = self.file.text.splitlines()
+        lines = source_lines(self.file.text)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
