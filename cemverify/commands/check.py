@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -274,7 +275,7 @@ def _tell(
     for record in finished.records if options.save_counterexamples else ():
         with _kept(unwritten):
             for saved in save_all(replace(finished, records=[record]), options.save_counterexamples, maker):
-                note(f"counterexample saved: cemverify replay {saved}")
+                note(f"counterexample saved: cemverify replay {shlex.quote(str(saved))}")
     with _kept(unwritten):
         measured_against = measured_against.accepting(finished)
     finished, settled, compared = measured_against.measure(finished, options.properties)

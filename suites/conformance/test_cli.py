@@ -90,14 +90,16 @@ def test_a_counterexample_or_a_list_that_cannot_be_written_costs_nothing_else(
     ids = ["gradient/attention/plain", "tying/attention/multi-head-attention"]
     check = ["check", "untied:mine", "--properties", *ids, "--examples", "5", "--workers", "1"]
     check += ["--json", "r.json", "--known", "k.toml", "--update-known", "--reason", "ours"]
-    (workplace / "found" / "gradient-attention-plain.npz").mkdir(parents=True)
-    assert main([*check, "--save-counterexamples", "found"]) == 2
+    (workplace / "my found" / "gradient-attention-plain.npz").mkdir(parents=True)
+    assert main([*check, "--save-counterexamples", "my found"]) == 2
     captured = capsys.readouterr()
     assert "2 run: 0 hold, 2 violated (2 known)" in captured.out
     assert captured.err.endswith(
-        "error: cannot write found/gradient-attention-plain.npz: it is a folder; give a file name\n"
+        "error: cannot write my found/gradient-attention-plain.npz: it is a folder; give a file name\n"
     )
-    assert all((workplace / name).exists() for name in ("r.json", "k.toml", f"found/{ids[1].replace('/', '-')}.json"))
+    saved = f"my found/{ids[1].replace('/', '-')}.json"
+    assert f"counterexample saved: cemverify replay '{saved}'\n" in captured.err
+    assert all((workplace / name).exists() for name in ("r.json", "k.toml", saved))
 
     (workplace / "k.toml").unlink()
     (workplace / "r.json").unlink()

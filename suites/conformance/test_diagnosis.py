@@ -87,6 +87,12 @@ def test_one_exception_is_one_cause_at_its_line() -> None:
     assert cause.place == Place("pkg/mine.py", 9, "attention")
 
 
+def test_the_headline_of_a_page_is_text_whatever_a_layer_raised() -> None:
+    reason = "it raised ValueError: <details> ![](//a.b)"
+    page = files.as_markdown(run(violated("gradient/attention/a", None, "raised", reason)), MAKER)
+    assert "\n**1 of 1 violated: it raised ValueError: \\<details> ![\\](//a.b)**\n" in page
+
+
 def test_all_follows_from_answers_that_differ_from_call_to_call() -> None:
     random = violated("contract/attention/determinism")
     diagnosis = diagnosed(violated("gradient/attention/a"), violated("descent/attention/b", "mask"), random)

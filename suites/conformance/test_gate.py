@@ -276,6 +276,8 @@ def test_the_line_of_an_entry_is_where_its_header_stands() -> None:
         ("[[violations]]\n", "known.toml: unknown key 'violations'"),
         (entry(PLAIN) + entry("gradient/attention/plian"), "line 7: there is no property 'gradient/attention/plian'"),
         (entry("structure/mlp/windows"), "it is contract/mlp/windows now"),
+        (entry("gradient/*"), "no patterns here: name one property, not 'gradient/*'"),
+        (entry("gradient/mlp"), "no patterns here: name one property, not 'gradient/mlp'"),
         (entry("gradient/attention/plian"), "did you mean gradient/attention/plain?"),
         (entry(PLAIN, expires='"2027-02-19"'), "line 1: expires must be a date without quotes"),
         (entry(PLAIN, expires="2027-02-19T10:00:00"), "line 1: expires must be a date without quotes"),

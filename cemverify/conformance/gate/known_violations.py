@@ -189,6 +189,8 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
             raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(KEYS)}")
         if not isinstance(table[key], str) or not table[key].strip():
             raise ValueError(f"{key} must be a non-empty string, not {table[key]!r}")
+    if set("*?[") & set(table["property"]) or any(id_.startswith(f"{table['property']}/") for id_ in ids):
+        raise ValueError(f"no patterns here: name one property, not {table['property']!r}")
     if table["property"] not in ids and not table["property"].startswith(f"{OWN}/"):
         moved, near = new_id(table["property"], ids), get_close_matches(table["property"], ids, 1)
         did_you_mean = (

@@ -47,9 +47,8 @@ class SuggestedEdit:
     @property
     def lines(self) -> list[str]:
         """Both, as a diff has them."""
-        return [
-            f"{sign} {line}" for sign, text in (("-", self.before), ("+", self.after)) for line in source_lines(text)
-        ]
+        gone, new = source_lines(self.before), source_lines(self.after)
+        return [*(f"- {line}" for line in gone), *(f"+ {line}" for line in new)]
 
 
 @dataclass(frozen=True)

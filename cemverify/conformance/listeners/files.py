@@ -17,7 +17,7 @@ from cemverify.conformance.listeners.diagnosis import in_a_line
 from cemverify.conformance.listeners.diagnosis import report as conclusion
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
-from cemverify.results.tables import grid
+from cemverify.results.tables import grid, markdown_cell
 
 
 def as_json(
@@ -74,10 +74,19 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
         tables, words: further tables, and what is said below them.
     """
     table, diagnosis = terminal.verdict_table(event), diagnose(event)
+    told = (
+        []
+        if diagnosis is None
+        else [f"**{markdown_cell(diagnosis.sentence)}**", f"```\n{conclusion(diagnosis)}\n```"]
+    )
     made = maker.describe()
     parts = [
         f"# {table.title}",
-        *([] if diagnosis is None else [f"**{diagnosis.sentence}**", f"```\n{conclusion(diagnosis)}\n```"]),
+        *(
+            []
+            if diagnosis is None
+            else [f"**{markdown_cell(diagnosis.sentence)}**", f"```\n{conclusion(diagnosis)}\n```"]
+        ),
         *filter(None, [terminal.how_far(event), terminal.worth(event), terminal.summary(event)]),
         *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
