@@ -74,19 +74,13 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
         tables, words: further tables, and what is said below them.
     """
     table, diagnosis = terminal.verdict_table(event), diagnose(event)
-    told = (
-        []
-        if diagnosis is None
-        else [f"**{markdown_cell(diagnosis.sentence)}**", f"```\n{conclusion(diagnosis)}\n```"]
-    )
+    told = []
+    if diagnosis is not None:
+        told = [f"**{markdown_cell(diagnosis.sentence)}**", f"```\n{conclusion(diagnosis)}\n```"]
     made = maker.describe()
     parts = [
         f"# {table.title}",
-        *(
-            []
-            if diagnosis is None
-            else [f"**{markdown_cell(diagnosis.sentence)}**", f"```\n{conclusion(diagnosis)}\n```"]
-        ),
+        *told,
         *filter(None, [terminal.how_far(event), terminal.worth(event), terminal.summary(event)]),
         *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
