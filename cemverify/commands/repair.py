@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from cemverify.repair.search import Repair, RepairOutcome, RepairProgress
 
 DESCRIPTION = """\
-Tests an implementation until a few properties are violated, then looks for the edit that mends it. Tries all single
-edits of its source (another name, operator, sign, constant, factor, argument, letter of an einsum, a line moved into
-or out of the loop ...) on the smallest counterexamples. What passes is judged by every property and shown as a diff.
-Where no single edit suffices, two are tried. Nothing is written without --write.
+Tests an implementation until four properties of its formula are violated (those of sizes, bad input and the process
+come last and do not count), then looks for the edit that mends it. Tries all single edits of its source (a name, an
+operator, sign, constant, factor, argument, letter of an einsum, a line moved into or out of the loop ...) on the
+smallest counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices,
+two are tried. Nothing is written without --write.
 
 exit code: 0 if nothing is violated, or an edit makes all properties hold; 1 if no edit does; 2 if the implementation
 or its source cannot be read, or bad arguments.
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.judging.verdicts import Verdict
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.workers import isolation, nursery
-        from cemverify.repair.search import RepairOutcome, enough, in_order
+        from cemverify.repair.search import RepairOutcome, enough
         from cemverify.repair.wording import as_json, in_words
         from cemverify.results.envelope import check_outputs, result, show, write
         from cemverify.results.provenance import Maker
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     effort.refuse_unknown_properties(options)
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     nursery.get_ready(options.implementation)
-    properties = in_order(effort.properties(options))
+    properties = effort.properties(options)
     search_effort = effort.of(options, reads_code=True)
     check_outputs(options.json, read=naming.files(options.implementation))
     torch.set_num_threads(1)  # as in the workers, and as the result says
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     finished: RunFinished | None = None
     with progress() as listener:
         for event in isolation.run(
-            options.implementation, properties, search_effort, options.workers, ending=enough()
+            options.implementation, properties, search_effort, options.workers, ending=enough(properties)
         ):
             listener(event)
             if isinstance(event, RunFinished):

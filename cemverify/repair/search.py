@@ -1,8 +1,8 @@
 """The search for an edit: processes try all of them on a few questions, and what passes is judged by every property.
 
 A run that is made for a search ends as soon as it has violated enough (see `enough`), and so does the judging of an
-edit that some property refuses. Where no single edit mends everything, the one that mends most is taken and a second
-one is sought behind it.
+edit that some property refuses. Where no single edit mends everything, the best ones are taken and a second one is
+sought behind each.
 
 The time of the search is that which each process takes for itself, on a core or asleep: a busy machine tries as many
 edits as a quiet one.
@@ -125,17 +125,12 @@ class RepairProgress:
 Listener = Callable[[RepairProgress], None]
 
 
-def in_order(properties: Sequence[Property]) -> list[Property]:
-    """The properties in the order in which a run for a search asks them: those that are cheap first."""
-    return sorted(properties, key=lambda property_: _is_costly(property_.id))
-
-
 def _is_costly(id_: str) -> bool:
     return id_.startswith(_COSTLY) or any(word in id_ for word in _LARGE)
 
 
-def enough() -> Ending:
-    """Ends a run once it has so many violations that a search would ask edits no more."""
+def enough(properties: Sequence[Property]) -> Ending:
+    """Ends a run once it has so many violations that a search would ask edits no more. What is costly comes last."""
     violated: list[Record] = []
 
     def ends(record: Record) -> bool:
@@ -143,7 +138,7 @@ def enough() -> Ending:
             violated.append(record)
         return len(violated) == _PROPERTIES
 
-    return Ending(ends)
+    return Ending(ends, before={property_.id for property_ in properties if not _is_costly(property_.id)})
 
 
 def search(
@@ -184,7 +179,7 @@ def search(
             groups += [[first, second] for second in run.all_of(behind, "second") if second.mends]
             if groups:
                 break
-    repairs = _settled(name, in_order(properties), records, effort, _alike(groups), originals, workers, listener)
+    repairs = _settled(name, properties, records, effort, _alike(groups), originals, workers, listener)
     return RepairOutcome(
         repairs,
         run.count,
@@ -263,17 +258,16 @@ def _settled(
     What was violated is asked first, and the first refusal is enough where another edit may hold.
     """
     wrong = {record.id for record in records if record.verdict == Verdict.VIOLATED}
-    ordered = sorted(properties, key=lambda property_: property_.id not in wrong)
     whole: list[Repair] = []
     for i, group in enumerate(groups[:_JUDGED]):
         listener(RepairProgress("judging", i, min(len(groups), _JUDGED)))
-        repair = _judged(name, ordered, effort, group, originals, workers, Ending(_refuses))
+        repair = _judged(name, properties, effort, group, originals, workers, Ending(_refuses, before=wrong))
         whole += [repair] if repair.mends else []
         if len(whole) == _OFFERED:
             break
     if whole or not groups:
         return whole
-    return [_judged(name, ordered, effort, groups[0], originals, workers, TO_THE_END)]
+    return [_judged(name, properties, effort, groups[0], originals, workers, TO_THE_END)]
 
 
 def _refuses(record: Record) -> bool:

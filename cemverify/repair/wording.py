@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Record, Verdict, number
 from cemverify.repair.edits import Edit
 from cemverify.repair.search import Repair, RepairOutcome
 
@@ -26,8 +27,8 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     violated = sum(record.verdict == Verdict.VIOLATED for record in finished.records)
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
     if not violated:
-        return f"Nothing to mend: none of {run} properties is violated."
-    before = f"{violated} of {run} properties are violated"
+        return f"Nothing to mend: of {number(run, 'property')} none is violated."
+    before = f"{violated} of {number(run, 'property')} {'is' if violated == 1 else 'are'} violated"
     before += f"; {len(finished.unasked)} were not asked any more." if finished.unasked else "."
     if outcome.refusal is not None:
         return f"{before} No edit was tried: {outcome.refusal}."
@@ -36,13 +37,13 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
         effort += ", when the time ran out (--search allows more)"
     whole = [repair for repair in outcome.repairs if repair.mends]
     repairs = whole or list(outcome.repairs[:1])
-    lines = [f"{before} {_headline(whole)} ({effort})."]
-    lines += [f"\n{_headed(repair)}\n\n{repair.diff}" for repair in repairs[:_MOST_EDITS]]
+    lines = [f"{before} {_headline(whole, run)} ({effort})."]
+    lines += [f"\n{_headed(repair, finished)}\n\n{repair.diff}" for repair in repairs[:_MOST_EDITS]]
     if len(whole) > 1:
         lines.append("\nThese edits give different answers. Only you know which of them you meant.")
     if not whole:
         lines += [f"\nNot edited: {problem}." for problem in outcome.unseen]
-        lines += _places(outcome)
+        lines += _places(outcome, finished)
     again = shlex.join(["cemverify", "repair", name, *(o for o in finished.options or () if o != "--black-box")])
     if len(whole) == 1:
         lines.append(f"\n`{again} --write` writes it into the file.")
@@ -51,22 +52,47 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     return "\n".join(lines)
 
 
-def _headline(whole: Sequence[Repair]) -> str:
+def _headline(whole: Sequence[Repair], run: int) -> str:
+    them = "it hold" if run == 1 else "all of them hold"
     if not whole:
-        return "No edit makes all of them hold"
+        return f"No edit makes {them}"
     pairs = len(whole[0].edits) > 1
     if len(whole) == 1:
-        return f"{'Two edits together make' if pairs else 'One edit makes'} all of them hold"
-    return f"{len(whole)} {'pairs of edits' if pairs else 'edits'} make all of them hold"
+        return f"{'Two edits together make' if pairs else 'One edit makes'} {them}"
+    return f"{len(whole)} {'pairs of edits' if pairs else 'edits'} make {them}"
 
 
-def _headed(repair: Repair) -> str:
+@dataclass(frozen=True)
+class _Effect:
+    """What an edit that does not mend everything does to the properties that were asked without it."""
+
+    asked: int
+    before: int  # how many of them hold without it
+    after: int  # and with it
+    wrong: int  # how many were violated
+    mended: int  # of these, how many hold with it
+    broken: int  # how many held, and do not with it
+
+    @classmethod
+    def of(cls, repair: Repair, finished: RunFinished) -> _Effect:
+        by_id = {record.id: record.verdict for record in finished.records if record.verdict != Verdict.NOT_OFFERED}
+        now = {record.id for record in repair.records if record.verdict == Verdict.HOLDS} & by_id.keys()
+        held = {id_ for id_, verdict in by_id.items() if verdict == Verdict.HOLDS}
+        wrong = {id_ for id_, verdict in by_id.items() if verdict == Verdict.VIOLATED}
+        return cls(len(by_id), len(held), len(now), len(wrong), len(wrong & now), len(held - now))
+
+
+def _headed(repair: Repair, finished: RunFinished) -> str:
     """What holds with an edit."""
     places = " and ".join(f"{os.path.relpath(path)}:{edit.line}" for path, edit in repair.edits)
     if repair.mends:
-        return f"{places}: with this edit all {repair.run} properties hold.{_alike(repair)}"
-    still = _ids(repair.violated)
-    return f"{places}: with this edit {repair.holding} of {repair.run} hold, still violated: {still}.{_alike(repair)}"
+        all_ = "the property holds" if repair.run == 1 else f"all {repair.run} properties hold"
+        return f"{places}: with this edit {all_}.{_alike(repair)}"
+    effect = _Effect.of(repair, finished)
+    held = f"{effect.before} of {effect.asked} hold without this edit, {effect.after} with it"
+    if finished.unasked:
+        held += f" (of all {repair.run}, {repair.holding} with it)"
+    return f"{places}: {held}; still violated: {_ids(repair.violated)}.{_alike(repair)}"
 
 
 def _alike(repair: Repair) -> str:
@@ -94,9 +120,14 @@ def _ids(records: Sequence[Record]) -> str:
     return f"{named} and {more} more" if more > 0 else named or "none, but not all could be judged"
 
 
-def _places(outcome: RepairOutcome) -> list[str]:
-    if outcome.repairs:
-        return ["\nWhat is still violated may have a cause of its own: make this edit, and check again."]
+def _places(outcome: RepairOutcome, finished: RunFinished) -> list[str]:
+    for repair in outcome.repairs[:1]:
+        effect = _Effect.of(repair, finished)
+        mends = f"\nThis edit mends {effect.mended} of {effect.wrong} that were violated"
+        mends += f" and breaks {effect.broken} that held" if effect.broken else ""
+        if 2 * (effect.mended - effect.broken) < effect.wrong:
+            return [f"{mends}: the cause is elsewhere."]
+        return [f"{mends}. The rest may have a cause of its own: make this edit, and check again."]
     if not outcome.near:
         return ["\nNo single edit made the violations smaller, so the mistake is likely to be larger than one edit."]
     return [f"\nEdits of these lines made the violations smaller: {', '.join(outcome.near[:_NEAR])}."]

@@ -11,11 +11,13 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.commands.repair import searched
-from cemverify.conformance.implementations.origin import Place
-from cemverify.conformance.judging.events import SuggestedEdit
+from cemverify.conformance.implementations.origin import Origin, Place
+from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
+from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.repair.edits import Edit
-from cemverify.repair.search import Repair, RepairOutcome, in_order
+from cemverify.repair.search import Repair, RepairOutcome, enough
+from cemverify.repair.wording import in_words
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
 from suites.kit.examples import mistaken
@@ -52,6 +54,39 @@ def mended(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int
     return main(["repair", name, *properties, *words])
 
 
+def told(before: str, after: str) -> str:
+    """What is said of one edit: verdicts of the properties 0, 1, ... without it and with it, "h" where one holds."""
+
+    def records(verdicts: str) -> list[Record]:
+        by = {"h": Verdict.HOLDS, "v": Verdict.VIOLATED}
+        return [Record(f"p/layer/{i}", "It is.", "us", by[v]) for i, v in enumerate(verdicts) if v in by]
+
+    unasked = [f"p/layer/{i}" for i, verdict in enumerate(before) if verdict == "?"]
+    finished = RunFinished("mine:mine", records(before), 1.0, Origin(), unasked=unasked)
+    repair = Repair([("mine.py", CHANGE)], {}, {}, records(after))
+    return " ".join(in_words(RepairOutcome([repair], 9), finished, "mine:mine").split())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("hvvv", "hhvv", "1 of 4 hold without this edit, 2 with it; still violated: p/layer/2, p/layer/3."),
+        ("hvvv", "hhvv", "This edit mends 1 of 3 that were violated: the cause is elsewhere."),
+        ("hvv", "vhh", "This edit mends 2 of 2 that were violated and breaks 1 that held. The rest may have"),
+        ("hhvv", "vvhh", "and breaks 2 that held: the cause is elsewhere."),
+        ("hvv", "hhv", "mends 1 of 2 that were violated. The rest may have a cause of its own: make this edit, and"),
+        ("hv?", "hvh", "1 of 2 hold without this edit, 1 with it (of all 3, 2 with it)"),
+        ("v", "h", "1 of 1 property is violated. One edit makes it hold (9 edits were tried in 0 s)."),
+        ("v", "h", "mine.py:3: with this edit the property holds."),
+        ("hv", "hh", "1 of 2 properties is violated. One edit makes all of them hold"),
+    ],
+)
+def test_an_edit_is_told_by_what_holds_without_it_and_advised_if_it_mends_half(
+    before: str, after: str, words: str
+) -> None:
+    assert words in told(before, after)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_diff_counts_lines_as_python_does_and_keeps_their_ends(end: str, here: Path) -> None:
     text = end.join(["\f", "a = 'a \u2028 \x85 b'", "b = 1", ""])
@@ -64,7 +99,8 @@ def test_a_diff_counts_lines_as_python_does_and_keeps_their_ends(end: str, here:
 
 
 def test_formulas_are_asked_before_what_asks_the_process() -> None:
-    families = [property_.id.partition("/")[0] for property_ in in_order(select([])[::-1])]
+    properties = select([])
+    families = [property_.id.partition("/")[0] for property_ in enough(properties).ordered(properties, ())]
     last = max(i for i, family in enumerate(families) if family in ("tying", "metamorphic", "recursion"))
     assert all(last < families.index(family) for family in ("contexts", "modes", "contract", "sequences"))
 
@@ -145,7 +181,7 @@ def test_a_search_whose_processes_take_all_its_time_to_load_says_so(
 def test_what_holds_needs_no_edit(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "right.py").write_text(PULL)
     assert mended("right:mine") == 0
-    assert "Nothing to mend: none of 2 properties is violated." in capsys.readouterr().out
+    assert "Nothing to mend: of 2 properties none is violated." in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.repair.edits import Edit
-from cemverify.repair.search import RepairOutcome, enough, in_order, search
+from cemverify.repair.search import RepairOutcome, enough, search
 from cemverify.repair.wording import as_json, in_words
 from suites.apart import Row, apart
 from suites.repair.mistakes import ROOT, Mistake
@@ -37,8 +37,8 @@ def tried(mistake: Mistake, workers: int) -> Row:
 def _repaired(mistake: Mistake, workers: int) -> Row:
     """As the command does (see `cemverify.commands.repair`)."""
     name, effort = f"{NAME}:mine", Effort(examples=EXAMPLES, seconds=240.0, reads_code=True)
-    properties = in_order(select([f"{family}/*" for family in FAMILIES]))
-    *_, finished = isolation.run(name, properties, effort, workers, ending=enough())
+    properties = select([f"{family}/*" for family in FAMILIES])
+    *_, finished = isolation.run(name, properties, effort, workers, ending=enough(properties))
     assert isinstance(finished, RunFinished)
     outcome = RepairOutcome()
     if any(record.verdict == Verdict.VIOLATED for record in finished.records):
