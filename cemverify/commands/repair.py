@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Tests an implementation until four properties of its formula are violated (those of sizes, bad input and the process
-come last and do not count), then looks for the edit that mends it. Tries all single edits of its source (a name, an
-operator, sign, constant, factor, argument, letter of an einsum, a line moved into or out of the loop ...) on the
-smallest counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices,
-two are tried. Nothing is written without --write.
+do not count), then looks for the edit that mends it. Tries all single edits of its source (another name, operator,
+sign, constant, factor, argument, letter of an einsum, a line moved into or out of the loop ...) on the smallest
+counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices, two are
+tried. Nothing is written without --write.
 
 exit code: 0 if nothing is violated, or an edit makes all properties hold; 1 if no edit does; 2 if the implementation
 or its source cannot be read, or bad arguments.

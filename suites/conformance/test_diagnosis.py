@@ -79,6 +79,21 @@ def test_what_no_experiment_explains_may_follow_from_what_is_explained() -> None
     assert [record.id for record in diagnosis.unexplained] == ["training/attention/b"]
 
 
+def test_what_nothing_explains_is_told_as_a_claim_that_does_not_hold() -> None:
+    sentence = diagnosed(violated("training/attention/b")).sentence
+    assert sentence == '1 of 1 violated: the claim "A claim." does not hold'
+
+
+def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:
+    origin = Origin("d" * 64, {"update": Place("mine.py", 3), "energy": Place("mine.py", 9)})
+    diagnosis = diagnose(replace(run(violated("gradient/layer/energy", "mask")), origin=origin))
+    assert diagnosis is not None
+    assert (
+        diagnosis.causes[0].because
+        == "an experiment shows it is the mask; or the declared energy is wrong (mine.py:9)"
+    )
+
+
 def test_one_exception_is_one_cause_at_its_line() -> None:
     reason = "it raised KeyError: 'W_V' (mine.py, line 9)"
     diagnosis = diagnosed(*(violated(f"gradient/attention/{i}", None, "raised", reason) for i in range(5)))

@@ -83,6 +83,13 @@ def located(mutant: Mutant) -> WrongPart | None:
     return localise(search.caller, search.tally.violation.question)
 
 
+def test_two_options_that_are_wrong_together_are_told_by_what_is_on() -> None:
+    part = located(next(m for m in mutants() if m.id == "preconditions-once"))
+    assert part is not None
+    told = "it is wrong with T > 1 and a preconditioner together, all other options off, and right without either"
+    assert (part.name, part.because) == ("step count with preconditioner", f"{told} of the two")
+
+
 @pytest.mark.slow
 def test_no_mutant_is_located_wrongly_and_most_are_located(
     capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config

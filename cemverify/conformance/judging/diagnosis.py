@@ -151,13 +151,13 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
         return Cause(first.part, because, records, place, at)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
         return Cause(first.reason or first.cause or "", "", records, place, at)
-    return Cause(f"this does not hold: {first.claim.removesuffix('.')}", first.reason or "", records, place, at)
+    return Cause(f'the claim "{first.claim}" does not hold', first.reason or "", records, place, at)
 
 
 def _or_the_energy(record: Record, origin: Origin) -> str:
     """That an energy layer's energy may be what is wrong, as its update is judged by that."""
     energy = origin.places.get("energy")
-    return "" if energy is None or _function(record) != "update" else f"or its energy is wrong ({energy})"
+    return "" if energy is None or _function(record) != "update" else f"or the declared energy is wrong ({energy})"
 
 
 def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:

@@ -94,15 +94,26 @@ def _without(case: Case, weights: tuple[str, ...], **options: Any) -> Case:
 
 def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPart | None:
     """The option that the failure needs, and which side of it is wrong."""
-    named = " or the ".join(needed)
-    because = f"with all other options off it is wrong, and with the {named} off too it is right"
     if len(needed) > 2:
         return None
+    on = " and ".join(_ON.get(name, f"a {name}") for name in needed)
     if len(needed) == 2:
+        because = f"it is wrong with {on} together, all other options off, and right without either of the two"
         return WrongPart(" with ".join(needed), because)
     (name,) = needed
     side = _SIDES.get(name)
+    because = f"it is wrong with {on}, all other options off, and right without it"
     return (side and side(bench, case)) or WrongPart(name, because)
+
+
+# Options that are on, as phrases.
+_ON = {
+    "step count": "T > 1",
+    "rotary": "rotary positions",
+    "bias": "a position bias",
+    "step size": "a step size other than 1",
+    "temperature": "a temperature of its own",
+}
 
 
 def _diagonal(bench: Bench, case: Case) -> WrongPart | None:
