@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise, permutations
 from types import UnionType
 
-from cemverify.conformance.implementations.edited import source_lines
+from cemverify.conformance.source.reading.own import source_lines
 
 # The kinds of edits, the likely ones first.
 KINDS = (

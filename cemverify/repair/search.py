@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any
 
-from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
@@ -26,6 +25,7 @@ from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.properties import Property
 from cemverify.conformance.questions.saving import restored
+from cemverify.conformance.source.reading.own import source_lines
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread

@@ -77,21 +77,15 @@ def test_what_no_experiment_explains_may_follow_from_what_is_explained() -> None
     diagnosis = diagnosed(violated("gradient/attention/a", "mask"), violated("training/attention/b"))
     assert diagnosis.sentence == "2 of 2 violated, 1 by one cause: mask"
     assert [record.id for record in diagnosis.unexplained] == ["training/attention/b"]
-
-
-def test_what_nothing_explains_is_told_as_a_claim_that_does_not_hold() -> None:
-    sentence = diagnosed(violated("training/attention/b")).sentence
-    assert sentence == '1 of 1 violated: the claim "A claim." does not hold'
+    alone = diagnosed(violated("training/attention/b"))
+    assert alone.sentence == '1 of 1 violated: the claim "A claim." does not hold'
 
 
 def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:
     origin = Origin("d" * 64, {"update": Place("mine.py", 3), "energy": Place("mine.py", 9)})
     diagnosis = diagnose(replace(run(violated("gradient/layer/energy", "mask")), origin=origin))
     assert diagnosis is not None
-    assert (
-        diagnosis.causes[0].because
-        == "an experiment shows it is the mask; or the declared energy is wrong (mine.py:9)"
-    )
+    assert diagnosis.causes[0].because.endswith("is the mask; or the declared energy is wrong (mine.py:9)")
 
 
 def test_one_exception_is_one_cause_at_its_line() -> None:
@@ -166,10 +160,10 @@ def test_accepted_violations_need_no_diagnosis() -> None:
 
 
 def test_an_edit_that_mends_is_shown() -> None:
-    edit = SuggestedEdit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x + W_Q")
+    edit = SuggestedEdit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x +\f W_Q")
     diagnosis = diagnose(replace(run(MASK), edit=edit))
     assert diagnosis is not None
-    lines = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x + W_Q")
+    lines = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x +\\x0c W_Q")
     assert "\n    ".join(lines) in report(diagnosis)
 
 

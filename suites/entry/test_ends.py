@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -162,29 +162,24 @@ def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sen
     assert collecting(refuse)[0] in (2, ONCE[number])  # it came too late, or not
 
 
-def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [((), "nothing was written"), (("r.json", *"abc", "r.json"), "written before that: r.json, a, b and 1 more")],
+)
+def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own_with_what_was_written(
+    files: Sequence[str], left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def prints(*_: Any, **__: Any) -> NoReturn:
+        for name in files:
+            write_text(Path(name), "")
         print("half a line", end="", file=sys.stderr)
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError("the signal was not heeded")
 
     monkeypatch.setattr("reports.collect.collect", prints)
     assert call(["reports", "tables", "."]) == ONCE[signal.SIGTERM]
-    assert capsys.readouterr().err.splitlines() == ["half a line", "error: terminated; nothing was written"]
-
-
-def test_a_signal_after_files_were_written_names_them(here: Path, collecting: Collecting) -> None:
-    def writes(*_: Any, **__: Any) -> NoReturn:
-        for name in ("first.json", *"abc", "first.json"):
-            write_text(Path(name), "")
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("the signal was not heeded")
-
-    said = "error: terminated; written before that: first.json, a, b and 1 more"
-    assert collecting(writes) == (ONCE[signal.SIGTERM], said)
-    assert (here / "first.json").exists()
+    assert capsys.readouterr().err.splitlines() == ["half a line", f"error: terminated; {left}"]
 
 
 @pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)

@@ -11,7 +11,7 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.commands.repair import searched
-from cemverify.conformance.implementations.origin import Origin, Place
+from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
@@ -54,27 +54,13 @@ def mended(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int
     return main(["repair", name, *properties, *words])
 
 
-def told(before: str, after: str) -> str:
-    """What is said of one edit: verdicts of the properties 0, 1, ... without it and with it, "h" where one holds."""
-
-    def records(verdicts: str) -> list[Record]:
-        by = {"h": Verdict.HOLDS, "v": Verdict.VIOLATED}
-        return [Record(f"p/layer/{i}", "It is.", "us", by[v]) for i, v in enumerate(verdicts) if v in by]
-
-    unasked = [f"p/layer/{i}" for i, verdict in enumerate(before) if verdict == "?"]
-    finished = RunFinished("mine:mine", records(before), 1.0, Origin(), unasked=unasked)
-    repair = Repair([("mine.py", CHANGE)], {}, {}, records(after))
-    return " ".join(in_words(RepairOutcome([repair], 9), finished, "mine:mine").split())
-
-
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("hvvv", "hhvv", "1 of 4 hold without this edit, 2 with it; still violated: p/layer/2, p/layer/3."),
-        ("hvvv", "hhvv", "This edit mends 1 of 3 that were violated: the cause is elsewhere."),
-        ("hvv", "vhh", "This edit mends 2 of 2 that were violated and breaks 1 that held. The rest may have"),
-        ("hhvv", "vvhh", "and breaks 2 that held: the cause is elsewhere."),
-        ("hvv", "hhv", "mends 1 of 2 that were violated. The rest may have a cause of its own: make this edit, and"),
+        ("hvvv", "hhvv", "1 of 4 hold without this edit, 2 with it; still violated: 2, 3."),
+        ("hvvv", "hhvv", "mends 1 of 3 that were violated: the cause is elsewhere."),
+        ("hhvv", "vvhh", "mends 2 of 2 that were violated and breaks 2 that held: the cause is elsewhere."),
+        ("hvv", "hhv", "mends 1 of 2 that were violated. The rest may have a cause of its own: make this edit,"),
         ("hv?", "hvh", "1 of 2 hold without this edit, 1 with it (of all 3, 2 with it)"),
         ("v", "h", "1 of 1 property is violated. One edit makes it hold (9 edits were tried in 0 s)."),
         ("v", "h", "mine.py:3: with this edit the property holds."),
@@ -84,7 +70,12 @@ def told(before: str, after: str) -> str:
 def test_an_edit_is_told_by_what_holds_without_it_and_advised_if_it_mends_half(
     before: str, after: str, words: str
 ) -> None:
-    assert words in told(before, after)
+    """One letter for each property without the edit and with it: h where it holds, v where it is violated."""
+    verdicts = {"h": Verdict.HOLDS, "v": Verdict.VIOLATED}
+    old, new = ([Record(str(i), "", "", verdicts[v]) for i, v in enumerate(t) if v != "?"] for t in (before, after))
+    finished = RunFinished("mine:mine", old, 1.0, unasked=["2"] * before.count("?"))
+    outcome = RepairOutcome([Repair([("mine.py", CHANGE)], {}, {}, new)], 9)
+    assert words in " ".join(in_words(outcome, finished, "mine:mine").split())
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -94,8 +85,7 @@ def test_a_diff_counts_lines_as_python_does_and_keeps_their_ends(end: str, here:
     repair = Repair([(file, CHANGE)], {file: text.replace("1", "2")}, {file: text}, [])
     assert f"@@ -1,3 +1,3 @@\n \f{end}" in repair.diff
     assert f"-b = 1{end}+b = 2{end}" in repair.diff
-    edit = SuggestedEdit(Place("mine.py", 3), "b = 1", "b = 2")
-    assert (repair.edit, edit.lines) == (edit, ["- b = 1", "+ b = 2"])
+    assert repair.edit == SuggestedEdit(Place("mine.py", 3), "b = 1", "b = 2")
 
 
 def test_formulas_are_asked_before_what_asks_the_process() -> None:

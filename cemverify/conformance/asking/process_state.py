@@ -197,13 +197,8 @@ def _folder() -> str:
         return ""
 
 
-_STREAMS = ("stdin", "stdout", "stderr")
-
-
-def _streams() -> list[tuple[Any, bool]]:
-    """Each with whether it is open."""
-    streams = [getattr(sys, name) for name in _STREAMS]
-    return [(stream, _is_open(stream)) for stream in streams]
+def _streams() -> list[Any]:
+    return [stream if _is_open(stream) else None for stream in (sys.stdin, sys.stdout, sys.stderr)]
 
 
 def _is_open(stream: Any) -> bool:
@@ -212,10 +207,10 @@ def _is_open(stream: Any) -> bool:
     return False
 
 
-def _put_streams(streams: list[tuple[Any, bool]]) -> None:
-    for name, (stream, was_open) in zip(_STREAMS, streams, strict=True):
-        is_lost = was_open and not _is_open(stream)  # one that is closed cannot be opened again
-        setattr(sys, name, open(os.devnull, "r+") if is_lost else stream)  # noqa: SIM115
+def _put_streams(streams: list[Any]) -> None:
+    for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+        # one that is closed cannot be opened again
+        setattr(sys, name, stream if _is_open(stream) else open(os.devnull, "r+"))  # noqa: SIM115
 
 
 def _umask() -> int:
@@ -353,7 +348,7 @@ SETTINGS: Sequence[Setting] = (
     Setting("file mode mask", _umask, os.umask, other=lambda mask: mask ^ 0o020),
     Setting("import paths", _imports, _put_imports, other=lambda paths: ((*paths[0], os.devnull), *paths[1:])),
     Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.objects)),
-    Setting("standard streams", _streams, _put_streams, other=lambda _: [(io.StringIO(), True) for _ in _STREAMS]),
+    Setting("standard streams", _streams, _put_streams, other=lambda _: [io.StringIO() for _ in range(3)]),
     Setting(
         "hooks of the interpreter",
         *_each(

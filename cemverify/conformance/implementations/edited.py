@@ -1,8 +1,7 @@
-"""Texts of Python: their lines, and files that are imported with another text, to try an edit without writing it."""
+"""Files that are imported with another text than they have, so that an edit can be tried without writing it."""
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +9,6 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from types import ModuleType
-
-
-def source_lines(text: str, *, with_ends: bool = False) -> list[str]:
-    """The lines of a text as Python counts them: a form feed or a line separator of Unicode ends none."""
-    lines = io.StringIO(text, newline="").readlines()
-    return lines if with_ends else [line.rstrip("\r\n") for line in lines]
 
 
 class EditedFiles(MetaPathFinder, Loader):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cemverify.catalogue.detection import KilledShare
-from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.source.reach.summary import Reach
@@ -43,12 +42,6 @@ class SuggestedEdit:
     # before, after: the text of the lines, as it is and as it should be
     before: str
     after: str
-
-    @property
-    def lines(self) -> list[str]:
-        """Both, as a diff has them."""
-        gone, new = source_lines(self.before), source_lines(self.after)
-        return [*(f"- {line}" for line in gone), *(f"+ {line}" for line in new)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
 from cemverify.conformance.judging.verdicts import Record, case_heading, facts_of, number, size
+from cemverify.console.escaping import visible
 from cemverify.console.streams import wrapped
 
 _FACT = 72  # characters of an array of the case; longer ones stand in the files
@@ -90,7 +91,8 @@ def _of(cause: Cause) -> Iterator[str]:
         yield cause.where
     if cause.edit is not None:
         yield f"suggested edit, {cause.edit.place}:"
-        yield from (f"  {line}" for line in cause.edit.lines)
+        for sign, text in (("-", cause.edit.before), ("+", cause.edit.after)):
+            yield from (f"  {sign} {line}" for line in visible(text).splitlines())
 
 
 def _case(record: Record) -> Iterator[str]:

@@ -107,13 +107,7 @@ def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPa
 
 
 # Options that are on, as phrases.
-_ON = {
-    "step count": "T > 1",
-    "rotary": "rotary positions",
-    "bias": "a position bias",
-    "step size": "a step size other than 1",
-    "temperature": "a temperature of its own",
-}
+_ON = {"step count": "T > 1", "rotary": "rotary positions", "step size": "a step size other than 1"}
 
 
 def _diagonal(bench: Bench, case: Case) -> WrongPart | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 
-from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.source.reach.summary import Reach
+from cemverify.conformance.source.reading.own import source_lines
 
 
 def changed_lines(before: str, after: str) -> set[int]:

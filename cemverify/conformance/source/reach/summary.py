@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cemverify.conformance.implementations.edited import source_lines
 from cemverify.conformance.implementations.faults import printable
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
+from cemverify.conformance.source.reading.own import source_lines
 
 Branch = tuple[int, int]
 

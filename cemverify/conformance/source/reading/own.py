@@ -8,6 +8,7 @@ there is nothing to read, a sentence says why; the implementation is then judged
 from __future__ import annotations
 
 import ast
+import io
 import os
 import sys
 import tokenize
@@ -97,6 +98,12 @@ def text_of(path: str) -> str:
     """
     with tokenize.open(path) as stream:
         return stream.read()
+
+
+def source_lines(text: str, *, with_ends: bool = False) -> list[str]:
+    """The lines of a text as Python counts them: a form feed or a line separator of Unicode ends none."""
+    lines = io.StringIO(text, newline="").readlines()
+    return lines if with_ends else [line.rstrip("\r\n") for line in lines]
 
 
 def _generated(codes: Mapping[str, Any]) -> Iterator[str]:
