@@ -68,20 +68,8 @@ def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(
     assert len(suite.findall(".//skipped[@type='not asked']")) == left
 
 
-@pytest.mark.usefixtures("workplace")
-def test_a_file_that_cannot_be_written_costs_neither_the_verdict_nor_other_files(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = ["--properties", "gradient/attention/plain", "--examples", "5", "--workers", "1"]
-    assert main(["check", "untied:mine", *options, "--json", "/dev/full", "--junit", "r.xml"]) == 2
-    captured = capsys.readouterr()
-    assert "1 of 1 violated" in captured.out
-    assert captured.err.endswith("error: cannot write /dev/full: No space left on device\n")
-    assert Path("r.xml").exists()
-
-
 @pytest.mark.slow
-def test_a_counterexample_or_a_list_that_cannot_be_written_costs_nothing_else(
+def test_a_file_that_cannot_be_written_costs_neither_the_verdict_nor_other_files(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, _: str) -> None:
@@ -108,6 +96,9 @@ def test_a_counterexample_or_a_list_that_cannot_be_written_costs_nothing_else(
     captured = capsys.readouterr()
     assert "2 of 2 violated" in captured.out
     assert captured.err.endswith("error: cannot write k.toml\n")
+    assert main([*check[:-5], "--junit", "/dev/full", "--markdown", "r.md"]) == 2
+    assert capsys.readouterr().err.endswith("error: cannot write /dev/full: No space left on device\n")
+    assert Path("r.md").exists()
     assert not any("known" in p for p in envelope.read(workplace / "r.json")["properties"])
 
 
@@ -157,11 +148,13 @@ def test_accepted_violations_pass_until_they_expire(
     assert re.search(r"^\| +4 \| gradient/attention/plain", (workplace / "s.md").read_text(), re.MULTILINE)
 
 
-def test_list_explains_every_property_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_explains_every_property_and_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "*"]) == 0
     printed = capsys.readouterr().out
     assert all(p.id in printed for p in catalogue())
     assert f"{len(catalogue())} properties" in printed
+    assert main(["list", "--features"]) == 0
+    assert "preconditioner:low-rank-printed" in capsys.readouterr().out
 
 
 def test_list_shows_all_families_on_a_screen_of_80_columns(
@@ -175,8 +168,3 @@ def test_list_shows_all_families_on_a_screen_of_80_columns(
     assert f"{len(catalogue())} properties" in "\n".join(lines)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-
-
-def test_list_explains_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "--features"]) == 0
-    assert "preconditioner:low-rank-printed" in capsys.readouterr().out

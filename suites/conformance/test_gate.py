@@ -409,18 +409,12 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "introduced", lambda: table)
 
 
-# --- the table ------------------------------------------------------------------------------------
-
-
 def test_every_property_has_a_version_which_is_a_month() -> None:
     there = {property_.id: property_.since for property_ in properties.catalogue()}
     listed = {id_: since for id_, since in introduced().items() if not id_.startswith(TRAINED)}
     assert listed == there, "write the list again: python -m cemverify.commands.catalogue"
     assert all(re.fullmatch(r"\d{4}\.(0[1-9]|1[0-2])", version) for version in versions.versions())
     assert list(versions.versions()) == sorted(versions.versions())
-
-
-# --- a pinned run ---------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("later")

@@ -118,10 +118,6 @@ def test_where_something_is_violated_the_families_are_counted_and_the_diagnosis_
     ]
 
 
-def test_verbose_shows_each_violation_in_full() -> None:
-    assert f"VIOLATED {VIOLATED.id}\n  claim: {VIOLATED.claim}" in terminal.report(FINISHED, verbose=True)
-
-
 def test_a_few_properties_are_not_folded() -> None:
     few = RunFinished("mine", FINISHED.records[:4], 1.0)
     assert [row[0] for row in rows(terminal.report(few))] == [record.id for record in few.records]

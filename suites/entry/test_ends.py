@@ -279,8 +279,6 @@ def test_processes_that_cannot_work_together_are_told_in_a_sentence(
         run_cells(walks(1), RunOptions(tmp_path, workers=1))
 
 
-# --- arguments --------------------------------------------------------------------------------------
-
 # with the program as its help names it; those that have commands of their own are asked by these
 EVERY_COMMAND = [
     words
@@ -337,9 +335,6 @@ def test_without_resume_every_task_of_a_study_is_computed_once(
     run = conduct(study, RunOptions(tmp_path, workers=0, resume=False))
     assert (run.result, run.todo) == (5, ())
     assert sorted(put[1:]) == sorted(cell.key for cell in walks(3))
-
-
-# --- in real processes: one sentence, the signal's exit code, nothing left ----------------------------
 
 
 ENDING = 60.0  # seconds without those of waiting for a core

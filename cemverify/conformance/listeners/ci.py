@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from cemverify.conformance.gate.baselines import BaselineComparison
 from cemverify.conformance.gate.known_violations import Settled
-from cemverify.conformance.listeners.files import printable
+from cemverify.console.escaping import visible
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid
 
@@ -96,9 +96,9 @@ def _suite(name: str, classname: str, cases: Iterable[tuple[str, str, str]]) -> 
         case = ElementTree.SubElement(suite, "testcase", classname=classname, name=case_name, time="0")
         tally[tag] += 1
         if tag:
-            ElementTree.SubElement(case, tag, message=printable(sentence))
+            ElementTree.SubElement(case, tag, message=visible(sentence))
         else:
-            ElementTree.SubElement(case, "system-out").text = printable(sentence)
+            ElementTree.SubElement(case, "system-out").text = visible(sentence)
     for attribute, count in {
         "tests": tally.total(),
         "failures": tally["failure"],

@@ -15,6 +15,7 @@ from cemverify.conformance.listeners import reach, terminal
 from cemverify.conformance.listeners.diagnosis import as_json as as_diagnosis
 from cemverify.conformance.listeners.diagnosis import in_a_line
 from cemverify.conformance.listeners.diagnosis import report as conclusion
+from cemverify.console.escaping import visible
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import grid, markdown_cell
@@ -120,9 +121,9 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
     if event.reach is not None and event.reach.percent is not None:
         stated.append(("reach", f"{event.reach.percent:.1f} %"))
         output = ElementTree.Element("system-out")
-        output.text = printable(reach.as_text(event))
+        output.text = visible(reach.as_text(event))
     for name, value in stated:
-        ElementTree.SubElement(properties, "property", name=name, value=printable(value))
+        ElementTree.SubElement(properties, "property", name=name, value=visible(value))
     for record in event.records:
         suite.append(_test_case(record))
     for id_ in event.unasked:
@@ -148,19 +149,19 @@ def _test_case(record: Record) -> ElementTree.Element:
     }
     if record.known is not None:
         message = f"known violation, accepted: {record.known}; {record.reason}"
-        ElementTree.SubElement(case, "skipped", type="known violation", message=printable(message))
+        ElementTree.SubElement(case, "skipped", type="known violation", message=visible(message))
     elif record.not_enforced:
         message = f"{record.verdict}, but {terminal.too_new(record)}; {record.reason}"
-        outcome = ElementTree.SubElement(case, "skipped", type="not enforced", message=printable(message))
+        outcome = ElementTree.SubElement(case, "skipped", type="not enforced", message=visible(message))
         if record.verdict == Verdict.VIOLATED:
-            outcome.text = printable(violation(record))
+            outcome.text = visible(violation(record))
     elif record.verdict in tags:
         part = f"{record.part}: " if record.part is not None else ""
-        message = printable(f"{part}{record.reason or ''}")
+        message = visible(f"{part}{record.reason or ''}")
         outcome = ElementTree.SubElement(case, tags[record.verdict], message=message)
         outcome.set("type", record.cause or str(record.verdict))
         if record.verdict == Verdict.VIOLATED:
-            outcome.text = printable(violation(record))
+            outcome.text = visible(violation(record))
     return case
 
 
@@ -170,8 +171,3 @@ def _class(id_: str) -> str:
 
 def _name(id_: str) -> str:
     return id_.partition("/")[2]
-
-
-def printable(text: str) -> str:
-    """Without the control characters that XML cannot hold."""
-    return "".join(c if c in "\n\t" or ord(c) >= 32 else "\N{REPLACEMENT CHARACTER}" for c in text)
