@@ -41,6 +41,7 @@ from torch.overrides import TorchFunctionMode
 
 from cemverify import implementation
 from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, Step
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle import evidence
@@ -406,6 +407,7 @@ _CHILDREN = {"starts_a_child": False, "starts_a_daemon": True}
 # --- of other forms -------------------------------------------------------------------------------------------
 
 not_an_implementation = 3
+not_plain = EnergyLayer(len, None, {"x": ("J", 2)}, {}, step=Step(preconditioner=3.0))  # as no declaration allows it
 
 
 class _HangsWhenLookedAt:

@@ -49,6 +49,7 @@ def asked(**options: Any) -> object:
         (lambda: absences(["rotary"]), r"unknown feature 'rotary'; choose from .*position"),
         (lambda: implementation(attention=reference.attention, not_offered="norm"), "collection of names"),
         (implementation, "at least one of: attention, mlp"),
+        (lambda: implementation(attention=reference.attention, arrays=["numpy"]), "arrays must be 'torch', 'numpy'"),
         (lambda: as_subject({}), "is a dict, not an implementation"),
         (lambda: as_subject(Mine), "is a class: give an instance of it"),
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),

@@ -187,6 +187,7 @@ def test_an_import_that_stops_its_process_is_told_at_once(at_import: Callable[[s
     [
         (f"{HOSTILE}:nothing", "no attribute 'nothing'"),
         (f"{HOSTILE}:not_an_implementation", "not an implementation"),
+        (f"{HOSTILE}:not_plain", "its declaration cannot be read: NotAnArray: it returned a float"),
         ("os._exit(9)", "ended the interpreter (exit code 9)"),
         ("os._exit(0)", "ended the interpreter (exit code 0)"),
         ("raise SystemExit(0)", "failed: SystemExit: 0"),

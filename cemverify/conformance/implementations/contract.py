@@ -28,7 +28,7 @@ from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
-from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS
+from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, names_of
 from cemverify.conformance.implementations.naming import LoadError
 
 
@@ -234,13 +234,11 @@ def _what_it_is(target: Any) -> str:
 
 
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
-    if isinstance(not_offered, str):
-        raise ValueError(f"not_offered must be a collection of names: write ({not_offered!r},)")
-    if arrays not in ARRAY_KINDS:
+    if arrays not in list(ARRAY_KINDS):
         raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
     kind = ARRAY_KINDS[arrays]
     kind.require()
-    reasons = {**kind.lacks, **dict.fromkeys(absences(not_offered), "declared")}
+    reasons = {**kind.lacks, **dict.fromkeys(absences(names_of(not_offered, "not_offered")), "declared")}
     if kind is not TORCH:
         reasons.setdefault("cuda", "only torch arrays are put on a device")
     return reasons

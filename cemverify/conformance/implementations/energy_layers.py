@@ -12,16 +12,20 @@ property out ("tokens read each other") is counted and printed with its reason, 
 from __future__ import annotations
 
 import inspect
+import keyword
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
-from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES
+from cemverify.conformance.implementations.faults import words
+from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES, names_of
 
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
@@ -33,6 +37,9 @@ Axis = int | str
 Shape = tuple[Axis, ...]
 
 TOKENS = "J"  # the axis of a shape that counts tokens
+_LARGEST = sys.float_info.max
+_ROUNDED = 1e-5  # of its largest number: how far below zero roundoff of float32 may leave an eigenvalue of P
+
 PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
 ONE_AFTER_ANOTHER = ("block", "coordinate")  # steps
 SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fixed but not given
@@ -212,7 +219,7 @@ def energy_layer(
             PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
         momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
         preconditioner: P: None, an array (D,) or (D, D), a function f(v) of the gradient or f(x, v) of state and
-            gradient, or SOME_POSITIVE_DEFINITE. A P that is not positive lets the energy rise.
+            gradient, or SOME_POSITIVE_DEFINITE. An array that lets the energy rise is refused.
         proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
             infinite for states that it forbids.
             The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
@@ -248,33 +255,31 @@ def energy_layer(
             raise ValueError("an energy layer with state=(...) needs memory=(...), or memory=None if it has none")
         memory = (TOKENS, dim)
     states, memories = _shapes(state, "x"), _shapes(memory, "memory")
+    assert not isinstance(states, str)
     varying: Any = step_size if _takes_arguments(step_size) else None
     sizes, learned = _sizes(1.0 if varying else step_size, steps, arrays)
-    named = _parameters(parameters)
-    if isinstance(momentum, bool) or not isinstance(momentum, float | int | torch.Tensor):
-        raise ValueError(f"the momentum of an energy layer is a number, not {momentum!r}")
-    form = StatedEnergy(energy_per, tuple(mean_over), step_of)
+    named, not_offered = _parameters(parameters), names_of(not_offered, "not_offered")
+    form = StatedEnergy(energy_per, names_of(mean_over, "mean_over"), step_of)
     taken = Step(
         step,
         sizes,
-        float(momentum),
-        preconditioner,
+        _number(momentum, "momentum"),
+        _preconditioner(preconditioner, states),
         returns,
-        monotone or step in ("cccp", *ONE_AFTER_ANOTHER),
-        smoothness,
-        tolerance,
-        float(noise),
+        step in ("cccp", *ONE_AFTER_ANOTHER) or monotone,
+        None if smoothness is None else _number(smoothness, "smoothness"),
+        None if tolerance is None else _number(tolerance, "tolerance"),
+        _number(noise, "noise"),
         learned,
         varying,
         proximal,
         penalty,
         callable(preconditioner) and _takes(preconditioner, 2) and not _takes(preconditioner, 1),
-        tuple(order),
+        names_of(order, "order"),
     )
-    assert not isinstance(states, str)
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
-        causal and "causality" not in set(not_offered), conservative, permutable, masked, shortest, named,
+        "causality" not in not_offered and causal, conservative, permutable, masked, shortest, named,
         working_dtype, {}, arrays, domain,
     )  # fmt: skip
     _check(layer)
@@ -362,8 +367,6 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
 
 
 def _named_absences(names: Iterable[str]) -> dict[str, str]:
-    if isinstance(names, str):
-        raise ValueError(f"not_offered must be a collection of names: write ({names!r},)")
     allowed = (*LAYER_FEATURES, *SHARED_FEATURES)
     reasons: dict[str, str] = {}
     for name in names:
@@ -392,11 +395,55 @@ def _shapes(declared: Any, name: str) -> Mapping[str, Shape] | str:
             (isinstance(n, str) and n) or (type(n) is int and n >= 1) for n in shape
         ):
             raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1, not {shape!r}")
-        if not str(key).isidentifier():
-            raise ValueError(f"{key!r} cannot be the name of an array: it is not an identifier")
+        if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
+            raise ValueError(f"{key!r} cannot name an array, which is asked for as x.name: that takes an identifier "
+                             "that is no keyword of Python and does not begin with an underscore")  # fmt: skip
     if not shapes:
         raise ValueError("an energy layer needs a state")
     return MappingProxyType(shapes)
+
+
+def _preconditioner(P: Any, states: Mapping[str, Shape]) -> Any:
+    """P as it is declared, but a list as an array."""
+    if P is None or isinstance(P, str) or callable(P):
+        return P
+    widths = {shape[-1] if shape else None for shape in states.values()}
+    try:
+        P = P if hasattr(P, "dtype") else np.asarray(P)
+        fault = _fault_of(torch.as_tensor(P if isinstance(P, torch.Tensor) else np.asarray(P)).detach(), widths)
+    except (TypeError, ValueError, RuntimeError) as error:
+        fault = f"what cannot be read as one: {words(error)}"
+    if fault:
+        raise ValueError(
+            f"the preconditioner of an energy layer must be an array (D,) or (D, D), D being the last axis of the "
+            f"state ({' and '.join(map(str, widths))}), a function, or SOME_POSITIVE_DEFINITE, not {fault}"
+        )
+    return P
+
+
+def _fault_of(P: torch.Tensor, widths: set[Axis | None]) -> str:
+    """Why an array is no preconditioner, as a phrase that follows "not"; empty if it is one."""
+    if P.is_complex():
+        return "an array of complex numbers"
+    if any(tuple(P.shape) not in ((D,), (D, D)) for D in widths):
+        return f"an array {tuple(P.shape)}" if P.dim() else f"{P.item()}: a number is a factor of step_size"
+    matrix = (P if P.dim() == 2 else torch.diag(P)).to("cpu", torch.float64)
+    if not bool(matrix.isfinite().all()):
+        return "an array with NaN or infinity"
+    if not bool(matrix.any()):
+        return "zeros, with which no step moves anything"
+    lowest, largest = float(torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[0]), float(matrix.abs().max())
+    climbs = f"an array with v.Pv < 0 for some v (down to {lowest:.3g} |v|^2): there the step climbs; change its sign"
+    return climbs if lowest < -_ROUNDED * largest else ""
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        if not isinstance(value, bool | str):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor of several, say
+        pass
+    raise ValueError(f"the {name} of an energy layer is a number, not {value!r}")
 
 
 def _sizes(
@@ -409,8 +456,8 @@ def _sizes(
     if callable(declared):
         try:
             step_size = declared()
-        except TypeError as error:
-            raise ValueError(f"the function of the step size failed: {error}") from error
+        except Exception as error:
+            raise ValueError(f"the function of the step size failed: {words(error)}") from error
     if isinstance(step_size, torch.Tensor) and arrays == "torch":
 
         def learned() -> Sequence[torch.Tensor]:
@@ -423,7 +470,7 @@ def _sizes(
     if len(sizes) != steps:
         raise ValueError(f"an energy layer with {steps} steps needs as many step sizes, not {len(sizes)}")
     for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size < math.inf:
+        if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size <= _LARGEST:
             raise ValueError(f"the step size of an energy layer must be a positive number, not {size!r}")
     return tuple(map(float, sizes)), learned
 
@@ -474,6 +521,7 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
     return MappingProxyType(dict(named))
 
 
+_FLAGS = ("coupled", "causal", "conservative", "permutable", "masked", "leak")
 _NOT_BEFORE_A_PROXIMAL_MAP = (
     "a step size that depends on the state, noise, smoothness, a state map, a Lagrangian, an unknown preconditioner"
 )
@@ -489,6 +537,8 @@ def _check(layer: EnergyLayer) -> None:
         ("returns", step.returns, ("difference", "next state")),
         ("working_dtype", layer.working_dtype, ("float64", "float32")),
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
+        *((name, getattr(layer, name), (True, False)) for name in _FLAGS),
+        ("monotone", step.monotone, (True, False)),
         ("domain", None if callable(layer.domain) else layer.domain, (None, *get_args(DomainName))),
     )
     for name, value, values in allowed:
@@ -496,8 +546,8 @@ def _check(layer: EnergyLayer) -> None:
             named = " or ".join(repr(one) for one in values if one is not None)
             raise ValueError(f"{name} of an energy layer must be {named}{or_else.get(name, '')}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
-    if strange := set(stated.mean_over) - {"tokens", "batch"}:
-        raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
+    if strange := [name for name in stated.mean_over if name not in get_args(MeanOver)]:
+        raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, strange))}")
     tokens = any(TOKENS in shape for shape in layer.state.values())
     problems = (
         (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),

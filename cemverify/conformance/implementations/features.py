@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -112,3 +113,19 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         **LAYER_FEATURES,
     }
 )
+
+
+def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
+    """What an argument that takes several names was given.
+
+    Raises:
+        ValueError: it is one name, or nothing that has members.
+    """
+    if isinstance(declared, str):
+        raise ValueError(f"{argument} must be a collection of names: write ({declared!r},)")
+    try:
+        names = tuple(declared)
+        hash(names)
+    except TypeError:
+        raise ValueError(f"{argument} must be a collection of names, such as a tuple, not {declared!r}") from None
+    return names

@@ -68,8 +68,10 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
         description = describe(subject) | {"origin": written(subject)}
         reads = effort.reads_code and not effort.edited  # which are other lines than those of the files
         code = read_code(naming.parts(name)[0], subject) if reads else OwnCode()
-    except LoadError as error:
-        line.send(answer({"unloaded": str(error)}))
+        introduction = answer({**description, "code": as_plain(code)})
+    except Exception as error:  # or the process would end without a word
+        why = str(error) if isinstance(error, LoadError) else f"its declaration cannot be read: {words(error)}"
+        line.send(answer({"unloaded": why}))
         return
     # an import may leave modes and defaults behind, which are not what is judged
     torch.set_num_threads(1)
@@ -79,7 +81,7 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     os.chdir(folder)
     usual = ProcessState.now()
     recorder = LineRecorder(code)
-    line.send(answer({**description, "code": as_plain(code)}))
+    line.send(introduction)
     while True:
         try:
             request: Request = requested(line.receive())
