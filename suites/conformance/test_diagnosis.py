@@ -38,7 +38,9 @@ from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished, judged
 pytest_plugins = ["pytester"]
 MAKER = Maker.now("test", {}, 0, "cpu")
 ORIGIN = Origin(
-    "d" * 64, {"attention": Place("pkg/mine.py", 6, "attention"), "decode": Place("pkg/mine.py", 30, "step")}
+    "d" * 64,
+    {"attention": Place("pkg/mine.py", 6, "attention"), "decode": Place("pkg/mine.py", 30, "step")}
+    | {"energy": Place("pkg/mine.py", 40, "E")},
 )
 
 
@@ -117,6 +119,7 @@ MASK = violated("gradient/attention/a", "mask")
     [
         (MASK, 6, "in attention (pkg/mine.py:6)"),
         (violated("decoding/attention/b", "cache"), 30, "(pkg/mine.py:30)"),
+        (violated("a/layer/b", None, "not finite", "energy: 1 of 3 values are NaN"), 40, "in E (pkg/mine.py:40)"),
         (replace(MASK, line=Place("pkg/mine.py", 9)), 9,
          "at: pkg/mine.py:9, in attention (cases that hold do not run it)"),
         (replace(MASK, part=None, cause="raised", reason="it raised KeyError: 1 (mine.py, line 8)"), 8,

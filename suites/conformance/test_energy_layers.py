@@ -478,7 +478,9 @@ TWINS: dict[str, Twin] = {
     "momentum": Twin(f"{ENERGY} {STATES}", lambda: heavy(0.4), lambda: heavy(0.0), everywhere=True),
     "a step size of another shape": Twin(
         ENERGY, None, lambda: quadratic(step_size=lambda x, m: x.new_ones(len(x), 99)),
-        reason="the step size has shape"),
+        reason="step size: the step size has shape"),
+    "an energy that is NaN": Twin(
+        ENERGY, None, lambda: quadratic(energy=lambda x, m: x[..., 0] * np.nan), reason="energy: "),
     "several proximal steps with a preconditioner": Twin(
         f"{ENERGY} gradient/layer/proximal {STATES}", lambda: proximal(SIZES), lambda: proximal(SIZES[::-1])),
     "float32 inside": Twin(

@@ -23,7 +23,13 @@ right: Any = reference.functions["attention"]
 single = torch.nn.Linear(4, 4)  # of float32
 
 
-module = energy_layer(update=lambda x, m: single(x), energy=lambda x, m: (x * x).sum(-1) / 2, dim=4)
+def bowl(**changes: Any) -> Any:
+    return energy_layer(
+        **{"update": lambda x, m: -x, "energy": lambda x, m: (x * x).sum(-1) / 2, "dim": 4, **changes}
+    )
+
+
+module = bowl(update=lambda x, m: single(x))
 misspelt = implementation(attention=lambda x, h, weights, config: x + h @ weights["W_V"])
 narrow = implementation(attention=lambda *a: right(*a).float())
 pair = implementation(attention=lambda *a: (right(*a), None))
@@ -31,7 +37,8 @@ flat = implementation(attention=lambda *a: right(*a).flatten())
 other_kind = implementation(attention=lambda *a: np.asarray(right(*a)))
 dies = implementation(attention=lambda *a: ctypes.string_at(0))
 hangs = implementation(attention=lambda *a: time.sleep(600))
-flat_energy = energy_layer(update=lambda x, m: -x, energy=lambda x, m: (x * x).sum() / 2, dim=4)
+flat_energy = bowl(energy=lambda x, m: (x * x).sum() / 2)
+no_lagrangian, no_map, no_domain = (bowl(**{k: lambda x: None}) for k in ("lagrangian", "state_map", "domain"))
 
 not_finite = implementation(attention=lambda *a: right(*a) * float("nan"))
 OPTIONS = "diagonal position preconditioner norm start temperature step-size steps head-dim"
@@ -47,7 +54,10 @@ ONCE = {
     "pair": ("attention: it returned a tuple, not an array", ""),
     "flat": ("attention: it returned shape (24,), expected (2, 3, 4)", ""),
     "other_kind": ("attention: this does not hold: torch in, numpy out: the kind is kept", ""),
-    "flat_energy": ("update: the energy has shape (), but one value per token is (", ""),
+    "no_lagrangian": ("Lagrangian: it returned a NoneType, not an array", ""),
+    "no_map": ("state map: it returned a NoneType, not an array", ""),
+    "no_domain": ("domain: it returned a NoneType, not an array", ""),
+    "flat_energy": ("energy: it has shape (), but one value per token is (", ""),
 }
 
 

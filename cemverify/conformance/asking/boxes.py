@@ -114,7 +114,7 @@ class Box:
         near = ((flat(states) - flat(x)).abs() <= _NEAR * self.eps * (1 + flat(x).abs())).all(1)
         return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in states.items()}
 
-    @experiment(lambda arguments: shapes(arguments.x), calls=2)
+    @experiment(lambda arguments: shapes(arguments.x), calls=2, of="domain")
     def _within_a_function(self, x: Named, share: float) -> Arrays:
         def project(at: Tensor) -> Tensor:  # (B, n)
             own = self.pack(shaped(at, x), "State")
@@ -123,7 +123,7 @@ class Box:
         with self.caller.guarded():
             return shaped(within_a_function(project, flat(x), share), x)
 
-    @experiment(lambda arguments: shapes(arguments.x))
+    @experiment(lambda arguments: shapes(arguments.x), of="domain")
     def _along_a_function(self, x: Named, v: Named) -> Arrays:
         own, ways = self.pack(x, "State"), self.pack(v, "State")
         with self.caller.guarded():
@@ -258,14 +258,14 @@ class Box:
             return self.lagrangians_gradient(x)
         return self._within(x, APART)
 
-    @experiment(lambda arguments: shapes(arguments.x))
+    @experiment(lambda arguments: shapes(arguments.x), of="state map")
     def _state_map(self, x: Named) -> Arrays:
         assert self.layer.state_map is not None
         state = self.compiled.pack(x, "State")
         with self.caller.guarded():
             return self.read(self.caller.kind.called(self.layer.state_map, (state,)), x)
 
-    @experiment(lambda arguments: shapes(arguments.x), calls=2)
+    @experiment(lambda arguments: shapes(arguments.x), calls=2, of="Lagrangian")
     def lagrangians_gradient(self, x: Named) -> Arrays:
         """dL/dx, by autograd or by differences."""
         assert self.layer.lagrangian is not None
@@ -294,7 +294,7 @@ class Box:
         ]
         return shape
 
-    @experiment(lambda arguments: arguments.self.energy_shape(arguments.g))
+    @experiment(lambda arguments: arguments.self.energy_shape(arguments.g), of="energy")
     def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
         own = self.compiled if compiled else self
         own_mask = None if mask is None else own.array(mask)
@@ -304,9 +304,7 @@ class Box:
             values = as_tensor(self._called(self.layer.energy, arguments, named, compiled=compiled))
         if values.shape != (expected := self.energy_shape(g)):
             per = self.layer.stated.per
-            raise WrongShape(
-                f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(expected)}"
-            )
+            raise WrongShape(f"it has shape {tuple(values.shape)}, but one value per {per} is {tuple(expected)}")
         return values
 
     def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None, copies: int = 1) -> Tensor:
@@ -343,7 +341,7 @@ class Box:
         values = self._lagrangians(x)
         return values.reshape(len(values), -1).sum(1)
 
-    @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))))
+    @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))), of="Lagrangian")
     def _lagrangians(self, x: Named) -> Tensor:
         state = self.compiled.pack(x, "State")
         assert self.layer.lagrangian is not None
@@ -362,7 +360,7 @@ class Box:
                 return self.along(g, gradient), "autograd"
         return self.differences_of_energy(g, memory, mask)[0], "differences"
 
-    @experiment(lambda arguments: shapes(arguments.g), calls=2)
+    @experiment(lambda arguments: shapes(arguments.g), calls=2, of="energy")
     def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
         if self.caller.kind is JAX and mask is None:
             return self._gradient_by_jax(g, memory)
@@ -463,7 +461,7 @@ class Box:
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
 
-    @experiment(lambda arguments: shapes(arguments.gradient))
+    @experiment(lambda arguments: shapes(arguments.gradient), of="preconditioner")
     def _preconditioned(self, gradient: Named, x: Named) -> Arrays:
         own, state = self.pack(gradient, "State"), self.pack(x, "State")
         with self.caller.guarded():
@@ -477,7 +475,7 @@ class Box:
             return dict.fromkeys(x, self.layer.step.sizes[t])
         return self._varying_sizes(x, memory)
 
-    @experiment(lambda arguments: shapes(arguments.x))
+    @experiment(lambda arguments: shapes(arguments.x), of="step size")
     def _varying_sizes(self, x: Named, memory: Named) -> Arrays:
         own = self.pack(self._within(x, APART), "State")
         held = self.pack(memory, "Memory") if memory else None
@@ -485,7 +483,7 @@ class Box:
             size = as_tensor(plain(varying_size(self.layer, own, held)))
         return {name: like_the_state(size, array).expand_as(array) for name, array in x.items()}
 
-    @experiment(lambda arguments: shapes(arguments.v))
+    @experiment(lambda arguments: shapes(arguments.v), of="proximal map")
     def proximal(self, v: Named, eta: float) -> Arrays:
         """prox(v, eta), the map that ends a proximal step."""
         own = self.pack(v, "State")
@@ -497,7 +495,7 @@ class Box:
         values = self._penalties(x)
         return values.reshape(len(values), -1).sum(1)
 
-    @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))))
+    @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))), of="penalty")
     def _penalties(self, x: Named) -> Tensor:
         own = self.pack(x, "State")
         assert self.layer.step.penalty is not None

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.faults import NotFinite, Tampered, WrongShape
+from cemverify.conformance.implementations.faults import NotFinite, Tampered, WrongShape, made_by
 
 _COMPILING = 120.0  # seconds
 
@@ -102,7 +102,12 @@ Shapes = Callable[[Any], Any]
 
 
 def experiment(
-    expected: Shapes | None = None, *, finite: bool = True, calls: int = 1, compiles: bool = False
+    expected: Shapes | None = None,
+    *,
+    finite: bool = True,
+    calls: int = 1,
+    compiles: bool = False,
+    of: str = "",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment; its first argument is a caller, or a box around one.
 
@@ -112,6 +117,7 @@ def experiment(
             type. finite: whether NaN and infinity in it are a fault here, or compared by the check.
         calls: the time of so many it may take; 2 of one that makes several. compiles: whether it also compiles, which
             unrolls loops.
+        of: the function of an energy layer that it calls, which its faults name; else its argument `name`, if any.
     """
     allowance = Allowance(calls, _COMPILING if compiles else 0.0)
 
@@ -133,16 +139,16 @@ def experiment(
         def performed(*arguments: P.args, **named: P.kwargs) -> R:
             asker: Any = arguments[0]
             elsewhere: Elsewhere | None = getattr(asker, "caller", asker).elsewhere
-            kind = declared()
-            if elsewhere is None:
-                result = function(*arguments, **named)
-            else:
-                result = elsewhere.perform(name, asker, arguments[1:], named, allowance)
-                if not conforms(result, kind):
-                    raise Tampered("its process sent something that no call returns")
-            if expected is not None and result is not None:
-                bindings = parameters().bind(*arguments, **named).arguments
-                check(result, expected(SimpleNamespace(**bindings)), finite=finite)
+            kind, bound = declared(), parameters().bind(*arguments, **named).arguments
+            with made_by(of or str(bound.get("name"))):
+                if elsewhere is None:
+                    result = function(*arguments, **named)
+                else:
+                    result = elsewhere.perform(name, asker, arguments[1:], named, allowance)
+                    if not conforms(result, kind):
+                        raise Tampered("its process sent something that no call returns")
+                if expected is not None and result is not None:
+                    check(result, expected(SimpleNamespace(**bound)), finite=finite)
             return result
 
         EXPERIMENTS[name] = performed

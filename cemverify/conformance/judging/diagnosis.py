@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered
+from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered, whose
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict, is_random, violations
@@ -178,6 +178,8 @@ def _function(record: Record) -> str:
     layer = record.id.split("/")[1]
     if layer == "layer":
         about = record.cause or ""
+        if named := whose(record.reason or ""):
+            return named
         return "energy" if about.startswith(("energy", "the energy", "the stated energy")) else "update"
     if record.part == "cache":
         return "decode"
