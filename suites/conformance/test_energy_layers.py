@@ -476,6 +476,9 @@ TWINS: dict[str, Twin] = {
         "gradient/layer/masked structure/layer/mask",
         lambda: quadratic(masked=True, update=lambda x, m, mask=None: m - x, energy=masked_out)),
     "momentum": Twin(f"{ENERGY} {STATES}", lambda: heavy(0.4), lambda: heavy(0.0), everywhere=True),
+    "an energy through which no gradient comes": Twin(
+        "gradient/layer/derivatives-agree", None, lambda: quadratic(energy=lambda x, m: (x - m).detach().pow(2).sum(-1) / 2),
+        reason="declare not_offered=('autograd',)"),
     "a step size of another shape": Twin(
         ENERGY, None, lambda: quadratic(step_size=lambda x, m: x.new_ones(len(x), 99)),
         reason="step size: the step size has shape"),
