@@ -145,9 +145,9 @@ class Box:
             padded: whether rows may be added.
         """
         if not self.caller.kind.compiles:
-            return self._answered(q, mask, compiled=False)
+            return self._answered(q, mask)
         rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
-        answer = self._answered(q.rows(rows), None if mask is None else mask[rows], compiled=True)
+        answer = self._answered(q.rows(rows), None if mask is None else mask[rows])
         return {name: array[: q.batch] for name, array in answer.items()}
 
     def answer_of_rows(self, q: Question) -> Arrays:
@@ -170,11 +170,10 @@ class Box:
         return self.layer.update(*arguments, **named)
 
     @experiment(lambda arguments: shapes(arguments.q.x))
-    def _answered(self, q: Question, mask: Tensor | None, *, compiled: bool) -> Arrays:
-        own = self.compiled if compiled else self
-        arguments, named = _arguments(*own.own(q, mask))
+    def _answered(self, q: Question, mask: Tensor | None) -> Arrays:
+        arguments, named = _arguments(*self.compiled.own(q, mask))
         with self.caller.guarded():
-            return self.read(self._called(self.layer.update, arguments, named, compiled=compiled), q.x)
+            return self.read(self.caller.kind.called(self.layer.update, arguments, named), q.x)
 
     def own(self, q: Question, mask: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
         """State, memory, noise and mask in the layer's own kind of array; None for what it does not take."""
@@ -218,15 +217,13 @@ class Box:
         questions = {"update": q}
         if layer.energy is not None:
             questions["energy"] = replace(q, x=self.mapped(q.x), noise={})
-        if layer.state_map is not None:
-            questions["state map"] = of_state
-        if layer.lagrangian is not None:
-            questions["Lagrangian"] = of_state
-        if callable(layer.step.preconditioner):
-            questions["preconditioner"] = of_state
-        if layer.step.kind == "proximal":
-            questions["proximal map"] = of_state
-        return questions
+        further = {
+            "state map": layer.state_map,
+            "Lagrangian": layer.lagrangian,
+            "preconditioner": layer.step.preconditioner,
+            "proximal map": layer.step.proximal,
+        }
+        return questions | {name: of_state for name, function in further.items() if callable(function)}
 
     def called_on(self, name: str, state: Any, memory: Any = None, noise: Any = None, mask: Any = None) -> Any:
         """A function of that name on arrays of its own kind, unread."""
@@ -279,11 +276,11 @@ class Box:
         """
         B = next(iter(g.values())).shape[0]
         if not self.caller.kind.compiles:
-            return self._energies(g, memory, mask, compiled=False)
+            return self._energies(g, memory, mask)
         rows = self._padded(B) if padded and self.layer.stated.per != "batch" else list(range(B))
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
         held = Fixed(held) if isinstance(memory, Fixed) else held
-        values = self._energies(wide, held, None if mask is None else mask[rows], compiled=True)
+        values = self._energies(wide, held, None if mask is None else mask[rows])
         return values if self.layer.stated.per == "batch" else values[:B]
 
     def energy_shape(self, g: Named) -> torch.Size:
@@ -295,13 +292,13 @@ class Box:
         return shape
 
     @experiment(lambda arguments: arguments.self.energy_shape(arguments.g), of="energy")
-    def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
-        own = self.compiled if compiled else self
+    def _energies(self, g: Named, memory: Named, mask: Tensor | None) -> Tensor:
+        own = self.compiled
         own_mask = None if mask is None else own.array(mask)
         arguments, named = _arguments(own.pack(own.nearest(g), "State"), own._memory_for(g, memory), None, own_mask)
         assert self.layer.energy is not None
         with self.caller.guarded():
-            values = as_tensor(self._called(self.layer.energy, arguments, named, compiled=compiled))
+            values = as_tensor(self.caller.kind.called(self.layer.energy, arguments, named))
         if values.shape != (expected := self.energy_shape(g)):
             per = self.layer.stated.per
             raise WrongShape(f"it has shape {tuple(values.shape)}, but one value per {per} is {tuple(expected)}")
@@ -525,11 +522,6 @@ class Box:
     def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
         assert self.layer.energy is not None
         return self.layer.energy(*((state,) if second is None else (state, second)), **mask)
-
-    def _called(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any], *, compiled: bool
-    ) -> Any:
-        return self.caller.kind.called(function, arguments, named) if compiled else function(*arguments, **named)
 
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.faults import NotFinite, Tampered, WrongShape, made_by
+from cemverify.conformance.implementations.faults import FURTHER, Fault, NotFinite, Tampered, WrongShape, whose
 
 _COMPILING = 120.0  # seconds
 
@@ -140,7 +140,7 @@ def experiment(
             asker: Any = arguments[0]
             elsewhere: Elsewhere | None = getattr(asker, "caller", asker).elsewhere
             kind, bound = declared(), parameters().bind(*arguments, **named).arguments
-            with made_by(of or str(bound.get("name"))):
+            try:
                 if elsewhere is None:
                     result = function(*arguments, **named)
                 else:
@@ -149,7 +149,11 @@ def experiment(
                         raise Tampered("its process sent something that no call returns")
                 if expected is not None and result is not None:
                     check(result, expected(SimpleNamespace(**bound)), finite=finite)
-            return result
+                return result
+            except Fault as fault:
+                if (function_asked := of or bound.get("name")) in FURTHER and not whose(str(fault)):
+                    fault.args = (f"{function_asked}: {fault}",)
+                raise
 
         EXPERIMENTS[name] = performed
         return performed

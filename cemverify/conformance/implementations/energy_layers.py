@@ -50,15 +50,14 @@ class StatedEnergy:
     """What the numbers that the energy function returns stand for."""
 
     per: Per = "token"  # one value per token (B, J), per sequence (B,), or one scalar for the batch
-    # the axes over which it is a mean. Everything else is summed, so the energy that is descended is the sum of what
-    # is returned times the sizes of these axes
+    # axes over which it is a mean: what is descended is the sum of what is returned, times their sizes
     mean_over: tuple[MeanOver, ...] = ()
     step_of: StepOf = "sum"  # "mean" where the mean itself is descended, as it is returned
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one call does to the state."""
+    """What one call does to the state, by the arguments of `energy_layer` that say more of it."""
 
     # "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does not raise
     # the energy. "block" sets one array of the state after the other, and "coordinate" one number of its last axis
@@ -66,17 +65,13 @@ class Step:
     # energy is stationary. "free" claims nothing about the energy
     kind: StepKind = "gradient"
     sizes: tuple[float, ...] = (1.0,)  # eta of each of the T steps
-    # mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
-    momentum: float = 0.0
-    # P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the gradient and
-    # returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given
-    preconditioner: Any = None
+    momentum: float = 0.0  # mu of dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
+    preconditioner: Any = None  # P; None is the identity
     returns: Returns = "difference"  # what the update function returns, x' - x or x'
     monotone: bool = False  # whether the whole step, however long, must not raise the energy
     smoothness: float | None = None  # a bound on the Hessian of the energy in x, if one is known
     tolerance: float | None = None  # of an equilibrium: the largest gradient that counts as stationary
-    # sigma, if the step adds sigma times a standard normal array that the caller passes as `noise`
-    noise: float = 0.0
+    noise: float = 0.0  # sigma
     # gives the sizes as torch tensors that may record gradients; None where they are plain numbers
     learned: Callable[[], Sequence[torch.Tensor]] | None = None
     # gives eta from state and memory, if it depends on them; `sizes` are ones then
@@ -98,19 +93,9 @@ class EnergyLayer:
     """An energy layer and what is known of it; `energy_layer` makes one and explains the fields.
 
     Attributes:
-        update: the step. energy: E(g, m), or None.
-        state: shapes of the state's arrays by name, without the batch axis.
-        memory: likewise of the memory; empty if there is none; PRESENT_STATE if it is the state itself.
+        state, memory: shapes of arrays by name, without the batch axis; no memory is an empty mapping.
         stated: what the energy's values stand for. step: what a call does to the state.
-        state_map: G, or None. lagrangian: L with G = dL/dx, or None.
-        leak: whether the energy also has the neurons' own term x.g - L(x), whose derivative in g is x.
-        coupled: whether the energy reads other tokens' states, so that the update is the gradient in all of them.
-        causal, conservative: whether these are claimed. permutable: whether tokens may be reordered.
-        masked: whether the functions take `mask`, (B, J) of booleans, True where a token counts.
-        shortest: the fewest tokens that it takes. parameters: arrays that may be trained, by name.
-        working_dtype: the precision in which it computes.
-        not_offered: features that it lacks, each with the reason. arrays: the kind that it takes and returns.
-        domain: the states for which it is defined: a name, or a function that gives the nearest; None for all.
+        parameters: by name. not_offered: features that it lacks, each with the reason.
     """
 
     update: Callable[..., Any]
@@ -256,7 +241,8 @@ def energy_layer(
         memory = (TOKENS, dim)
     states, memories = _shapes(state, "x"), _shapes(memory, "memory")
     assert not isinstance(states, str)
-    varying: Any = step_size if _takes_arguments(step_size) else None
+    # a function of the state; one without arguments computes a learned size
+    varying: Any = step_size if callable(step_size) and not _takes(step_size, 0) else None
     sizes, learned = _sizes(1.0 if varying else step_size, steps, arrays)
     named, not_offered = _parameters(parameters), names_of(not_offered, "not_offered")
     form = StatedEnergy(energy_per, names_of(mean_over, "mean_over"), step_of)
@@ -330,8 +316,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("lagrangian", "it declares no Lagrangian", when=layer.lagrangian is None)
     both = layer.lagrangian is not None and layer.state_map is not None
     without("both-maps", "it does not declare both a state map and a Lagrangian", when=not both)
-    without("tokens", f"its state has no token axis {TOKENS!r}", when=not tokens)
-    for feature in ("own-state", "energy-per-token", "causality", "permutable", "masked"):
+    for feature in ("tokens", "own-state", "energy-per-token", "causality", "permutable", "masked"):
         without(feature, f"its state has no token axis {TOKENS!r}", when=not tokens)
     coupled = "declared: its energy reads every token's state"
     without("own-state", coupled, when=layer.coupled)
@@ -359,7 +344,6 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
         without(feature, "NumPy arrays carry no gradients and have no modes", when=not kind.differentiable)
     without("autograd", "there is no energy to differentiate", when=layer.energy is None)
     without("dtype:bfloat16", "NumPy has no bfloat16", when="dtype:bfloat16" in kind.lacks)
-    narrow = layer.working_dtype != "float64"
     for feature in ("dtype:float32", "dtype:bfloat16"):
         without(feature, f"it works in {layer.working_dtype} already", when=narrow)
     without("cuda", "only torch arrays are put on a device", when=kind is not TORCH)
@@ -410,31 +394,21 @@ def _preconditioner(P: Any, states: Mapping[str, Shape]) -> Any:
     widths = {shape[-1] if shape else None for shape in states.values()}
     try:
         P = P if hasattr(P, "dtype") else np.asarray(P)
-        fault = _fault_of(torch.as_tensor(P if isinstance(P, torch.Tensor) else np.asarray(P)).detach(), widths)
+        given = torch.as_tensor(P if isinstance(P, torch.Tensor) else np.asarray(P)).detach().cpu()
+        wrong = f"an array {tuple(given.shape)} of {given.dtype}" if given.dim() else f"{P}: multiply step_size by it"
+        if not given.is_complex() and all(tuple(given.shape) in ((D,), (D, D)) for D in widths):
+            matrix = (given if given.dim() == 2 else given.diag()).double()
+            lowest = float(torch.linalg.eigvalsh((matrix + matrix.mT).nan_to_num() / 2)[0])
+            if matrix.isfinite().all() and matrix.any() and lowest >= -_ROUNDED * float(matrix.abs().max()):
+                return P
+            wrong = f"one with v.Pv = {lowest:.3g} v.v for some v" if lowest < 0 else "zeros, NaN or infinity"
     except (TypeError, ValueError, RuntimeError) as error:
-        fault = f"what cannot be read as one: {words(error)}"
-    if fault:
-        raise ValueError(
-            f"the preconditioner of an energy layer must be an array (D,) or (D, D), D being the last axis of the "
-            f"state ({' and '.join(map(str, widths))}), a function, or SOME_POSITIVE_DEFINITE, not {fault}"
-        )
-    return P
-
-
-def _fault_of(P: torch.Tensor, widths: set[Axis | None]) -> str:
-    """Why an array is no preconditioner, as a phrase that follows "not"; empty if it is one."""
-    if P.is_complex():
-        return "an array of complex numbers"
-    if any(tuple(P.shape) not in ((D,), (D, D)) for D in widths):
-        return f"an array {tuple(P.shape)}" if P.dim() else f"{P.item()}: a number is a factor of step_size"
-    matrix = (P if P.dim() == 2 else torch.diag(P)).to("cpu", torch.float64)
-    if not bool(matrix.isfinite().all()):
-        return "an array with NaN or infinity"
-    if not bool(matrix.any()):
-        return "zeros, with which no step moves anything"
-    lowest, largest = float(torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[0]), float(matrix.abs().max())
-    climbs = f"an array with v.Pv < 0 for some v (down to {lowest:.3g} |v|^2): there the step climbs; change its sign"
-    return climbs if lowest < -_ROUNDED * largest else ""
+        wrong = f"what cannot be read as one: {words(error)}"
+    raise ValueError(
+        f"the preconditioner of an energy layer must be an array (D,) or (D, D), D being the last axis of the state "
+        f"({' and '.join(map(str, widths))}), that turns no gradient uphill, a function, or SOME_POSITIVE_DEFINITE, "
+        f"not {wrong}"
+    )
 
 
 def _number(value: Any, name: str) -> float:
@@ -473,15 +447,6 @@ def _sizes(
         if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size <= _LARGEST:
             raise ValueError(f"the step size of an energy layer must be a positive number, not {size!r}")
     return tuple(map(float, sizes)), learned
-
-
-def _takes_arguments(step_size: Any) -> bool:
-    """Whether it is a function of the state; one without arguments computes a learned size."""
-    if not callable(step_size):
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = inspect.signature(step_size).parameters.values()
-    return any(p.kind in kinds and p.default is p.empty for p in taken)
 
 
 def _takes(function: Callable[..., Any], arguments: int) -> bool:

@@ -7,8 +7,7 @@ import re
 import site
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cemverify.conformance.implementations.features import WEIGHTS
@@ -169,24 +168,13 @@ class Crashed(Fault):
 
 
 # the functions of an energy layer beside its update, as faults and causes name them
-_FURTHER = ("energy", "state map", "Lagrangian", "preconditioner", "step size", "proximal map", "penalty", "domain")
+FURTHER = ("energy", "state map", "Lagrangian", "preconditioner", "step size", "proximal map", "penalty", "domain")
 
 
 def whose(text: str) -> str:
-    """The function of an energy layer that a fault names before all else; empty if it names none."""
-    name, colon, _ = text.partition(": ")
-    return name if colon and name in _FURTHER else ""
-
-
-@contextmanager
-def made_by(name: str) -> Iterator[None]:
-    """Within, a fault is that of the function of this name, unless it already names one within it."""
-    try:
-        yield
-    except Fault as fault:
-        if name in _FURTHER and not whose(str(fault)):
-            fault.args = (f"{name}: {fault}",)
-        raise
+    """The one of these that a fault names before all else; empty if it names none."""
+    name = text.partition(": ")[0]
+    return name if name in FURTHER else ""
 
 
 _KINDS: Sequence[type[Fault]] = (*Fault.__subclasses__(), Unsupported)

@@ -116,11 +116,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 
 
 def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
-    """What an argument that takes several names was given.
-
-    Raises:
-        ValueError: it is one name, or nothing that has members.
-    """
+    """What an argument was given that takes several names; a ValueError for one name, or a thing without members."""
     if isinstance(declared, str):
         raise ValueError(f"{argument} must be a collection of names: write ({declared!r},)")
     try:

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, shaped
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, plus, shaped
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault
@@ -40,6 +40,10 @@ _TWICE = 2  # questions that are asked again
 _ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
 
 
+# a question, the update, the one that is expected, and how far apart they may be: (B,)
+Asked = tuple[Question, Arrays, Arrays, Tensor]
+
+
 def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     """What is wrong with the update, as far as the question and some dense ones of its form can tell; None if not."""
     layer = caller.subject
@@ -49,14 +53,8 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     box = Box.of(caller)
     form = replace(form_of(layer), shapes=None)
     cases = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
-    comparisons: list[tuple[Question, Arrays, Arrays, Tensor]] = []
-    for q in (box.rounded(q) for q in cases):
-        try:
-            got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
-        except (Fault, Discard):
-            continue
-        comparisons.append((q, got, expected.arrays, expected.tolerance_for(box, q, got)))
-    wrong = [f for f in comparisons if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
+    comparisons = [asked for q in cases if (asked := _asked(box, box.rounded(q))) is not None]
+    wrong = [asked for asked in comparisons if _is_wrong(asked)]
     if not wrong:
         return None
     part = _asked_again(box, wrong) or (
@@ -69,6 +67,19 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         or _direction(box, wrong)
     )
     return part and (_asked_again(box, wrong) or part)
+
+
+def _asked(box: Box, q: Question) -> Asked | None:
+    try:
+        got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
+        return q, got, expected.arrays, expected.tolerance_for(box, q, got)
+    except (Fault, Discard):
+        return None
+
+
+def _is_wrong(asked: Asked) -> bool:
+    _, got, expected, tolerance = asked
+    return bool(((flat(got) - flat(expected)).abs() > tolerance[:, None]).any())
 
 
 def localise_mask(caller: Caller) -> WrongPart | None:
@@ -115,14 +126,11 @@ def localise_mask(caller: Caller) -> WrongPart | None:
     )
 
 
-def _asked_again(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _asked_again(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Whether update or gradient are other ones now: no experiment tells anything of answers that change."""
     for q, got, expected, tolerance in wrong[:_TWICE]:
-        try:
-            now = ((got, box.displacement(q)), (expected, golden(box, q).arrays))
-        except (Fault, Discard):
-            continue
-        for before, after in now:
+        now = _asked(box, q)
+        for before, after in () if now is None else ((got, now[1]), (expected, now[2])):
             if (part := two_answers(flat(before), flat(after), tolerance[:, None])) is not None:
                 return part
     return None
@@ -131,7 +139,7 @@ def _asked_again(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]])
 # --- float32 inside ---------------------------------------------------------------------------------------
 
 
-def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _rounded_to_float32(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Errors of the size of float32's roundoff, in no fixed proportion to the answer."""
     if box.caller.dtype != torch.float64:
         return None
@@ -160,22 +168,22 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
 
 def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
     """Whether the error is nearly the same at a near question: roundoff is another number for every argument."""
-    near = box.rounded(q.each(lambda a: (1 + _NEAR) * a))
-    try:
-        there = flat(box.displacement(near)) - flat(golden(box, near).arrays)
-    except (Fault, Discard):
+    near = _asked(box, box.rounded(q.each(lambda a: (1 + _NEAR) * a)))
+    if near is None:
         return False
+    there = flat(near[1]) - flat(near[2])
     return float((there - error).abs().max()) < float(error.abs().max()) / 4
 
 
-def _cut_off(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _cut_off(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Errors that are gone far before a threshold and far beyond it, as those of float32 are not."""
     for q, got, expected, _ in wrong:
         size = 1 + float(flat(expected).abs().max())
         if float((flat(got) - flat(expected)).abs().max()) > _CUT * size:
             return None
         for factor in _ASIDE:
-            if _verdict(box, box.rounded(q.each(lambda a, factor=factor: factor * a))) is not False:
+            asked = _asked(box, box.rounded(q.each(lambda a, factor=factor: factor * a)))
+            if asked is None or _is_wrong(asked):
                 return None
     because = (
         "it is right where all numbers are 64 times smaller or larger, and off by less than 1e-8 between: "
@@ -187,7 +195,7 @@ def _cut_off(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> 
 # --- a constant ratio ------------------------------------------------------------------------------------
 
 
-def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _ratio(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """got = c times expected, with one c for each question."""
     ratios = []
     for q, got, expected, tolerance in wrong:
@@ -241,7 +249,7 @@ def _numbers(box: Box) -> Sequence[tuple[str, Callable[[Question], float]]]:
 # --- what is added, and where it leads ------------------------------------------------------------------
 
 
-def _additive(wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _additive(wrong: list[Asked]) -> WrongPart | None:
     """Whether the same vector is added everywhere: a bias where the energy has none."""
     if len(wrong[0][1]) > 1:
         return None
@@ -259,7 +267,7 @@ def _additive(wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart
     return WrongPart("an additive bias", f"the update is what it must be plus ({listed}) everywhere")
 
 
-def _direction(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Whether the update climbs the energy, or falls without being the gradient's step, where that is tried."""
     slopes = []
     for q, got, _, _ in wrong:
@@ -283,13 +291,14 @@ def _direction(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -
 # --- tokens, channels ---------------------------------------------------------------------------------------
 
 
-def _tokens(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _tokens(box: Box, comparisons: list[Asked]) -> WrongPart | None:
     """Whether a single token is right where several are wrong."""
     if "tokens" in box.layer.not_offered or box.layer.shortest > 1:
         return None
-    single = [_verdict(box, q) for q in _singles(box, comparisons)]
-    several = [_verdict(box, f[0]) for f in comparisons if token_count(box, f[0]) > 1]
-    if not single or None in single or not several:
+    asked = [_asked(box, q) for q in _singles(box, comparisons)]
+    single = [_is_wrong(one) for one in asked if one is not None]
+    several = [_is_wrong(one) for one in comparisons if token_count(box, one[0]) > 1]
+    if not single or None in asked or not several:
         return None
     if not any(single) and any(several):
         return WrongPart("what tokens do to each other", "a single token is right, several together are wrong")
@@ -298,7 +307,7 @@ def _tokens(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]
     return None
 
 
-def _singles(box: Box, comparisons: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Iterator[Question]:
+def _singles(box: Box, comparisons: list[Asked]) -> Iterator[Question]:
     form = replace(form_of(box.layer), shapes=None)
     for seed, _ in zip(_SEEDS, comparisons, strict=False):
         yield box.rounded(_first_token(box, scattered(form, 3 * len(form.letters()) * seed + 3)))
@@ -313,17 +322,7 @@ def _first_token(box: Box, q: Question) -> Question:
     return replace(q, x=x, memory=with_tokens(q.memory, box.layer.memories, first), noise=noise)
 
 
-def _verdict(box: Box, q: Question) -> bool | None:
-    """Whether the update is wrong there; None if that cannot be said."""
-    try:
-        got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
-    except (Fault, Discard):
-        return None
-    tolerance = expected.tolerance_for(box, q, got)
-    return bool(((flat(got) - flat(expected.arrays)).abs() > tolerance[:, None]).any())
-
-
-def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Whether another reading of the state map explains every answer."""
     layer = box.layer
     if (layer.state_map is None and layer.lagrangian is None) or len(layer.step.sizes) > 1:
@@ -347,25 +346,24 @@ def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tenso
         ("the norm", "the state map is left out: the update is the gradient at x itself", lambda q: at(q, 0)),
         ("the norm", "the update is the gradient in x, through the state map, and not the one in g", through),
     )
-    for name, because, gradient in readings:
-        fits = True
-        for q, got, expected, tolerance in wrong:
-            try:
-                step = gradient(q)
-            except Fault:
-                fits = False
-                break
-            if layer.leak:
-                step = {k: step[k] + q.x[k] for k in step}
-            other = -eta * flat(box.preconditioned(step, q.x))
-            slack = tolerance[:, None] + 1e-6 * flat(expected).abs().max()
-            fits = fits and bool(((flat(got) - other).abs() <= slack).all())
-        if fits:
-            return WrongPart(name, because)
-    return None
+
+    def fits(gradient: Callable[[Question], Arrays], q: Question, got: Arrays, expected: Arrays, off: Tensor) -> bool:
+        try:
+            step = gradient(q)
+        except Fault:
+            return False
+        other = -eta * flat(box.preconditioned(plus(step, q.x) if layer.leak else step, q.x))
+        return bool(((flat(got) - other).abs() <= off[:, None] + 1e-6 * flat(expected).abs().max()).all())
+
+    found = (
+        WrongPart(name, because)
+        for name, because, gradient in readings
+        if all(fits(gradient, *asked) for asked in wrong)
+    )
+    return next(found, None)
 
 
-def _channels(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+def _channels(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Which of the last axis' channels are wrong, where some are right in every question."""
     if len(box.layer.state) > 1:
         names = [
