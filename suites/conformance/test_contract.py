@@ -25,7 +25,7 @@ from cemverify.api import Check
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.contract import Subject, absences, as_subject, load
+from cemverify.conformance.implementations.contract import Subject, as_subject, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
@@ -46,10 +46,10 @@ def asked(**options: Any) -> object:
 @pytest.mark.parametrize(
     ("declare", "sentence"),
     [
-        (lambda: absences(["rotary"]), r"unknown feature 'rotary'; choose from .*position"),
+        (lambda: implementation(mlp=len, not_offered=["rotary"]), "unknown feature .rotary.; choose from .*position"),
         (lambda: implementation(attention=reference.attention, not_offered="norm"), "collection of names"),
         (implementation, "at least one of: attention, mlp"),
-        (lambda: implementation(attention=reference.attention, arrays=["numpy"]), "arrays must be 'torch', 'numpy'"),
+        (lambda: implementation(mlp=len, arrays=["numpy"]), "arrays must be 'torch'"),  # type: ignore[arg-type]
         (lambda: as_subject({}), "is a dict, not an implementation"),
         (lambda: as_subject(Mine), "is a class: give an instance of it"),
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),

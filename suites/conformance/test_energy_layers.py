@@ -125,8 +125,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"step_size": 10**400}, "must be a positive number"),
         ({"step_size": lambda: 1 / 0}, "the function of the step size failed: ZeroDivisionError"),
         ({"mean_over": "batch"}, r"mean_over must be a collection of names: write \('batch',\)"),
-        ({"order": 3}, "order must be a collection of names, such as a tuple, not 3"),
-        ({"not_offered": [[]]}, r"not_offered must be a collection of names, such as a tuple, not \[\[\]\]"),
+        ({"order": 3}, r"order must be a collection of names: write \(3,\)"),
         ({"coupled": "no"}, "coupled of an energy layer must be True or False, not 'no'"),
         ({"monotone": "yes"}, "monotone of an energy layer must be True or False"),
         ({"preconditioner": SOME_POSITIVE_DEFINITE, "steps": 2}, "needs a single step"),
@@ -481,6 +480,10 @@ TWINS: dict[str, Twin] = {
     "a step size of another shape": Twin(
         ENERGY, None, lambda: quadratic(step_size=lambda x, m: x.new_ones(len(x), 99)),
         reason="step size: the step size has shape"),
+    "the present state, with one energy for the batch": Twin(
+        "gradient/layer/derivatives-agree",
+        lambda: energy_layer(update=lambda x: torch.softmax(x @ x.mT, -1) @ x, memory=PRESENT_STATE, causal=False,
+                             energy=lambda g, m: -(g @ m.mT).logsumexp(2).sum(), state=("J", 3), energy_per="batch")),
     "an energy that is NaN": Twin(
         ENERGY, None, lambda: quadratic(energy=lambda x, m: x[..., 0] * np.nan), reason="energy: "),
     "several proximal steps with a preconditioner": Twin(

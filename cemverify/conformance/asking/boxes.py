@@ -278,8 +278,7 @@ class Box:
         if not self.caller.kind.compiles:
             return self._energies(g, memory, mask)
         rows = self._padded(B) if padded and self.layer.stated.per != "batch" else list(range(B))
-        wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
-        held = Fixed(held) if isinstance(memory, Fixed) else held
+        wide, held = _rows_of(rows, g, memory)
         values = self._energies(wide, held, None if mask is None else mask[rows])
         return values if self.layer.stated.per == "batch" else values[:B]
 
@@ -315,7 +314,7 @@ class Box:
             return self.energies(g, memory, mask).reshape(B, -1).sum(1) * self._mean_factor(g)
         rows = []
         for i in range(B):
-            row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))
+            row, of = _rows_of([i], g, memory)
             own_mask = None if mask is None else mask[i : i + 1]
             rows.append(self.energies(row, of, own_mask) * self._mean_factor(row))
         return torch.stack(rows) * self.share(B // copies)
@@ -503,10 +502,8 @@ class Box:
         """dE/dg with the energy compiled once for each shape."""
         B = next(iter(g.values())).shape[0]
         rows = self._padded(B) if self.layer.stated.per != "batch" else list(range(B))
-        wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
-        own = self.compiled
-        second = own._memory_for(wide, Fixed(held) if isinstance(memory, Fixed) else held)
-        arguments, _ = _arguments(own.pack(wide, "State"), second, None, None)
+        (wide, held), own = _rows_of(rows, g, memory), self.compiled
+        arguments, _ = _arguments(own.pack(wide, "State"), own._memory_for(wide, held), None, None)
         assert self.layer.energy is not None
         with self.caller.guarded():
             gradient = self.read(JAX.gradient_at(self.layer.energy, arguments), wide)
@@ -589,6 +586,12 @@ class Fixed(dict[str, Tensor]):
     @property
     def held(self) -> Named:
         return self
+
+
+def _rows_of(rows: list[int], g: Named, memory: Named) -> tuple[Named, Named]:
+    """Some rows of states and of a memory, which is held if it was."""
+    wide, of = ({name: array[rows] for name, array in part.items()} for part in (g, memory))
+    return wide, Fixed(of) if isinstance(memory, Fixed) else of
 
 
 def form_of(layer: EnergyLayer) -> Form:

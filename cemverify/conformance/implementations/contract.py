@@ -28,24 +28,8 @@ from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
-from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, names_of
+from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, declared_absent
 from cemverify.conformance.implementations.naming import LoadError
-
-
-def absences(names: Iterable[str]) -> frozenset[str]:
-    """The features that `names` declare absent. The name of a group ("diagonal") stands for all its members.
-
-    Raises:
-        ValueError: a name is unknown; the message lists the valid ones.
-    """
-    features: set[str] = set()
-    for name in names:
-        members = {feature for feature in FEATURES if feature == name or feature.startswith(f"{name}:")}
-        if not members:
-            groups = sorted({feature.partition(":")[0] for feature in FEATURES})
-            raise ValueError(f"unknown feature {name!r}; choose from {', '.join(groups)} and their members")
-        features |= members
-    return frozenset(features)
 
 
 @dataclass(frozen=True)
@@ -238,7 +222,7 @@ def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
         raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
     kind = ARRAY_KINDS[arrays]
     kind.require()
-    reasons = {**kind.lacks, **dict.fromkeys(absences(names_of(not_offered, "not_offered")), "declared")}
+    reasons = {**kind.lacks, **declared_absent(not_offered, FEATURES)}
     if kind is not TORCH:
         reasons.setdefault("cuda", "only torch arrays are put on a device")
     return reasons

@@ -25,7 +25,7 @@ import torch
 
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.faults import words
-from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES, names_of
+from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES, declared_absent, names_of
 
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
@@ -269,7 +269,7 @@ def energy_layer(
         working_dtype, {}, arrays, domain,
     )  # fmt: skip
     _check(layer)
-    absent = _absent(layer) | _named_absences(not_offered)
+    absent = _absent(layer) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES))
     object.__setattr__(layer, "not_offered", MappingProxyType(absent))
     return layer
 
@@ -287,8 +287,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
             absent.setdefault(feature, reason)
 
     without("energy", "it states no energy", when=layer.energy is None)
-    is_descent = step.kind in ("gradient", "proximal")
-    without("gradient-step", f"its step is declared {step.kind!r}", when=not is_descent)
+    without("gradient-step", f"its step is declared {step.kind!r}", when=step.kind not in ("gradient", "proximal"))
     without("proximal", f"its step is declared {step.kind!r}", when=step.kind != "proximal")
     several = len(step.sizes) > 1
     without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
@@ -300,8 +299,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
     without("conservative", "its preconditioner depends on the state", when=step.moving)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
-    steep = step.kind in ("gradient", "cccp")
-    without("slope", f"its step is declared {step.kind!r}", when=not steep)
+    without("slope", f"its step is declared {step.kind!r}", when=step.kind not in ("gradient", "cccp"))
     mapped = layer.state_map is not None or layer.lagrangian is not None
     unproven = layer.state_map is not None and layer.lagrangian is None
     without("slope", "descent follows from a state map only if it is the gradient of a Lagrangian", when=unproven)
@@ -348,17 +346,6 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
         without(feature, f"it works in {layer.working_dtype} already", when=narrow)
     without("cuda", "only torch arrays are put on a device", when=kind is not TORCH)
     return absent
-
-
-def _named_absences(names: Iterable[str]) -> dict[str, str]:
-    allowed = (*LAYER_FEATURES, *SHARED_FEATURES)
-    reasons: dict[str, str] = {}
-    for name in names:
-        members = [feature for feature in allowed if feature == name or feature.startswith(f"{name}:")]
-        if not members:
-            raise ValueError(f"an energy layer cannot declare {name!r} absent; choose from {', '.join(allowed)}")
-        reasons |= dict.fromkeys(members, "declared")
-    return reasons
 
 
 # --- reading and checking the arguments -------------------------------------------------------------
@@ -457,12 +444,12 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
-def _places(layer: EnergyLayer) -> set[Any]:
-    """What is set one after the other, if it can be named."""
-    if layer.step.kind == "block":
-        return set(layer.state)
-    (*_, size) = next(iter(layer.state.values()), (0,)) or (0,)
-    return set(range(size)) if layer.step.kind == "coordinate" and isinstance(size, int) else set()
+def _orders_all(layer: EnergyLayer) -> bool:
+    """Whether its order names all that is set one after the other once, if that can be named."""
+    step, (*_, size) = layer.step, next(iter(layer.state.values()), (0,)) or (0,)
+    numbers = range(size) if step.kind == "coordinate" and isinstance(size, int) else ()
+    places: Sequence[Any] = tuple(layer.state) if step.kind == "block" else numbers
+    return len(step.order) == len(places) and all(place in step.order for place in places)
 
 
 def _parameters(declared: Any) -> Mapping[str, Any]:
@@ -497,6 +484,7 @@ def _check(layer: EnergyLayer) -> None:
     or_else = {"domain": ", or a function that gives the nearest allowed state"}
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         ("energy_per", stated.per, ("token", "sequence", "batch")),
+        *(("each name in mean_over", name, get_args(MeanOver)) for name in stated.mean_over),
         ("step", step.kind, get_args(StepKind)),
         ("step_of", stated.step_of, get_args(StepOf)),
         ("returns", step.returns, ("difference", "next state")),
@@ -511,8 +499,6 @@ def _check(layer: EnergyLayer) -> None:
             named = " or ".join(repr(one) for one in values if one is not None)
             raise ValueError(f"{name} of an energy layer must be {named}{or_else.get(name, '')}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
-    if strange := [name for name in stated.mean_over if name not in get_args(MeanOver)]:
-        raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, strange))}")
     tokens = any(TOKENS in shape for shape in layer.state.values())
     problems = (
         (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),
@@ -558,7 +544,7 @@ def _check(layer: EnergyLayer) -> None:
         (step.kind == "block" and len(layer.state) < 2, "step='block' needs several arrays of states"),
         (step.kind == "coordinate" and (len(layer.state) > 1 or layer.domain in ("simplex", "sphere")),
          "step='coordinate' needs a single array of states, whose numbers can change one by one"),
-        (bool(step.order) and (set(step.order) != _places(layer) or len(set(step.order)) != len(step.order)),
+        (bool(step.order) and not _orders_all(layer),
          "order names every block, or every place of a last axis of known size, once"),
         (layer.domain is not None and (layer.state_map is not None or layer.lagrangian is not None
                                        or step.kind == "proximal"),

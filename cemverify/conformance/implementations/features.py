@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -117,11 +117,22 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 
 def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
     """What an argument was given that takes several names; a ValueError for one name, or a thing without members."""
-    if isinstance(declared, str):
+    if isinstance(declared, str) or not isinstance(declared, Iterable):
         raise ValueError(f"{argument} must be a collection of names: write ({declared!r},)")
-    try:
-        names = tuple(declared)
-        hash(names)
-    except TypeError:
-        raise ValueError(f"{argument} must be a collection of names, such as a tuple, not {declared!r}") from None
-    return names
+    return tuple(declared)
+
+
+def declared_absent(not_offered: Any, allowed: Collection[str]) -> dict[str, str]:
+    """A reason for each feature that is named absent; the name of a group ("diagonal") stands for all its members.
+
+    Raises:
+        ValueError: a name is not allowed; the message lists those that are.
+    """
+    reasons: dict[str, str] = {}
+    for name in names_of(not_offered, "not_offered"):
+        members = [feature for feature in allowed if feature == name or feature.startswith(f"{name}:")]
+        if not members:
+            groups = ", ".join(sorted({feature.partition(":")[0] for feature in allowed}))
+            raise ValueError(f"unknown feature {name!r}; choose from {groups} and their members")
+        reasons |= dict.fromkeys(members, "declared")
+    return reasons

@@ -178,9 +178,8 @@ def _function(record: Record) -> str:
     layer = record.id.split("/")[1]
     if layer == "layer":
         about = record.cause or ""
-        if named := whose(record.reason or ""):
-            return named
-        return "energy" if about.startswith(("energy", "the energy", "the stated energy")) else "update"
+        energy = about.startswith(("energy", "the energy", "the stated energy"))
+        return whose(record.reason or "") or ("energy" if energy else "update")
     if record.part == "cache":
         return "decode"
     if record.part == "stated energy":
