@@ -100,6 +100,13 @@ def test_jax_functions_are_judged_too() -> None:
     assert Verdict.VIOLATED not in verdicts(records)
 
 
+def test_a_block_in_jax_is_asked_what_its_calls_leave_alone() -> None:
+    pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    blocks = load("suites.blind.faults:base_jax")
+    (record,) = check_implementation(blocks, properties=["contract/block/settings-unchanged"], examples=2)
+    assert record.verdict == Verdict.HOLDS
+
+
 def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:
     activations = tuple(f"activation:{name}" for name in ACTIVATIONS if name != "silu")
     absent = (*LEAN, "start", "step-size", *activations)

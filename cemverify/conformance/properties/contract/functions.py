@@ -65,7 +65,7 @@ class FunctionCall(Call):
         cases = [self.case, *_unmet(self.case, self.caller)]
         if self.caller.kind.compiles:  # what comes before, too, and an energy for steps that it does not take
             before = USUAL
-            cases = cases[:1] if self.function.is_energy or self.case.layer_config.steps > 1 else cases
+            cases = cases[:1] if self.function.is_energy or self.case.sizes["T"] > 1 else cases
         try:
             return changes(self.caller, self.function.name, cases, Context(mode, before))
         except (NotFinite, Raised):
