@@ -139,7 +139,11 @@ def experiment(
         def performed(*arguments: P.args, **named: P.kwargs) -> R:
             asker: Any = arguments[0]
             elsewhere: Elsewhere | None = getattr(asker, "caller", asker).elsewhere
-            kind, bound = declared(), parameters().bind(*arguments, **named).arguments
+            kind = declared()
+
+            def bound() -> dict[str, Any]:
+                return parameters().bind(*arguments, **named).arguments
+
             try:
                 if elsewhere is None:
                     result = function(*arguments, **named)
@@ -148,10 +152,10 @@ def experiment(
                     if not conforms(result, kind):
                         raise Tampered("its process sent something that no call returns")
                 if expected is not None and result is not None:
-                    check(result, expected(SimpleNamespace(**bound)), finite=finite)
+                    check(result, expected(SimpleNamespace(**bound())), finite=finite)
                 return result
             except Fault as fault:
-                if (function_asked := of or bound.get("name")) in FURTHER and not whose(str(fault)):
+                if (function_asked := of or bound().get("name")) in FURTHER and not whose(str(fault)):
                     fault.args = (f"{function_asked}: {fault}",)
                 raise
 
