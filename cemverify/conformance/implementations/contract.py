@@ -218,7 +218,7 @@ def _what_it_is(target: Any) -> str:
 
 
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
-    if arrays not in list(ARRAY_KINDS):
+    if arrays not in list(ARRAY_KINDS):  # a list, as what was given need not be hashable
         raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
     kind = ARRAY_KINDS[arrays]
     kind.require()

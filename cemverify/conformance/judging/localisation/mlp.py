@@ -13,7 +13,7 @@ from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, e
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
 from cemverify.conformance.questions.cases import Case
 
-_UNITS = 4  # hidden units that are looked at, one by one
+_UNITS = 4  # hidden units that are looked at one by one; more than these are many
 
 
 def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
