@@ -154,12 +154,11 @@ class Interaction:
 
     def _mask(self, queries: int, memory: InteractionMemory) -> Tensor | None:
         """bias with -inf where a token may not look, (K, J, S) or (J, S); None if there is nothing to add."""
-        rows, columns = self._positions(queries, memory)
-        mask = None if self.bias is None else self.bias(rows, columns).to(memory.keys.dtype)
+        mask = None if self.bias is None else self.bias(*self._positions(queries, memory)).to(memory.keys.dtype)
         if self.causal and queries > 1:  # a single query is the last token, which sees all
-            future = columns[None, :] > rows[:, None]
-            zero = torch.zeros(future.shape, dtype=memory.keys.dtype, device=future.device)
-            mask = (zero if mask is None else mask).masked_fill(future, -math.inf)
+            everywhere = memory.keys.new_full((queries, memory.length), -math.inf)
+            later = everywhere.triu_(memory.length - memory.ahead - queries + 1)
+            mask = later if mask is None else mask + later
         return mask
 
     def scores(self, x: Tensor, memory: InteractionMemory) -> Tensor:
