@@ -15,6 +15,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space, mixed
 
 Spoil = Callable[[Case], Iterable[tuple[str, Case]]]  # ways to spoil a case, each in a word or two
+_AT_ONCE = 8  # of them, in the time of half as many calls: bad input is refused early
 
 
 def rejects(spoil: Spoil) -> Check:
@@ -45,11 +47,13 @@ def rejects(spoil: Spoil) -> Check:
 
     def check(caller: Caller, case: Case) -> Evidence:
         caller.output(case)
-        for way, spoiled in spoil(case):
-            outcome = _outcome(caller, case.layer, spoiled)
-            if outcome != "refused":
-                claim = f"bad input is refused (1 = yes): {way}: it {outcome}"
-                return judge(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
+        ways = iter(spoil(case))
+        while some := list(islice(ways, _AT_ONCE)):
+            outcomes = _outcomes(caller, case.layer, [spoiled for _, spoiled in some])
+            for (way, _), outcome in zip(some, outcomes, strict=False):  # none comes after one that is not refused
+                if outcome != "refused":
+                    claim = f"bad input is refused (1 = yes): {way}: it {outcome}"
+                    return judge(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
         return judge(Comparison("bad input is refused (1 = yes)", torch.ones(1), torch.ones(1), torch.zeros(1)))
 
     return check
@@ -77,9 +81,18 @@ def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
     return judge(*refused.comparisons, *taken)
 
 
-@experiment()
-def _outcome(caller: Caller, name: str, case: Case) -> str:
-    """What a call with bad input came to: "refused", or what it did instead."""
+@experiment(calls=4)
+def _outcomes(caller: Caller, name: str, cases: list[Case]) -> list[str]:
+    """What calls with bad input came to, up to the first that was not "refused": that, or what it did instead."""
+    outcomes: list[str] = []
+    with caller.guarded():
+        before = ProcessState.now()  # as each of the calls finds it
+    while len(outcomes) < len(cases) and set(outcomes) <= {"refused"}:
+        outcomes.append(_outcome(caller, name, cases[len(outcomes)], before))
+    return outcomes
+
+
+def _outcome(caller: Caller, name: str, case: Case, before: ProcessState) -> str:
     x, h, weights = caller.arguments(case)
     if caller.kind.name == "torch" and "gradients" not in caller.subject.not_offered and case.turn(2):
         for array in (x, h, *weights.values()):  # as parameters do
@@ -90,7 +103,6 @@ def _outcome(caller: Caller, name: str, case: Case) -> str:
     before_it = {key: (as_tensor(array), form_of(array)) for key, array in arrays.items()}
     try:
         with caller.guarded():
-            before = ProcessState.now()
             try:
                 caller.functions[name](x, h, weights, config)
             finally:
