@@ -172,8 +172,9 @@ def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
 def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
     """What a long row would take, judged by its beginning."""
     short, times = _fastest(answer, caller, case.beginning(_SHORT)), case.h.shape[1] / _SHORT
-    if caller.kind.compiles and short * times**2 <= _PATIENCE:  # one shape is enough
-        return short * times**2
+    steepest = 2 if caller.kind.compiles else 3  # what compiles is asked no second shape
+    if short * times**steepest <= _PATIENCE:
+        return float(short * times**steepest)
     half = _fastest(answer, caller, case.beginning(_SHORT // 2))
     growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
     return float(short * times**growth)
