@@ -35,22 +35,28 @@ from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
-_ONE_IN = 3  # cases of all options has more rows than kernels take at once, batch and tokens in turn, and no tile's
 _MANY = 1031  # tokens; of batches twice as many rows
 _DECODED = 263  # one after the other
 
 
 @dataclass(frozen=True)
 class _SometimesMany(Over):
-    """Cases of a space, some with many rows: a backward pass reduces over rows, and goes over to other sums there."""
+    """Cases of a space, some with many rows: a backward pass reduces over rows, and goes over to other sums there.
+
+    Those rows are more than kernels take at once, batch and tokens in turn, and no tile's.
+
+    Attributes:
+        tokens: of a long case. every: one in so many cases has many rows.
+    """
 
     tokens: int = _MANY
+    every: int = 3
 
     def scattered(self, offer: Offer, seed: int) -> Any | None:
-        if seed % _ONE_IN or offer.kind.compiles:
+        if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
         space = offer.within(self.space)
-        long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if seed // _ONE_IN % 2 else {"B": (2 * _MANY,), "J": (2,)}
+        long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if seed // self.every % 2 else {"B": (2 * _MANY,), "J": (2,)}
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
 
 
@@ -258,7 +264,9 @@ def _products(
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )
-    many = _SometimesMany(space, _DECODED if asked.name == "decode" else _MANY)
+    # attention's cases are five times as many as others', and cost the square of their tokens
+    tokens, every = _DECODED if asked.name == "decode" else _MANY, 6 if asked.name == "attention" else 3
+    many = _SometimesMany(space, tokens, every)
     return replace(property_, questions=many, compiled=None) if name == "any-options" else property_
 
 

@@ -195,7 +195,7 @@ def answered(content: bytes) -> Any:
             kind = np.dtype(str(dtype))
             if kind.kind not in "fiub":
                 raise ValueError(f"an array of {kind}")
-            count = int(np.prod([int(n) for n in shape], dtype=np.int64))
+            count = math.prod(int(n) for n in shape)
             array = np.frombuffer(content, kind, count, end).reshape(shape)
             arrays.append(array.copy())
             end += array.nbytes
