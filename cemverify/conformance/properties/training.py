@@ -56,7 +56,8 @@ class _SometimesMany(Over):
         if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
         space = offer.within(self.space)
-        long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if seed // self.every % 2 else {"B": (2 * _MANY,), "J": (2,)}
+        turn = seed // self.every % 2
+        long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if turn else {"B": (2 * _MANY,), "J": (2,)}
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
 
 
