@@ -14,7 +14,7 @@ from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import incoming
-from cemverify.conformance.implementations.arrays import TORCH
+from cemverify.conformance.implementations.arrays import TORCH, all_finite
 from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import OTHER_OPTIONS, SECOND_STEP, THE_SAME, USUAL, otherwise
@@ -70,7 +70,7 @@ def products_at(
         result = as_tensor(answer, cotangent.shape)
         products = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
     for key, product in products.items():
-        if not bool(product.isfinite().all()):
+        if not all_finite(product):
             raise NotFinite(f"the gradient with respect to {key} is NaN or infinite")
     return result, products, changed_of(arrays, before)
 

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.implementations.arrays import all_finite
 from cemverify.conformance.implementations.faults import FURTHER, Fault, NotFinite, Tampered, WrongShape, whose
 
 _COMPILING = 120.0  # seconds
@@ -199,7 +200,7 @@ def _check_array(array: Tensor, expected: torch.Size | Rows, finite: bool) -> No
             raise WrongShape(f"it returned shape {shape}, where the first axis is the batch, {expected.batch}")
     elif shape != tuple(expected):
         raise WrongShape(f"it returned shape {shape}, expected {tuple(expected)}")
-    if finite and not bool(array.isfinite().all()):
+    if finite and not all_finite(array):
         raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")
 
 

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block, BlockConfig
 from cemverify.cem.torch_internals import is_batched
+from cemverify.conformance.implementations.arrays import all_finite
 from cemverify.conformance.implementations.contract import implementation
 
 Weights = Mapping[str, Tensor]
@@ -163,7 +164,7 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
         if array.dtype != x.dtype:
             raise TypeError(f"{name} is {array.dtype} but x is {x.dtype}; give one dtype")
         has_values = not (torch.compiler.is_compiling() or is_batched(array))  # that can be inspected
-        if has_values and not bool(array.isfinite().all()):
+        if has_values and not all_finite(array):
             raise ValueError(f"{name} contains NaN or infinity")
     if x.dim() != 3 or x.shape != h.shape or x.shape[-1] != config.dim or 0 in x.shape:
         raise ValueError(

@@ -180,22 +180,22 @@ def _output(arrays: _Arrays, u: float) -> Bounded:
 
 
 def _descend(arrays: _Arrays, x: Bounded, h: Bounded) -> Bounded:
-    config = arrays.case.layer_config
+    config, is_attention = arrays.case.layer_config, arrays.case.layer == "attention"
+    memory = _keys(arrays, h) if is_attention else _gates(arrays, h)  # the same in every step
     for _ in range(config.steps):
         n = _norm_into(arrays, x)
         # one direction per head or hidden unit: (B, K or M, J, D)
-        directions = _attended(arrays, n, h) if arrays.case.layer == "attention" else _gated(arrays, n, h)
+        directions = _attended(arrays, n, h, memory) if is_attention else _gated(arrays, n, memory)
         if config.norm == "folded":
             directions = directions * n.of(arrays.w["gain"])
         x = x.plus_terms(_precondition(arrays, directions).scaled(config.step_size), 1)
     return x
 
 
-def _attended(arrays: _Arrays, n: Bounded, h: Bounded) -> Bounded:
+def _attended(arrays: _Arrays, n: Bounded, h: Bounded, keys: Bounded) -> Bounded:
     """-grad of each head's energy: (B, K, J, D)."""
     config, w = arrays.case.attention, arrays.w
-    keys, scores = _scores(arrays, n, h)
-    weights = _softmax(scores)
+    weights = _softmax(_scores(arrays, n, h, keys))
     attended = _average(weights, keys)
     first = h.value.shape[1] - n.value.shape[1]  # the queries are the last of those remembered
     out = _rotated(config, attended, first, inverse=True) @ n.of(w["W_Q"])
@@ -210,11 +210,15 @@ def _of_each_head(diagonal: Array, heads: int) -> Array:
     return np.broadcast_to(diagonal, (heads, diagonal.shape[-1]))[:, None]
 
 
-def _scores(arrays: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
-    """Keys (B, K, S, R) and scores (B, K, J, S), -inf where masked."""
+def _keys(arrays: _Arrays, h: Bounded) -> Bounded:
+    """R(j) W_K h_j: (B, K, S, R)."""
+    return _rotated(arrays.case.attention, h[:, None] @ h.of(arrays.w["W_K"]).mT, 0)
+
+
+def _scores(arrays: _Arrays, n: Bounded, h: Bounded, keys: Bounded) -> Bounded:
+    """The scores, (B, K, J, S), -inf where masked."""
     config, w = arrays.case.attention, arrays.w
     J, S = n.value.shape[1], h.value.shape[1]
-    keys = _rotated(config, h[:, None] @ n.of(w["W_K"]).mT, 0)
     queries = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J)
     scores = queries @ keys.mT
     if "diagonal" in w:
@@ -231,7 +235,7 @@ def _scores(arrays: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     if config.causal:
         future = columns > rows
         scores = n.of(np.where(future, -math.inf, scores.value), np.where(future, 0.0, scores.error))
-    return keys, scores
+    return scores
 
 
 def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool = False) -> Bounded:
@@ -307,11 +311,15 @@ def _own_rounding(weights: Array, values: Bounded) -> Array:
     return np.minimum(lost, of_those + 2 * small @ values.most)
 
 
-def _gated(arrays: _Arrays, n: Bounded, h: Bounded) -> Bounded:
+def _gates(arrays: _Arrays, h: Bounded) -> Bounded:
+    """W h: (B, J, M)."""
+    return h @ h.of(arrays.w["W"].T)
+
+
+def _gated(arrays: _Arrays, n: Bounded, gates: Bounded) -> Bounded:
     """V_m (W h)_m sigma((V n)_m) of each hidden unit, or their sum where P mixes features: (B, M or 1, J, D)."""
     w, config = arrays.w, arrays.case.mlp
-    gate = h @ n.of(w["W"].T)
-    units = gate * _sigma(activation(config.activation), n @ n.of(w["V"].T))
+    units = gates * _sigma(activation(config.activation), n @ n.of(w["V"].T))
     units = units.mT[..., None] * n.of(w["V"][:, None])  # (B, M, J, 1) times (M, 1, D)
     if not config.preconditioner.kind.startswith("low-rank"):
         return units
@@ -383,7 +391,8 @@ def _norm_into(arrays: _Arrays, x: Bounded) -> Bounded:
 
 
 def _interaction_energy(arrays: _Arrays, x: Bounded) -> Bounded:
-    _, scores = _scores(arrays, x, x.of(arrays.h))
+    h = x.of(arrays.h)
+    scores = _scores(arrays, x, h, _keys(arrays, h))
     S = scores.value.shape[-1]
     value = np.logaddexp.reduce(scores.value, -1)  # (B, K, J)
     weights = _softmax(scores).value
@@ -396,7 +405,7 @@ def _interaction_energy(arrays: _Arrays, x: Bounded) -> Bounded:
 def _elementwise_energy(arrays: _Arrays, x: Bounded) -> Bounded:
     w, config = arrays.w, arrays.case.mlp
     sigma = activation(config.activation)
-    gate = x.of(arrays.h) @ x.of(w["W"].T)
+    gates = _gates(arrays, x.of(arrays.h))
     z = x @ x.of(w["V"].T)
     at = torch.from_numpy(z.value)
     steep = 2 * z.most if config.activation == "relu2" else 2
@@ -404,4 +413,4 @@ def _elementwise_energy(arrays: _Arrays, x: Bounded) -> Bounded:
     # textbook primitives cancel terms of size (1 + |z|)^2, so that much roundoff is anybody's
     cancelled = (1 + np.abs(z.value)) ** (3 if config.activation == "relu2" else 2)
     phi = z.of(sigma.primitive(at).numpy(), reach * z.error + x.gamma(16) * cancelled)
-    return (gate * phi).sum(-1).scaled(-1.0)
+    return (gates * phi).sum(-1).scaled(-1.0)

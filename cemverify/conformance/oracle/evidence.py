@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.implementations.arrays import all_finite
 from cemverify.conformance.implementations.faults import Discard, WrongShape
 
 
@@ -35,7 +36,7 @@ class Comparison:
             raise WrongShape(f"{self.claim}: shape {tuple(self.got.shape)}, expected {tuple(self.expected.shape)}")
         if not self.got.numel():
             raise Discard("there is nothing to compare")
-        if not bool(self.budget.isfinite().all()):
+        if not all_finite(self.budget):
             raise Discard("ill-conditioned: no finite error bound")
         if np.broadcast_shapes(self.budget.shape, self.got.shape) != tuple(self.got.shape):
             raise ValueError(
