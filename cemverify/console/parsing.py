@@ -11,6 +11,7 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -82,7 +83,11 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises where argparse prints a long usage and exits.
 
     An argument that it does not know is refused by the command that was asked for, so that the usage line is its own.
+    No option is shortened: an option of a later version may begin alike.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help", self.usage_line())
@@ -105,7 +110,11 @@ class Parser(argparse.ArgumentParser):
     def about_unknown(self, words: Sequence[str]) -> str:
         """What is said about words that it does not know."""
         option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
-        return f"{words[0]!r} is one word too many" if option is None else f"there is no option {option}"
+        if option is None:
+            return f"{words[0]!r} is one word too many"
+        known = [*self._option_string_actions]
+        near = ["--output"] if option == "--json" else get_close_matches(option, known, 1, 0.75)
+        return f"there is no option {option}" + (f"; perhaps {near[0]} is meant" if {*near} & {*known} else "")
 
 
 def add_commands(

@@ -37,7 +37,9 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
         "--cluster", metavar="ADDRESS", help="compute on the workers of a Dask scheduler: tcp://HOST:PORT"
     )
     group.add_argument(
-        "--shard", metavar="I/N", help="compute only part I of N; without it, the same command prints the tables"
+        "--shard",
+        metavar="I/N",
+        help="compute only part I of N, if all are known beforehand; without it, the same command prints the tables",
     )
     group.add_argument("--retry-failed", action="store_true", help="compute failed cells again")
     group.add_argument(

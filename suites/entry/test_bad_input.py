@@ -129,6 +129,8 @@ ROWS = [
     ("synthetic examine suites.entry.leaving:kernel", "kernel raised SystemExit: 0"),
     ("synthetic atlas --prior rfb", "unknown prior 'rfb'"),
     ("synthetic recursion --workers x", "'x' is not a whole number"),
+    ("synthetic recursion --json r.json", "there is no option --json; perhaps --output is meant"),
+    ("cemverify list --feature", "there is no option --feature; perhaps --features is meant"),
     ("synthetic recursion --preset quik", "unknown preset 'quik'"),
     ("synthetic recursion --models cme", "unknown model family 'cme'"),
     ("synthetic recursion --prior rbf rbf", "is given twice"),

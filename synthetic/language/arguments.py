@@ -47,8 +47,7 @@ class Command(Parser):
     """A parser that refuses with its usage line and one sentence."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # "description" is taken as it is written; no option is shortened
-        own = {"formatter_class": Help, "add_help": False, "allow_abbrev": False}
+        own = {"formatter_class": Help, "add_help": False}  # which takes "description" as it is written
         super().__init__(*args, **{**kwargs, **own})
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         # they look at what was parsed, and raise UsageError
