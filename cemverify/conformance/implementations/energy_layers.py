@@ -411,8 +411,9 @@ def _sizes(
     step_size: Any, steps: Any, arrays: str
 ) -> tuple[tuple[float, ...], Callable[[], Sequence[torch.Tensor]] | None]:
     """The sizes as numbers, and what gives them as tensors if they are learned, which only torch layers can be."""
-    if type(steps) is not int or steps < 1:
-        raise ValueError(f"the steps of an energy layer must be a whole number of at least 1, not {steps!r}")
+    if type(steps) is not int or not 1 <= steps <= _MOST_STEPS:
+        allowed = f"must be a whole number from 1 to {_MOST_STEPS:,}, each of which is followed"
+        raise ValueError(f"the steps of an energy layer {allowed}, not {steps!r}")
     declared, learned = step_size, None
     if callable(declared):
         try:
@@ -473,6 +474,7 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
     return MappingProxyType(dict(named))
 
 
+_MOST_STEPS = 10_000  # of which a question takes seconds; of more each property would end at its limit
 _FLAGS = ("coupled", "causal", "conservative", "permutable", "masked", "leak")
 _NOT_BEFORE_A_PROXIMAL_MAP = (
     "a step size that depends on the state, noise, smoothness, a state map, a Lagrangian, an unknown preconditioner"
@@ -495,7 +497,7 @@ def _check(layer: EnergyLayer) -> None:
         ("domain", None if callable(layer.domain) else layer.domain, (None, *get_args(DomainName))),
     )
     for name, value, values in allowed:
-        if value not in values:
+        if type(value) not in map(type, values) or value not in values:  # 1 is True
             named = " or ".join(repr(one) for one in values if one is not None)
             raise ValueError(f"{name} of an energy layer must be {named}{or_else.get(name, '')}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
