@@ -18,6 +18,7 @@ from reports.__main__ import main
 from reports.collect import ResultFile
 from reports.page import listing
 from reports.page.listing import Listing, listings
+from suites.kit.colours import contrast
 from suites.reports.examples import (
     a_check,
     a_claims,
@@ -214,18 +215,6 @@ def test_text_and_paper_differ_enough_in_light_and_in_dark() -> None:
             assert contrast(theme["paper"], theme[mark]) >= 4.5, "text on a bar"
         for mark in ("good", "bad", "unsure", *(f"series-{i}" for i in range(1, 8))):
             assert contrast(theme[mark], theme["paper"]) >= 3, mark
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def checks(implementations: int, each: int) -> list[Any]:

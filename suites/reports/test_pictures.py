@@ -21,8 +21,8 @@ from reports.__main__ import main
 from reports.kinds.recursion import headline, sheets
 from reports.pictures.drawing import COLOURS, Mark, inline, label_ends
 from reports.pictures.gallery import pictures_of
+from suites.kit.colours import contrast
 from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, a_study, violated
-from suites.reports.test_page import contrast
 
 NAMES = {
     "check": "margins",
