@@ -72,10 +72,15 @@ def products_in(
 
 @experiment(lambda arguments: [arguments.cases[0].x.shape] * len(arguments.cases), compiles=True)
 def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
-    """What the layer of the cases answers, compiled once for all of them, which have one shape."""
+    """What the layer of the cases answers, compiled once for all of them, which have one shape.
+
+    What is traced depends on the dtype, and may go wrong in each; what becomes of the trace does not.
+    """
     first, answers = cases[0], list[Tensor]()
     with caller.guarded(), quiet():
-        compiled = caller.kind.compiled(of_named_arrays(caller, first.layer, first))
+        compiled = caller.kind.compiled(
+            of_named_arrays(caller, first.layer, first), lowered=caller.dtype == torch.float64
+        )
         for case in cases:
             answers.append(as_tensor(compiled(_laid_out(caller, case, case.layer, USUAL)), case.x.shape))
     return answers

@@ -83,8 +83,12 @@ class ArrayKind(ABC):
         """A call; compiled where every operation would be otherwise, unless that is impossible."""
         return function(*arguments, **(named or {}))
 
-    def compiled(self, function: Function) -> Function:
-        """The function as a user of the library would compile it."""
+    def compiled(self, function: Function, *, lowered: bool = True) -> Function:
+        """The function as a user of the library would compile it.
+
+        Args:
+            lowered: whether torch also rewrites what it has traced in operations without edits, as for a backend.
+        """
         raise NotImplementedError(self.lacks["compile"])
 
     def mapped(self, function: Function, axes: Any = 0) -> Function:
@@ -143,9 +147,9 @@ class _Torch(ArrayKind):
     def like(self, values: Tensor, array: Any) -> Any:
         return values.to(array.dtype)
 
-    def compiled(self, function: Function) -> Function:
+    def compiled(self, function: Function, *, lowered: bool = True) -> Function:
         torch.compiler.reset()  # or what was compiled before would count against its limit of recompilations
-        return torch.compile(function, backend="aot_eager", dynamic=False)
+        return torch.compile(function, backend="aot_eager" if lowered else "eager", dynamic=False)
 
     def mapped(self, function: Function, axes: Any = 0) -> Function:
         mapped: Function = torch.func.vmap(function, axes)
@@ -247,7 +251,7 @@ class _Jax(ArrayKind):
         own, more = _jax().device_put((tuple(arguments), dict(named or {})))
         return function(*own, **more)
 
-    def compiled(self, function: Function) -> Function:
+    def compiled(self, function: Function, *, lowered: bool = True) -> Function:  # noqa: ARG002 - jit always does
         compiled: Function = _jax().jit(function)
         return compiled
 

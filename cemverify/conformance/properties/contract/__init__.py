@@ -82,6 +82,7 @@ def properties() -> Iterator[Property]:
             "it.",
             dtype_is_kept,
             "the call returns an answer",
+            rows=0.5,
             floor=1.0,
         )
     for function in EVERY:
@@ -92,6 +93,7 @@ def properties() -> Iterator[Property]:
             *REPEATABLE,
             repeats_its_bits,
             "the call in between returns something else",
+            rows=0.6,
             floor=0.5,
             once=True,
         )
