@@ -31,6 +31,7 @@ from cemverify.conformance.implementations.origin import Origin, Place, origin_o
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
 from examples.mlp_module import GatedMLP
+from suites.kit.judging import judged
 
 LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
 
@@ -98,6 +99,27 @@ def test_jax_functions_are_judged_too() -> None:
     records = check_implementation(subject, properties=properties, examples=6)
     assert not jax.config.jax_enable_x64
     assert Verdict.VIOLATED not in verdicts(records)
+
+
+def test_an_array_that_a_deep_call_in_jax_donates_is_missed() -> None:
+    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+
+    def descend(x: Any, h: Any, weights: Any, T: int, eta: float) -> Any:
+        V, W = weights["V"], weights["W"]
+        for _ in range(T):
+            x = x + eta * (jax.nn.silu(x @ V.T) * (h @ W.T)) @ V
+        return x
+
+    in_place = jax.jit(descend, static_argnums=(3, 4), donate_argnums=0)
+
+    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        run = in_place if config.steps > 32 else descend
+        return run(x, h, weights, config.steps, config.step_size)
+
+    absent = {feature for feature in LEAN if feature != "steps"}
+    layer = implementation(mlp=mlp, arrays="jax", not_offered=absent)
+    record = judged(layer, "recursion/mlp/many-steps", shrink=False)
+    assert (record.verdict, record.cause) == (Verdict.VIOLATED, "deleted")
 
 
 def test_a_block_in_jax_is_asked_what_its_calls_leave_alone() -> None:

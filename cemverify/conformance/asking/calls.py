@@ -20,6 +20,7 @@ from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
+    Deleted,
     Fault,
     OutOfMemory,
     Raised,
@@ -120,7 +121,14 @@ class Caller:
         x, h, weights = self.arguments(case)
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         config = copy.deepcopy(case.config)  # frozen, but whoever wants to can thaw it
-        return lambda: self.functions[name](*arguments, config)
+
+        def call() -> Any:
+            answer = self.functions[name](*arguments, config)
+            if self.kind.has_deleted((x, h, *weights.values())):
+                raise Deleted("it deleted an array that it was given, as JAX does with one that is donated")
+            return answer
+
+        return call
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

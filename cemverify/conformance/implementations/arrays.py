@@ -14,7 +14,7 @@ import importlib.util
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -78,6 +78,10 @@ class ArrayKind(ABC):
         return nullcontext()
 
     # --- calls ------------------------------------------------------------------------------------------
+
+    def has_deleted(self, arrays: Iterable[Any]) -> bool:  # noqa: ARG002 - JAX alone deletes arrays that are in use
+        """Whether one of these holds no numbers any more."""
+        return False
 
     def called(self, function: Function, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
         """A call; compiled where every operation would be otherwise, unless that is impossible."""
@@ -223,6 +227,9 @@ class _Jax(ArrayKind):
             return tensor.contiguous().numpy().copy()
         rounded: Any = tensor.double().contiguous().numpy().astype(_jax().numpy.bfloat16)
         return rounded
+
+    def has_deleted(self, arrays: Iterable[Any]) -> bool:
+        return any(is_jax_array(array) and not is_traced(array) and array.is_deleted() for array in arrays)
 
     @contextmanager
     def _configured(self, **options: Any) -> Iterator[Any]:

@@ -163,6 +163,10 @@ class Tampered(Fault):
     """The implementation replaced functions that the whole process uses, the verifier included."""
 
 
+class Deleted(Fault):
+    """A call deleted an array that it was given, as JAX does with those that are donated."""
+
+
 class Crashed(Fault):
     """The implementation ended its process during a call."""
 
