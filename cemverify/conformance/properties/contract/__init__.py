@@ -93,7 +93,6 @@ def properties() -> Iterator[Property]:
             *REPEATABLE,
             repeats_its_bits,
             "the call in between returns something else",
-            rows=0.6,
             floor=0.5,
             once=True,
         )
