@@ -141,6 +141,7 @@ ZOO += [
         advance=lambda usual, x, heads, w, c: usual.advance(x * (x.abs() > 1e-150), heads, w, c)),
     ZOO.but("steps-beyond-the-sixth-are-not-trained", "Gradients flow back through the first six steps alone.",
         "contexts/mlp/any-options", _PRODUCT, also=("attention",), needs=("steps",),
+        attention=lambda usual, x, h, w, c: _six_are_trained(usual.attention, x, h, w, c),
         mlp=lambda usual, x, h, w, c: _six_are_trained(usual.mlp, x, h, w, c)),
     ZOO.but("gradients-of-forty-tokens", "The gradient of the keys is that of the first forty tokens.",
         "contexts/attention/any-options", _PRODUCT, keys=After(lambda keys, *_:
@@ -148,13 +149,13 @@ ZOO += [
 ]  # fmt: skip
 
 
-def _six_are_trained(mlp: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+def _six_are_trained(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     if c.steps <= 6:
-        whole: Tensor = mlp(x, h, w, c)
+        whole: Tensor = layer(x, h, w, c)
         return whole
-    first: Tensor = mlp(x, h, w, replace(c, steps=6))
+    first: Tensor = layer(x, h, w, replace(c, steps=6))
     frozen = {name: weight.detach() for name, weight in w.items()}
-    rest: Tensor = mlp(first.detach(), h.detach(), frozen, replace(c, steps=c.steps - 6))
+    rest: Tensor = layer(first.detach(), h.detach(), frozen, replace(c, steps=c.steps - 6))
     return first + (rest - first).detach()
 
 
