@@ -39,7 +39,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
     group.add_argument(
         "--shard",
         metavar="I/N",
-        help="compute only part I of N, if all are known beforehand; without it, the same command prints the tables",
+        help="only part I of N, if all are known before; without it, the tables",
     )
     group.add_argument("--retry-failed", action="store_true", help="compute failed cells again")
     group.add_argument(
