@@ -39,7 +39,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
     group.add_argument(
         "--shard",
         metavar="I/N",
-        help="only part I of N, if all are known before; without it, the tables",
+        help="compute only part I of N, where a study allows it; omit it for the tables",
     )
     group.add_argument("--retry-failed", action="store_true", help="compute failed cells again")
     group.add_argument(
