@@ -330,7 +330,7 @@ BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "replaces_json_for_good": (lambda: vars(json).update(dumps=None, loads=None), "crashed", ""),
     "removes_len": (lambda: delattr(builtins, "len"), "crashed", ""),
     "hogs_memory": (_grow, "out of memory", "MemoryError"),
-    "leaks_memory": (lambda: _alive.append(np.zeros(3 * 10**7)), "out of memory", "memory"),
+    "leaks_memory": (lambda: _alive.append(np.zeros(10**8)), "out of memory", "memory"),
     "raises_unicode": (lambda: _raise(RuntimeError("ταυ → ∞\x00\ud800\u202e")), "raised", "RuntimeError: ταυ → ∞"),
     "replaces_softmax": (lambda: vars(torch).update(softmax=lambda z, *_, **__: z), "tampered",
                          "it replaced functions that the whole process uses: torch.softmax"),

@@ -29,7 +29,7 @@ open(FILE, 'w').write('(')
 os.utime(FILE, (0, 0))
 os.setsid()
 os.fork()
-os.kill(os.getppid(), signal.SIGKILL)
+ends_its_parent and ends_its_parent.pop()(os.getppid(), signal.SIGKILL)
 subprocess.Popen(['sleep', '600'], start_new_session=True)
 threading.Thread(target=time.sleep, args=(600,)).start()
 sys.stdout = sys.stderr = None
@@ -54,6 +54,7 @@ from cemverify import layer_property, reference
 
 FILE = os.path.abspath(__file__)
 mine = reference
+ends_its_parent = [os.kill]  # once: an orphan's parent is whoever tries all this
 
 
 class Unspeakable(BaseException):

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="abuses are watched by means of Linux"),
 ]
 
-USUAL, THOROUGH = 6, 20_000  # abuses drawn, beside the regressions: a few seconds of a core, or an hour
+USUAL, AT_LENGTH = 6, 1000  # abuses drawn, beside the regressions and in each test at length: five minutes of a core
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def test_commands_keep_the_rule_under_abuse_and_each_way_to_break_it_is_seen(
     folder: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """One test, for all abuses are run by one process; what once broke the rule is among them, and real work is."""
-    count, every = (THOROUGH, 1) if request.config.getoption("--thorough") else (USUAL, 54)
-    drawn = draw_all(folder, count, int(os.environ.get("CEMVERIFY_SEED", "0")))
+    every = 1 if request.config.getoption("--thorough") else 54
+    drawn = draw_all(folder, USUAL, int(os.environ.get("CEMVERIFY_SEED", "0")))
     spoiling = [Abuse("spoiling", ("spoil", way), made={"link": "-> right.py"}) for way in WAYS]
     at_work = list(test_environments.rows(test_environments.stored(tmp_path)))[::every]
     abuses = [*spoiling, *list(regressions(folder))[::every], *drawn, *(abuse for abuse, *_ in at_work)]
@@ -55,3 +55,10 @@ def test_commands_keep_the_rule_under_abuse_and_each_way_to_break_it_is_seen(
     ] == []
     assert _broken(pairs, ["regressions", *SHARES]) == []
     assert test_environments.departures(at_work, [outcome for _, outcome in pairs[-len(at_work) :]]) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_commands_keep_the_rule_under_a_thousand_abuses(folder: Path, seed: int) -> None:
+    """Twenty thousand in all, in parts that several workers share."""
+    assert _broken(list(outcomes(draw_all(folder, AT_LENGTH, seed), folder)), list(SHARES)) == []
