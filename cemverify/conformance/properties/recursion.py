@@ -19,8 +19,9 @@ from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
 _MANY = (17, 33, 65, 129)
-_SMALL = (2.0**-5, 2.0**-7)  # larger steps let roundoff grow from one to the next
-_FEW = {"B": (1, 2), "J": (2, 3), "D": (4,), "K": (2,), "R": (2,), "M": (3, 4)}
+# step sizes and sizes of many steps: larger steps let roundoff grow from one to the next
+GENTLE = (2.0**-5, 2.0**-7)
+FEW_OF_ALL = {"B": (1, 2), "J": (2, 3), "D": (4,), "K": (2,), "R": (2,), "M": (3, 4)}
 
 ONE_STEP = Rival(
     "the last of the T steps changes the state", lambda case: case.having(steps=case.layer_config.steps - 1)
@@ -97,7 +98,7 @@ def properties() -> Iterator[Property]:
             share=0.75,
             scattered=1.3,
         )
-        many = replace(space, steps=_MANY, step_sizes=_SMALL, sizes=_FEW, textures=("plain",))
+        many = replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",))
         yield update_property(
             f"recursion/{layer}/many-steps",
             f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",

@@ -29,6 +29,7 @@ from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.properties.base import FEW, MORE, Check, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
+from cemverify.conformance.properties.recursion import FEW_OF_ALL, GENTLE
 from cemverify.conformance.properties.sizes import refuse_slow
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
@@ -37,26 +38,35 @@ from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
 _MANY = 1031  # tokens; of batches twice as many rows
+_DEEP = 33  # steps; half as many where each is compiled
+# with these, numbers or the bounds on their roundoff grow from one step to the next
+_GROWING = frozenset({"relu2", "scalar", "channel", "folded"})
 _DECODED = 263  # one after the other
 
 
 @dataclass(frozen=True)
 class _SometimesMany(Over):
-    """Cases of a space, some with many rows: a backward pass reduces over rows, and goes over to other sums there.
+    """Cases of a space, some with many rows or steps: a backward pass goes over to other sums or loops there.
 
     Those rows are more than kernels take at once, batch and tokens in turn, and no tile's.
 
     Attributes:
-        tokens: of a long case. every: one in so many cases has many rows.
+        tokens: of a long case. every: one in so many has many rows. deep: one in so many, if any, has many steps.
     """
 
     tokens: int = _MANY
     every: int = 3
+    deep: int | None = None
 
     def scattered(self, offer: Offer, seed: int) -> Any | None:
+        space = offer.within(self.space)
+        if self.deep and seed % self.deep == 0 and len(space.steps) > 1:
+            choices = {name: tuple(v for v in of if v not in _GROWING) or of for name, of in space.choices.items()}
+            few = replace(space, choices=choices, sizes=FEW_OF_ALL)
+            steps = (_DEEP + 1) // 2 if offer.kind.compiles else _DEEP
+            return scattered_case(replace(few, steps=(steps,), step_sizes=GENTLE), seed)
         if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
-        space = offer.within(self.space)
         turn = seed // self.every % 2
         long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if turn else {"B": (2 * _MANY,), "J": (2,)}
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
@@ -268,7 +278,8 @@ def _products(
     )
     # attention's cases are five times as many as others', and cost the square of their tokens
     tokens, every = _DECODED if asked.name == "decode" else _MANY, 6 if asked.name == "attention" else 3
-    many = _SometimesMany(space, tokens, every)
+    deep = {"attention": 20, "mlp": 4}.get(asked.name)
+    many = _SometimesMany(space, tokens, every, deep)
     return replace(property_, questions=many, compiled=None) if name == "any-options" else property_
 
 

@@ -45,6 +45,13 @@ def _a_step_less(x: Tensor, c: Any) -> Any:
     return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
 
 
+def _first_sixteen_alone(x: Tensor, c: Any, descend: Callable[[Tensor, Any], Tensor]) -> Tensor:
+    """As many steps, of which those after sixteen are passed over on the way back."""
+    first = descend(x, replace(c, steps=min(16, c.steps)))
+    rest = descend(first.detach(), replace(c, steps=c.steps - 16)) if c.steps > 16 else first
+    return first + (rest - first).detach()
+
+
 class _Backwards(torch.autograd.Function):
     """What it is given, with a change of the gradient that comes back."""
 
@@ -105,6 +112,10 @@ ZOO += [
         "training/attention/any-options", "*", also=("mlp", "block"),
         attention=lambda usual, x, h, w, c: usual.attention(x, h, w, _a_step_less(x, c)),
         mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
+    ZOO.but("sixteen-steps-are-trained", "Gradients pass over all steps but the first sixteen.",
+        "training/attention/any-options", _PRODUCT, also=("mlp",), needs=("steps",),
+        attention=lambda usual, x, h, w, c: _first_sixteen_alone(x, c, lambda x, c: usual.attention(x, h, w, c)),
+        mlp=lambda usual, x, h, w, c: _first_sixteen_alone(x, c, lambda x, c: usual.mlp(x, h, w, c))),
     ZOO.but("clips-gradients", "Gradients are clipped to one on their way back from an output.",
         "training/attention/plain", _PRODUCT,
         also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
