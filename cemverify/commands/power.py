@@ -37,7 +37,6 @@ examples:
   cemverify power --families subtle --seeds 5 --examples 60 --no-sweep --no-bank   a first look, about a minute
   cemverify power mypkg.cem:implementation                                         what a pass means for mine
   cemverify power --json power.json --markdown docs/power.md                       the published page
-  cemverify power --matrix 1 --markdown page.md                    which other properties see each mutant: hours
 
 exit code: 0 if every mutant was killed with every seed and no correct implementation was called wrong; 1 if not;
 2 if the arguments are invalid or a measurement failed.
@@ -66,9 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="examples for each property; of several, the largest decides what is killed (default: 15 60)",
     )
     parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
-    parser.add_argument(
-        "--matrix", type=count, default=0, metavar="N", help="also test every mutant against every property, N seeds"
-    )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
     parser.add_argument(
         "--no-bank",
@@ -119,10 +115,9 @@ def run(options: argparse.Namespace) -> int:
         () if options.no_bank else correct,
         frozenset(correct.name for correct in BANK if correct.costly),
         tuple(options.families),
-        options.matrix,
         not options.no_sweep,
     )
-    names = ("implementation", "seeds", "budgets", "bank", "families", "matrix", "sweep")
+    names = ("implementation", "seeds", "budgets", "bank", "families", "sweep")
     configuration = {**{name: getattr(plan, name) for name in names}, "workers": where.workers}
     maker = Maker.now(options.command, configuration, 0, "cpu")
     try:

@@ -79,18 +79,7 @@ class SmallestFaultCell:
     code: Code
 
 
-@dataclass(frozen=True)
-class MatrixCell:
-    """Which properties detect one mutant, and with how many seeds."""
-
-    mutant: str
-    examples: int
-    seeds: tuple[int, ...]
-    implementation: str | None
-    code: Code
-
-
-Measurement = DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell
+Measurement = DetectionCell | FalseAlarmCell | SmallestFaultCell
 
 
 def cell_of(measurement: IntroductionCell | Measurement) -> Cell:
@@ -116,8 +105,6 @@ def _expected(measurement: IntroductionCell | Measurement) -> tuple[str, float]:
             where = f"in {measurement.dtype}, in a {measurement.place}"
             label = f"smallest fault that {measurement.property_id} detects {where}"
             return label, 0.2 * _BISECTIONS * len(measurement.seeds)
-        case MatrixCell():
-            return f"{measurement.mutant}, every property", 0.3 * len(by_id()) * len(measurement.seeds)
 
 
 @algorithm("cemverify.power.cells:introduce", introduction=1)
@@ -140,7 +127,7 @@ def introduce(cell: IntroductionCell) -> dict[str, Any]:
 
 
 @algorithm("cemverify.power.cells:measure", measurement=1)
-def measure(cell: DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell) -> dict[str, Any]:
+def measure(cell: Measurement) -> dict[str, Any]:
     """Takes one measurement of detection power."""
     cell.code.check(cell.implementation)
     match cell:
@@ -150,8 +137,6 @@ def measure(cell: DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCel
             return {"runs": _false_alarms(cell)}
         case SmallestFaultCell():
             return {"epsilon": _smallest(cell)}
-        case MatrixCell():
-            return {"detected": _matrix(cell)}
 
 
 def offered_to(subject: Subject, dtype: torch.dtype = torch.float64) -> list[Property]:
@@ -228,18 +213,6 @@ def _smallest(cell: SmallestFaultCell) -> float | None:
         middle = (seen + unseen) // 2
         seen, unseen = (middle, unseen) if detected(EPSILONS[middle]) else (seen, middle)
     return EPSILONS[seen]
-
-
-def _matrix(cell: MatrixCell) -> dict[str, int]:
-    """By property: how many of the seeds it called the mutant wrong, for whatever cause."""
-    mutant = _mutant(cell.mutant)
-    return {
-        property_.id: sum(
-            _judge(_faulty(mutant, cell.implementation), property_, cell.examples, seed).verdict == Verdict.VIOLATED
-            for seed in cell.seeds
-        )
-        for property_ in offered_to(_faulty(mutant, cell.implementation))
-    }
 
 
 def _judge(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.power.cells import DetectionCell, FalseAlarmCell, MatrixCell, Measurement, SmallestFaultCell, by_id
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, Measurement, SmallestFaultCell, by_id
 from cemverify.power.mutants import Mutant
 from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
@@ -96,7 +96,6 @@ class Power:
     mutants: Sequence[Measured]
     alarms: Sequence[Alarms]
     smallest: Sequence[Smallest]
-    matrix: Mapping[str, Mapping[str, int]]
 
     @property
     def applicable(self) -> list[Measured]:
@@ -153,7 +152,6 @@ class Power:
             "mutants": [m.describe() for m in self.applicable],
             "correct_implementations": [asdict(a) for a in self.alarms],
             "smallest": [asdict(s) for s in self.smallest],
-            **({"matrix": {"seeds": self.plan.matrix, "detected": self.matrix}} if self.matrix else {}),
         }
 
 
@@ -182,12 +180,7 @@ def summarise(
             )
         )
     alarms = [_alarms(name, len(offered[name]), list(_alarm_runs(taken, name))) for name in plan.bank]
-    matrix = {
-        measurement.mutant: payload["detected"]
-        for measurement, payload in taken
-        if isinstance(measurement, MatrixCell)
-    }
-    return Power(plan, measured, alarms, _smallest(taken), matrix)
+    return Power(plan, measured, alarms, _smallest(taken))
 
 
 def _detection_runs(taken: Taken, mutant: str, examples: int) -> Iterator[Payload]:

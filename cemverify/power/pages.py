@@ -72,13 +72,10 @@ def smallest_table(power: Power) -> Table:
 
 
 def mutants_table(power: Power, chosen: Sequence[Measured], title: str) -> Table:
-    """One row per mutant, one column per budget; with a matrix, also the other properties that always detect it."""
+    """One row per mutant, one column per budget."""
     shares = [f"at {budget}" for budget in sorted(power.plan.budgets)]
     columns = ("mutant", "killed by", *shares, "95 % interval", "median examples")
     rows = [_mutant_row(measured) for measured in chosen]
-    if power.matrix:
-        columns = (*columns, "also seen by")
-        rows = [(*row, _also_seen_by(power, measured)) for row, measured in zip(rows, chosen, strict=True)]
     return Table(title, columns, rows)
 
 
@@ -119,12 +116,6 @@ property of the family detects with each of {SWEPT_SEEDS} seeds. A dash means th
 kind, whatever its size, because it tests something else."""
 
 
-_MATRIX = """
-
-Every mutant was also put before every property. *Also seen by* lists those that called it wrong with every seed, for
-whatever cause, beside the property named for it."""
-
-
 def _preface(power: Power, command: str) -> str:
     whose = "The faults are those of the mutants in `cemverify.power.mutants`."
     if power.plan.implementation is not None:
@@ -151,7 +142,7 @@ confidence. *Median examples* is the number of examples until the fault was foun
 A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none;
 the bound says how rare they must be. A run is *undecided* if it called the implementation neither right nor wrong,
 which happens when so few examples do not suffice. Each seed tests an implementation that runs through a compiler on a
-fifth of the properties, in turn.{_MATRIX if power.matrix else ""}"""
+fifth of the properties, in turn."""
 
 
 def _section(table: Table) -> str:
@@ -164,17 +155,6 @@ def _mutant_row(measured: Measured) -> tuple[str, ...]:
     median = "–" if last.median is None else f"{last.median:g}"
     shares = (f"{detection.probability:.0%}" for detection in measured.detections)
     return (measured.mutant.id, measured.mutant.property, *shares, interval, median)
-
-
-def _also_seen_by(power: Power, measured: Measured) -> str:
-    detected = power.matrix.get(measured.mutant.id)
-    if detected is None:
-        return "(not asked)"
-    return ", ".join(
-        property_
-        for property_, count in detected.items()
-        if count == power.plan.matrix and property_ != measured.mutant.property
-    )
 
 
 def _size(smallest: Smallest | None) -> str:

@@ -15,7 +15,6 @@ from cemverify.power.cells import (
     DTYPES,
     DetectionCell,
     FalseAlarmCell,
-    MatrixCell,
     Measurement,
     SmallestFaultCell,
     by_id,
@@ -44,7 +43,6 @@ class PowerPlan:
     bank: tuple[str, ...] = ()  # correct implementations, by name; every seed asks them with `BANK_EXAMPLES`
     costly: frozenset[str] = frozenset()  # those of them of whose properties each seed asks a fifth, in turn
     families: tuple[str, ...] = ()  # mutants of these only; empty for all
-    matrix: int = 0  # seeds for every property x every mutant, 0 for none
     sweep: bool = True  # whether to look for the smallest fault
 
     def __post_init__(self) -> None:
@@ -77,9 +75,6 @@ class PowerPlan:
             yield from self._false_alarms(name, introduced[name].properties)
         if self.sweep:
             yield from self._sweep(introduced[self.implementation].properties, code)
-        if self.matrix:
-            for mutant in applicable:
-                yield MatrixCell(mutant.id, self.budget, tuple(range(self.matrix)), self.implementation, code)
 
     def _false_alarms(self, name: str, properties: Sequence[str]) -> Iterator[FalseAlarmCell]:
         costly, code = name in self.costly, Code.here(name)

@@ -86,7 +86,6 @@ def of_power(content: Mapping[str, Any]) -> Iterator[Picture]:
     """How often faults are caught at each budget, the smallest faults found, and mutants by properties."""
     yield from _detection(content)
     yield from _smallest(content)
-    yield from _matrix(content)
 
 
 def of_claims(content: Mapping[str, Any]) -> Iterator[Picture]:
@@ -210,33 +209,6 @@ def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:
     )
     columns = ["family", "dtype", "epsilon", "property", "place"]
     yield picture("smallest-faults", title, about, 1.0 + 0.27 * len(names), draw, columns, rows)
-
-
-def _matrix(content: Mapping[str, Any]) -> Iterator[Picture]:
-    if not content.get("matrix"):
-        return
-    seeds = content["matrix"]["seeds"]
-    cells: dict[tuple[str, str], float] = {}
-    for mutant, by_property in content["matrix"]["detected"].items():
-        for property_id, detected in by_property.items():
-            cells[mutant, property_id] = detected / seeds
-    mutants = list(dict.fromkeys(mutant for mutant, _ in cells))
-    properties = list(dict.fromkeys(property_id for _, property_id in cells))
-    grid = [[cells.get((mutant, property_id), math.nan) for property_id in properties] for mutant in mutants]
-    several = sum(sum(value == 1 for value in row) > 1 for row in grid)
-
-    def draw(figure: Figure) -> None:
-        axis = figure.subplots()
-        axis.pcolormesh(grid, cmap="Blues", vmin=0, vmax=1, rasterized=len(mutants) * len(properties) > 2000)
-        axis.invert_yaxis()
-        axis.set_xlabel(f"{len(properties)} properties")
-        axis.set_ylabel(f"{len(mutants)} mutants")
-        axis.grid(visible=False)
-
-    rows = [[mutant, property_id, share] for (mutant, property_id), share in cells.items()]
-    about = "Mutants down, properties across; the darker, the more seeds of the property catch the mutant."
-    title = f"{several} of {len(mutants)} faults are caught by more than one property"
-    yield picture("mutants-by-properties", title, about, 3.6, draw, ["mutant", "property", "detected"], rows)
 
 
 def _aside(i: int) -> float:

@@ -16,11 +16,10 @@ SURVIVED = Measured(
 )
 ABSENT = Measured(mutants()[1], (), inapplicable="not offered: norm")
 POWER = Power(
-    PowerPlan(seeds=20, matrix=2),
+    PowerPlan(seeds=20),
     [KILLED, SURVIVED, ABSENT],
     [Alarms("one", 10, 200, 0, 1, "p, seed 3: inconclusive"), Alarms("two", 5, 100, 2, 0)],
     [Smallest("gradient", "float64", 2e-14, "p", "feature"), Smallest("tying", "float32", None)],
-    {},
 )
 
 
@@ -33,15 +32,6 @@ def test_a_mutant_has_a_share_for_each_budget_and_the_interval_and_median_of_the
         (ASCENT.id, ASCENT.property, "75%", "100%", "0.83 … 1.00", "2"),
         (OTHER.id, OTHER.property, "0%", "5%", "0.00 … 0.25", "7"),
     ]
-
-
-def test_with_a_matrix_the_page_says_what_else_sees_a_mutant_with_every_seed() -> None:
-    power = replace(POWER, matrix={ASCENT.id: {ASCENT.property: 2, "q": 2, "r": 1, "s": 2}})
-    table = mutants_table(power, power.applicable, "Mutants")
-    assert table.columns[-1] == "also seen by"
-    assert [row[-1] for row in table.rows] == ["q, s", "(not asked)"]
-    assert "*Also seen by* lists" in as_markdown(power, "cemverify power")
-    assert "*Also seen by*" not in as_markdown(POWER, "cemverify power")
 
 
 def test_false_alarms_and_smallest_faults_are_told_as_they_are() -> None:

@@ -19,10 +19,8 @@ from cemverify.power import cells
 from cemverify.power.cells import (
     DetectionCell,
     FalseAlarmCell,
-    MatrixCell,
     Measurement,
     SmallestFaultCell,
-    by_id,
     cell_of,
     measure,
 )
@@ -65,22 +63,12 @@ def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_imple
             FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, False, code),
             FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, True, code),
             SmallestFaultCell("gradient/attention/plain", "float64", "feature", 60, seeds, None, code),
-            MatrixCell("ascent", 60, seeds, None, code),
         ]
         return [cell_of(each).cost for each in measurements]
 
     few, many = costs(0), costs(0, 1, 2)
     assert many == pytest.approx([3 * cost for cost in few])
-    assert 0 < few[1] < few[2] < few[4], "asked every property"
-
-
-def test_the_matrix_counts_the_seeds_with_which_each_property_calls_a_mutant_wrong(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    properties = [by_id()[id_] for id_ in ("gradient/attention/rotary", "gradient/mlp/silu")]
-    monkeypatch.setattr(cells, "offered_to", lambda _: properties)
-    measured = measure(MatrixCell("unrotated-values", 15, (0, 1), None, Code.here(None)))
-    assert measured == {"detected": {"gradient/attention/rotary": 2, "gradient/mlp/silu": 0}}
+    assert 0 < few[1] < few[2]
 
 
 def detected(mutant: str) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def a_power(detected: int = 5) -> Any:
     sizes = (("gradient", "float64", 1e-9), ("gradient", "float32", 1e-4), ("structure", "float64", None))
     smallest = [Smallest(family, dtype, epsilon, "p", "last feature") for family, dtype, epsilon in sizes]
     measured = [Measured(mutant, detections) for mutant in mutants]
-    power = Power(PowerPlan(), measured, [Alarms("right", 5, 100, 0, 0)], smallest, {})
+    power = Power(PowerPlan(), measured, [Alarms("right", 5, 100, 0, 0)], smallest)
     return made("power", power.describe(), {})
 
 
