@@ -215,7 +215,9 @@ def read(path: Path) -> dict[str, Any]:
     if missing:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
     if (fault := flaw(content, result_schema())) is not None:
-        raise ResultError(f"{path} is damaged{fault}; create it again")
+        version = content["suite_version"]
+        about = "is damaged" if version == VERSION else f"was written by cemverify {version!s:.20} and cannot be read"
+        raise ResultError(f"{path} {about}{fault}; create it again")
     for table in content["tables"]:
         if any(len(row) != len(table["columns"]) for row in table["rows"]):
             raise ResultError(

@@ -172,6 +172,9 @@ def test_what_is_no_result_of_a_check_is_refused(tmp_path: Path) -> None:
     write(path, result("check", maker, [], {}))
     with pytest.raises(ResultError, match="is damaged: 'implementation' is a required property"):
         read_baseline(path)
+    write(path, {**result("check", maker, [], {}), "suite_version": "0.3.0"})
+    with pytest.raises(ResultError, match=r"written by cemverify 0\.3\.0 and cannot be read: 'implementation' is"):
+        read_baseline(path)
 
 
 # --- known violations ---
