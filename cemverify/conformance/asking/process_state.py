@@ -171,7 +171,10 @@ class _Named:
     objects: dict[str, Any]
 
     def __eq__(self, later: object) -> bool:
-        return isinstance(later, _Named) and later.objects.items() >= self.objects.items()
+        if not isinstance(later, _Named):
+            return False
+        # the usual case first, which is quicker
+        return later.objects == self.objects or later.objects.items() >= self.objects.items()
 
 
 def _put_collector(state: tuple[Any, ...]) -> None:

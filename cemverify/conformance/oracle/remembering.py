@@ -88,11 +88,11 @@ def _key(argument: Any) -> Any:
                 finalize(argument, keys.pop, id(argument))  # another case may get its id then
             return keys[id(argument)]
         case Tensor():
-            # a copy, as one number of an expanded array keeps its stride of zero; bfloat16 is none of NumPy's
-            flat = argument.detach().reshape(-1).clone(memory_format=torch.contiguous_format)
-            numbers = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
+            # bfloat16 is none of NumPy's
+            array = argument.detach().float() if argument.dtype == torch.bfloat16 else argument.detach()
+            digest = blake2b(array.numpy().tobytes(), digest_size=16).digest()
             # products of arrays that lie otherwise in memory are rounded otherwise
-            return flat.dtype, argument.shape, argument.stride(), blake2b(numbers, digest_size=16).digest()
+            return argument.dtype, argument.shape, argument.stride(), digest
     return argument
 
 

@@ -67,7 +67,7 @@ class _SometimesMany(Over):
             return scattered_case(replace(few, steps=(steps,), step_sizes=GENTLE), seed)
         if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
-        turn = seed // self.every % 2
+        turn = seed // self.every % 2 and space.layer != "block"  # whose attention is asked by itself
         long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if turn else {"B": (2 * _MANY,), "J": (2,)}
         return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
 
