@@ -50,7 +50,10 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
             code = _run(chosen, list(sys.argv[1:] if arguments is None else arguments))
         except SystemExit:
             stdout.flush()
-            raise
+            if not stdout.failure:
+                raise
+            ended.over()
+            code = 0
         except BaseException as error:
             ended.over()
             code = _tell(error, ended.by)

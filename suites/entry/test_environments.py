@@ -32,6 +32,7 @@ FACTORS = {
 # each command, as short as it can be, and its exit code (so few examples leave mutants alive, and so small a
 # language model is no better than bigrams). {file} is what it writes, {store} what they share
 COMMANDS = {
+    "cemverify list --help": 0,
     "cemverify list": 0,
     "cemverify check reference --properties rejection/mlp/zero-steps --examples 4 --json {file}": 0,
     "cemverify claims 15-matched-mlp --json {file}": 0,
