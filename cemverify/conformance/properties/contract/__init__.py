@@ -201,7 +201,7 @@ def properties() -> Iterator[Property]:
             of_call(settings_are_left_alone),
             "the call returns an answer",
             every_dtype=True,
-            rows=0.45 if function.name in ("attention", "mlp") else 0.2,
+            rows=0.45,
             compiled=3,  # each is compiled ten times
             once=True,
             floor=1.0,
