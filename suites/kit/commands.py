@@ -26,7 +26,10 @@ MAINS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
 
 def call(words: Sequence[str]) -> int:
     """Runs a command line, the program first; returns its exit code."""
-    return MAINS[words[0]](words[1:])
+    try:
+        return MAINS[words[0]](words[1:])
+    except SystemExit as ended:  # after --help
+        return int(ended.code or 0)
 
 
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
