@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import signal
 import subprocess
@@ -219,6 +220,16 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
         assert not any(ignores_interrupts(pid) for pid in pids)
     finally:
         worker.dismiss()
+
+
+def test_a_worker_that_sends_what_is_no_message_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a property of the user's own that writes into every file that it finds open."""
+    ours, theirs = multiprocessing.Pipe()
+    monkeypatch.setattr(isolation.nursery, "start", lambda *_: (None, ours))
+    worker = isolation._Worker("cemverify:reference", QUICKLY)
+    theirs.send_bytes(bytes(4))
+    assert worker._receive(1.0) is None
+    assert not worker.alive
 
 
 def test_jax_compiles_quickly_in_the_pinned_version_and_what_the_user_sets_comes_last(tmp_path: Path) -> None:

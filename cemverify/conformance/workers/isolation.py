@@ -396,7 +396,7 @@ class _Worker:
             if not self.connection.poll(within):
                 return None
             message: object = self.connection.recv()
-        except (EOFError, OSError):
+        except Exception:  # closed, or a property of the user's own has written into it
             self.alive = False
             return None
         self.heard = time.monotonic()
