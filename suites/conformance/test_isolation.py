@@ -225,7 +225,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
 def test_a_worker_that_sends_what_is_no_message_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a property of the user's own that writes into every file that it finds open."""
     ours, theirs = multiprocessing.Pipe()
-    monkeypatch.setattr(isolation.nursery, "start", lambda *_: (None, ours))
+    monkeypatch.setattr(nursery, "start", lambda *_: (multiprocessing.current_process(), ours))
     worker = isolation._Worker("cemverify:reference", QUICKLY)
     theirs.send_bytes(bytes(4))
     assert worker._receive(1.0) is None
