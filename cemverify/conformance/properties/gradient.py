@@ -211,7 +211,7 @@ def properties() -> Iterator[Property]:
             mixed(layer, steps=steps, apart=layer != "block", rows=None),
             rival,
             share=2.0 if layer != "block" else 3.4,
-            scattered=1.65,  # as many as the array of a block has rows
+            scattered=1.65 if layer != "block" else 2.45,  # the parts of a block draw their own numbers of steps
             compiled=None,
             looks_around=True,
         )
