@@ -70,7 +70,8 @@ class _SometimesMany(Over):
             return super().scattered(offer, seed)
         turn = seed // self.every % 2 and space.layer != "block"  # whose attention is asked by itself
         long = {"B": (1,), "J": (self.tokens,), "K": (1,)} if turn else {"B": (2 * _MANY,), "J": (2,)}
-        return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=space.steps[:2]), seed)
+        steps = space.steps[: 1 if turn else 2]
+        return scattered_case(replace(space, sizes={**space.sizes, **long}, steps=steps), seed)
 
 
 def gradients_at_extremes(function: Function, prepare: Callable[[Case], Case]) -> Check:
