@@ -62,10 +62,10 @@ class _SometimesMany(Over):
         space = offer.within(self.space)
         if self.deep and seed % self.deep == 0 and len(space.steps) > 1:
             choices = {name: tuple(v for v in of if v not in _GROWING) or of for name, of in space.choices.items()}
-            sizes = {axis: few[-1:] for axis, few in FEW_OF_ALL.items()}  # one program where each is compiled
+            sizes = {axis: named[-1:] for axis, named in FEW_OF_ALL.items()}  # one program where each is compiled
             few = replace(space, choices=choices, sizes=sizes, rows=1)
-            steps = (_DEEP + 1) // 2 if offer.kind.compiles else _DEEP
-            return scattered_case(replace(few, steps=(steps,), step_sizes=GENTLE), seed)
+            depth = (_DEEP + 1) // 2 if offer.kind.compiles else _DEEP
+            return scattered_case(replace(few, steps=(depth,), step_sizes=GENTLE), seed)
         if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
         turn = seed // self.every % 2 and space.layer != "block"  # whose attention is asked by itself
