@@ -89,6 +89,7 @@ def test_an_object_with_the_functions_as_attributes_is_an_implementation() -> No
 
 def test_jax_functions_are_judged_too() -> None:
     jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    jax.config.update("jax_enable_x64", False)  # layers that another test has imported may have set it
 
     def mlp(x: Any, h: Any, weights: Any, config: MLPConfig) -> Any:
         V, W = weights["V"], weights["W"]
