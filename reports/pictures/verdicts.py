@@ -83,7 +83,7 @@ def of_check(content: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def of_power(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """How often faults are caught at each budget, the smallest faults found, and mutants by properties."""
+    """How often faults are caught at each budget, and the smallest faults found."""
     yield from _detection(content)
     yield from _smallest(content)
 

@@ -102,7 +102,7 @@ def test_jax_functions_are_judged_too() -> None:
     assert Verdict.VIOLATED not in verdicts(records)
 
 
-def test_an_array_that_a_deep_call_in_jax_donates_is_missed() -> None:
+def test_a_deep_call_in_jax_that_deletes_what_it_was_given_is_violated() -> None:
     jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
 
     def descend(x: Any, h: Any, weights: Any, T: int, eta: float) -> Any:
