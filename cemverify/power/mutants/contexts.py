@@ -141,21 +141,18 @@ ZOO += [
         advance=lambda usual, x, heads, w, c: usual.advance(x * (x.abs() > 1e-150), heads, w, c)),
     ZOO.but("steps-beyond-the-sixth-are-not-trained", "Gradients flow back through the first six steps alone.",
         "contexts/mlp/any-options", _PRODUCT, also=("attention",), needs=("steps",),
-        attention=lambda usual, x, h, w, c: _six_are_trained(usual.attention, x, h, w, c),
-        mlp=lambda usual, x, h, w, c: _six_are_trained(usual.mlp, x, h, w, c)),
+        attention=lambda usual, x, h, w, c: first_are_trained(6, usual.attention, x, h, w, c),
+        mlp=lambda usual, x, h, w, c: first_are_trained(6, usual.mlp, x, h, w, c)),
     ZOO.but("gradients-of-forty-tokens", "The gradient of the keys is that of the first forty tokens.",
         "contexts/attention/any-options", _PRODUCT, keys=After(lambda keys, *_:
             torch.cat((keys[..., :40, :], keys[..., 40:, :].detach()), -2))),
 ]  # fmt: skip
 
 
-def _six_are_trained(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-    if c.steps <= 6:
-        whole: Tensor = layer(x, h, w, c)
-        return whole
-    first: Tensor = layer(x, h, w, replace(c, steps=6))
-    frozen = {name: weight.detach() for name, weight in w.items()}
-    rest: Tensor = layer(first.detach(), h.detach(), frozen, replace(c, steps=c.steps - 6))
+def first_are_trained(count: int, layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+    """What a layer gives; on the way back all steps but so many of the first are passed over."""
+    first: Tensor = layer(x, h, w, replace(c, steps=min(count, c.steps)))
+    rest: Tensor = layer(first, h, w, replace(c, steps=c.steps - count)) if c.steps > count else first
     return first + (rest - first).detach()
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import Call, Part, Zoo, fault
+from cemverify.power.mutants.contexts import first_are_trained
 
 ZOO = Zoo("training")
 
@@ -43,13 +44,6 @@ def pulls_back_the_last_call(usual: Plain, activated: Tensor, linear: Tensor, c:
 
 def _a_step_less(x: Tensor, c: Any) -> Any:
     return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
-
-
-def _first_sixteen_alone(x: Tensor, c: Any, descend: Callable[[Tensor, Any], Tensor]) -> Tensor:
-    """As many steps, of which those after sixteen are passed over on the way back."""
-    first = descend(x, replace(c, steps=min(16, c.steps)))
-    rest = descend(first.detach(), replace(c, steps=c.steps - 16)) if c.steps > 16 else first
-    return first + (rest - first).detach()
 
 
 class _Backwards(torch.autograd.Function):
@@ -114,8 +108,8 @@ ZOO += [
         mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
     ZOO.but("sixteen-steps-are-trained", "Gradients pass over all steps but the first sixteen.",
         "training/attention/any-options", _PRODUCT, also=("mlp",), needs=("steps",),
-        attention=lambda usual, x, h, w, c: _first_sixteen_alone(x, c, lambda x, c: usual.attention(x, h, w, c)),
-        mlp=lambda usual, x, h, w, c: _first_sixteen_alone(x, c, lambda x, c: usual.mlp(x, h, w, c))),
+        attention=lambda usual, x, h, w, c: first_are_trained(16, usual.attention, x, h, w, c),
+        mlp=lambda usual, x, h, w, c: first_are_trained(16, usual.mlp, x, h, w, c)),
     ZOO.but("clips-gradients", "Gradients are clipped to one on their way back from an output.",
         "training/attention/plain", _PRODUCT,
         also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
