@@ -3,10 +3,11 @@
 The file has a line for each property, in the order of the catalogue. A command measures it with the mutants of
 `cemverify power`, and tests hold it to the catalogue and to the mutants:
 
-    python -m cemverify.commands.detection            # all of it, which takes a quarter of an hour
+    python -m cemverify.commands.detection            # all of it: hours, resumable
     python -m cemverify.commands.detection --missing  # only the mutants that it does not have
 
-Not every property was put to every mutant, so what is told from it is at least so much.
+A mutant is put to the properties of the functions that its fault may reach, so what is told from it is at least so
+much.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("detection.jsonl")
+NOT = "-"
 _UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
 
 
@@ -28,13 +30,19 @@ class Detects:
     Attributes:
         id: of the property. seconds: of CPU time that it takes where nothing is wrong; 0 if that is not known.
         named: the mutants that it is named for, with the features that each needs besides the property's own.
-        kills: the mutants that it was seen to call wrong, those among them.
+        kills: the mutants that it was seen to call wrong, those among them, and for each a word for every seed:
+            "row4" where the fourth example was, and came from that source, `NOT` where all held.
     """
 
     id: str
     seconds: float
     named: Mapping[str, Sequence[str]]
-    kills: Sequence[str]
+    kills: Mapping[str, str]
+
+    @property
+    def surely(self) -> list[str]:
+        """The mutants that it called wrong with every seed."""
+        return [mutant for mutant, words in self.kills.items() if NOT not in words.split()]
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str])
         absent: features that it lacks.
     """
     possible = _possible(offered, absent)
-    killed = {mutant for id_ in ids if id_ in detected() for mutant in detected()[id_].kills}
+    killed = {mutant for id_ in ids if id_ in detected() for mutant in detected()[id_].surely}
     return KilledShare(len(killed & possible), len(possible))
 
 
@@ -78,16 +86,17 @@ def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[
     Returns:
         all of them; at the end what kills no further mutant, in the order given.
     """
-    left, waiting, ordered = _possible(offered, absent), list(offered), []
-    while waiting:
-        rates = {id_: _rate(id_, left) for id_ in waiting}
-        best = max(waiting, key=lambda id_: rates[id_])  # the first of equal ones
-        if not rates[best]:
-            break
+    possible, rows = _possible(offered, absent), detected()
+    left = {id_: {*rows[id_].surely} & possible if id_ in rows else set[str]() for id_ in offered}
+    ordered: list[str] = []
+    while left:
+        best = max(left, key=lambda id_: len(left[id_]) / _seconds(id_))  # the first of equal ones
+        if not (killed := left.pop(best)):
+            return [*ordered, best, *left]
         ordered.append(best)
-        waiting.remove(best)
-        left -= set(detected()[best].kills)
-    return ordered + waiting
+        for others in left.values():
+            others -= killed
+    return ordered
 
 
 def _possible(offered: Iterable[str], absent: Collection[str]) -> set[str]:
@@ -101,7 +110,6 @@ def _possible(offered: Iterable[str], absent: Collection[str]) -> set[str]:
     }
 
 
-def _rate(id_: str, left: Collection[str]) -> float:
-    if (row := detected().get(id_)) is None:
-        return 0.0
-    return sum(mutant in left for mutant in row.kills) / (row.seconds or _UNKNOWN)
+def _seconds(id_: str) -> float:
+    row = detected().get(id_)
+    return (row.seconds if row is not None else 0.0) or _UNKNOWN

@@ -31,11 +31,10 @@ def test_no_text_leaves_its_place_in_any_format(title: str, origin: str, column:
 
 
 def test_no_name_reaches_stderr_but_through_what_makes_it_harmless() -> None:
-    # the guard escapes what it says, a saved script is a program of its own, and detection counts in one line
+    # the guard escapes what it says, and a saved script is a program of its own
     spared = {
         "cemverify/console/guard.py",
         "cemverify/console/streams.py",
-        "cemverify/commands/detection.py",
         "cemverify/conformance/counterexamples/standalone.py",
     }
     printing = re.compile(r"print\([^\n]*\{[^\n]*file=sys\.stderr")

@@ -102,6 +102,7 @@ class SearchTally:
         violation: the smallest so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
         planned: examples that there are to be, about; 0 before that is known.
+        source: where the last question came from: "small", "row", "dense", or "around" a number in the code.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
 
@@ -114,6 +115,7 @@ class SearchTally:
     flaky: bool = False
     cut_short: bool = False
     planned: int = 0
+    source: str = ""
     discard_reasons: list[str] = field(default_factory=list)
     latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_LATEST))
     sizes: dict[str, int] = field(default_factory=dict)
@@ -190,14 +192,18 @@ class PropertySearch:
         }
         self.tally.planned = rows + sum(few.values())
         if "small" in few:
+            self.tally.source = "small"
             self._explore(strategies["small"], self._seeded(effort, "small", few["small"]))
         if self.tally.violation is None:
+            self.tally.source = "row"
             self._ask_each(self._scattered(offer, self._seeded(effort, "scattered", rows)))
             if "small" in few and effort.shrink:
                 self._make_readable(strategies["small"], self._seeded(effort, "readable", each))
         if self.tally.violation is None and "dense" in few:
+            self.tally.source = "dense"
             self._explore(strategies["dense"], self._seeded(effort, "dense", few["dense"]))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
+            self.tally.source = "around"
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
             self._ask_each(self._around(self.aiming, offer, self._seeded(effort, "around", most)))
         if effort.shrink and not self.tally.flaky:

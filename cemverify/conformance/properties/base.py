@@ -155,6 +155,11 @@ class Property:
         """The part of the id before the first slash."""
         return self.id.partition("/")[0]
 
+    @property
+    def function(self) -> str:
+        """The part of the id between the slashes: what is asked, "attention-energy" say; "all" or "layer"."""
+        return self.id.split("/")[1]
+
 
 def case_property(
     id_: str,
