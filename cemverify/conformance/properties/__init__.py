@@ -26,7 +26,7 @@ from cemverify.conformance.properties import (
     training,
     tying,
 )
-from cemverify.conformance.properties.base import Offer, Property
+from cemverify.conformance.properties.base import Offer, Property, stated_in
 from cemverify.conformance.properties.own import own_properties, properties_of
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
@@ -75,7 +75,7 @@ ASKED_MORE: Mapping[str, float] = {
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Property, ...]:
     """Every property, the most fundamental first. Every report keeps this order."""
-    every = (property_ for family in _FAMILIES for property_ in family.properties())
+    every = (property_ for family in _FAMILIES for property_ in stated_in(family))
     return tuple(replace(p, share=p.share * ASKED_MORE.get(p.id, 1.0)) for p in every)
 
 

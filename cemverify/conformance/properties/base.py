@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from hypothesis.strategies import SearchStrategy
@@ -183,3 +183,45 @@ def case_property(
     if function is not None:
         features = features - {space.layer} | {function, *(("start",) if function.endswith("_energy") else ())}
     return Property(id_, claim, source, formula, why, check, Over(space), features, **more)
+
+
+# --- statements -----------------------------------------------------------------------------------------
+
+Stated = TypeVar("Stated")
+
+_STATED: dict[str, list[Property]] = {}  # by the name of the module, in its order
+
+
+def statement(make: Callable[[Stated], Iterable[Property]]) -> Callable[[Stated], Stated]:
+    """Above a check: enters the properties that `make` makes of it, one for each function that is asked.
+
+    Each family of the catalogue has a decorator of its own that is made of this one.
+    """
+
+    def state(check: Stated) -> Stated:
+        _STATED.setdefault(check.__module__, []).extend(make(check))
+        return check
+
+    return state
+
+
+def stated_in(part: ModuleType) -> Iterator[Property]:
+    """The properties that stand above the checks of a module, and then those that its `properties()` makes."""
+    yield from _STATED.get(part.__name__, ())
+    yield from getattr(part, "properties", tuple)()
+
+
+def states(
+    id_: str, claim: str, source: str, formula: str, why: str, spaces: Mapping[str, Space], **more: Any
+) -> Callable[[Check], Check]:
+    """Above a check of cases: what it judges, over the cases of each space.
+
+    Args:
+        id_: with "{}" for the words by which the spaces go. more: as for `case_property`.
+    """
+    return statement(
+        lambda check: [
+            case_property(id_.format(words), claim, source, formula, why, check, space, **more)
+            for words, space in spaces.items()
+        ]
+    )

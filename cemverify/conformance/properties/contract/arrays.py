@@ -37,13 +37,28 @@ from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.implementations.modules import in_eval_mode
 from cemverify.conformance.implementations.origin import functions_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
-from cemverify.conformance.oracle.functions import Function
-from cemverify.conformance.properties.contract.functions import lower_dtypes
-from cemverify.conformance.properties.function_calls import unchanged_but, yes
+from cemverify.conformance.oracle.functions import EVERY, Function
+from cemverify.conformance.properties.contract.functions import MOVES, contract_claim, lower_dtypes
+from cemverify.conformance.properties.function_calls import (
+    ARGUMENTS_KEPT,
+    READ_ANEW,
+    WINDOWS_READ,
+    unchanged_but,
+    yes,
+)
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import USUAL
 
 
+@contract_claim(
+    "shape-and-dtype",
+    "The answer has the right shape, and the dtype of x: float64, float32 or bfloat16.",
+    "shape(x') = shape(x),  dtype(x') = dtype(x),  device(x') = device(x)",
+    "A layer that answers in float32 whatever it is given silently lowers the precision of everything after it.",
+    "the call returns an answer",
+    rows=0.5,
+    floor=1.0,
+)
 def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
     """The answer has the declared kind, the dtype and the device of x, in each dtype that is offered."""
     comparisons = []
@@ -72,6 +87,13 @@ def _short(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@contract_claim(
+    "inputs-unchanged",
+    "A call leaves its arguments unchanged, and modules in eval mode.",
+    *ARGUMENTS_KEPT,
+    "the call returns an answer",
+    floor=1.0,
+)
 def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
     """After a call every array has the bits, the layout and the flags that it had; names and config are the same.
 
@@ -161,6 +183,15 @@ _TWINS = (("W_Q", "W_K"), ("V", "W"), ("P_U", "P_V"), ("to_self", "to_others")) 
 _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel or head
 
 
+@contract_claim(
+    "edited-arrays",
+    "Edited arrays are read again, and what was returned before does not change.",
+    *READ_ANEW,
+    "other numbers give another output",
+    every_dtype=True,
+    rows=0.6,
+    once=True,
+)
 def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evidence:
     """If arrays get new values, as weights do from an optimiser, the answer is that for the new values.
 
@@ -292,6 +323,13 @@ def overwrite(answer: Any) -> None:
         pass  # nobody can write into it: JAX's, an expanded one
 
 
+@contract_claim(
+    "windows",
+    "Views are read as they are: windows, transposed and expanded arrays, weights in any order.",
+    *WINDOWS_READ,
+    MOVES,
+    rows=0.75,
+)
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
     weights = {name: _level(w) if name.split(".")[-1] in _FLAT else w for name, w in case.weights.items()}
@@ -327,6 +365,14 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size, *, one
     return as_tensor(caller.call(name, case, x, h, weights), shape)
 
 
+@contract_claim(
+    "shared-memory",
+    "Arrays that share memory are read rightly: overlapping x and h, one array for two weights.",
+    "F(x, h overlapping) = F(copies)",
+    "x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
+    MOVES,
+    rows=0.5,
+)
 def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> Evidence:
     """x and h may be windows of one array, and one array may be two weights.
 
@@ -378,6 +424,17 @@ def _thinned(joined: Any) -> tuple[Any, Any]:
     return joined[:, ::2], joined[:, :J]
 
 
+@contract_claim(
+    "one-array",
+    "x and h may be the same array; the output is that for two equal arrays.",
+    "F(x, x) = F(x, copy of x)",
+    "In self-attention the state and the memory are one array. Whoever updates it in place moves the memory that "
+    "must stay fixed.",
+    MOVES,
+    of=[function for function in EVERY if not function.starts_at_the_memory],
+    rows=0.5,
+    controls=frozenset({"random"}),
+)
 def one_array_is_two(function: Function, caller: Caller, case: Case) -> Evidence:
     """x and h may be one array, as in self-attention; the output is that for two equal arrays."""
     case = replace(case, x=case.h)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,22 +10,41 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
 from cemverify.conformance.oracle.functions import EVERY, Function
-from cemverify.conformance.properties.base import Offer, Over
+from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.contract.functions import (
     LONG_ROW,
+    MOVES,
     FunctionCall,
     changes,
+    contract_claim,
     elsewhere,
     lengthened,
     lower_dtypes,
+    of_all,
 )
-from cemverify.conformance.properties.function_calls import settings_are_left_alone, twice_gives_the_same
-from cemverify.conformance.properties.training import products_are_right
+from cemverify.conformance.properties.function_calls import (
+    REPEATABLE,
+    SETTINGS_KEPT,
+    UNMOVED,
+    settings_are_left_alone,
+    surroundings_change_no_answer,
+    twice_gives_the_same,
+)
+from cemverify.conformance.properties.training import SMOOTH, products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import nearly, otherwise
 from cemverify.conformance.questions.spaces import mixed, scattered_case
 
 
+@of_all(
+    "first-calls",
+    "The first answer of each function in a new process is right, and so is one after many others.",
+    "the first call in a process, and a later one in another shape = the golden answer",
+    "What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first shape.",
+    mixed("block", steps=(2, 3), textures=("plain",)),
+    premise="no right answer is that of a layer that does nothing",
+    floor=0.5,
+)
 def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
     """The first call of each function in a process, and one after several others, return the right answer.
 
@@ -53,6 +71,23 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
     return together(evidences, all)
 
 
+_POSITIONS = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3, rows=2)
+
+
+@of_all(
+    "training-after-other-uses",
+    "Gradients are right after calls of the same shapes in inference mode and in a lower dtype.",
+    "v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
+    "A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation cannot be "
+    "saved for a backward pass, or have the precision of another dtype.",
+    # angles are what is kept most often, and what a lower dtype spoils most
+    replace(_POSITIONS, choices={**_POSITIONS.choices, "position": ("rotary",)}),
+    needs={"gradients"},
+    scattered=5,
+    compiled=3,
+    premise="the products with respect to all arrays are not zero",
+    floor=0.3,
+)
 def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
     """Gradients after each function was called in inference mode and in a lower dtype, at the same shapes.
 
@@ -84,6 +119,14 @@ def _part(function: Function, case: Case) -> Case:
     return case.part("mlp" if function.layer == "mlp" else "attention")
 
 
+@contract_claim(
+    "determinism",
+    "The same call returns the same bits, whatever was called in between.",
+    *REPEATABLE,
+    "the call in between returns something else",
+    floor=0.5,
+    once=True,
+)
 def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence:
     """The same call gives the same bits. Some rows are longer than a tile; then a much longer one comes between."""
     if case.turn(_ONE_IN) == 0 and function.name != "decode" and not caller.kind.compiles:
@@ -91,6 +134,16 @@ def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence
     return twice_gives_the_same([FunctionCall(function, caller, case)])
 
 
+@contract_claim(
+    "threads",
+    "A call returns the same while another thread makes one, and so does that one.",
+    "two calls in two threads = each call alone",
+    "Servers and data loaders call from several threads; state that calls share mixes their answers.",
+    "the other call began during the first, and returns something else",
+    rows=0.2,
+    once=True,
+    needs={"threads"},
+)
 def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) -> Evidence:
     """Of two calls in two threads, each of which goes on where the other stopped, both return what they do alone.
 
@@ -115,21 +168,6 @@ def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) 
     )
 
 
-@dataclass(frozen=True)
-class OfAllFunctions(Over):
-    """Cases of a block, whose parts are the questions to all functions that there are."""
-
-    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
-        return None
-
-    def scattered(self, offer: Offer, seed: int) -> Case:
-        space = offer.within(self.space)
-        # without an activation there is no MLP to ask either; without the positions asked for there are none
-        usual = {**{name: values[0] for name, values in self.space.choices.items()}, "position": "none"}
-        choices = {name: values or (usual[name],) for name, values in space.choices.items()}
-        return scattered_case(replace(space, choices=choices), seed)
-
-
 def _longer(case: Case) -> Case:
     """A case with every row of this one twice."""
     return case.with_states(lambda states: torch.cat((states, states)))
@@ -138,6 +176,45 @@ def _longer(case: Case) -> Case:
 _SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # one shape, whatever the options
 
 
+@contract_claim(
+    "settings-unchanged",
+    "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
+    *SETTINGS_KEPT,
+    "the call returns an answer",
+    every_dtype=True,
+    rows=0.45,
+    compiled=3,  # each is compiled ten times
+    once=True,
+    floor=1.0,
+)
+def settings_stay(function: Function, caller: Caller, case: Case) -> Evidence:
+    """A call changes no setting, and seeds no generator."""
+    return settings_are_left_alone([FunctionCall(function, caller, case)])
+
+
+@contract_claim(
+    "surroundings",
+    "Settings of the process change no answer.",
+    *UNMOVED,
+    MOVES,
+    rows=0.25,
+    dtype=torch.float64,
+)
+def answers_are_the_same_anywhere(function: Function, caller: Caller, case: Case) -> Evidence:
+    """The answer is the usual one under every setting."""
+    return surroundings_change_no_answer([FunctionCall(function, caller, case)])
+
+
+@of_all(
+    "first-uses",
+    "The first call with an option changes no setting of the process and seeds no random generator.",
+    SETTINGS_KEPT.formula,
+    "What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
+    mixed("block", textures=("plain",)),
+    scattered=1,
+    premise="the call returns an answer",
+    floor=1.0,
+)
 def first_uses_leave_settings_alone(caller: Caller, case: Case) -> Evidence:
     """Each option is met for the first time in this process, and no setting is changed and no generator seeded."""
     offered = [function for function in EVERY if function.name in caller.functions]

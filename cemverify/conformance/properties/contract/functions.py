@@ -19,15 +19,17 @@ from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.implementations.faults import Discard, NotFinite, Raised
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
-from cemverify.conformance.oracle.functions import Function
+from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.oracle.golden import leaves_range
-from cemverify.conformance.properties.base import Offer, Over, Property
+from cemverify.conformance.properties.base import Check as Judge
+from cemverify.conformance.properties.base import Offer, Over, Property, statement
 from cemverify.conformance.properties.function_calls import Answer, Call
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.contexts import USUAL, Context, factors
-from cemverify.conformance.questions.spaces import Space, mixed
+from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 
 Check = Callable[[Function, Caller, Case], Evidence]
+MOVES = "the right answer is not that of a layer that does nothing"
 
 
 @dataclass(frozen=True)
@@ -226,50 +228,93 @@ def dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
     return lower[turn] if caller.dtype == torch.float64 and turn < len(lower) else caller.dtype
 
 
-def contract_property(
-    function: Function,
+def contract_claim(
     name: str,
     claim: str,
     formula: str,
     why: str,
-    check: Check,
     premise: str,
     *,
+    of: Iterable[Function] = EVERY,
     needs: Iterable[str] = (),
     rows: float = 1.0,
     every_dtype: bool = False,
     **more: Any,
-) -> Property:
-    """A property of one function over mixed options.
+) -> Callable[[Check], Check]:
+    """Above a check of a function: what it judges of each function, over mixed options.
 
     Most of its questions are scattered ones, which cover every pair of options; a few small ones make a violation
     readable.
 
     Args:
-        name: the last part of its id. check: gets the function first. premise: what makes an example telling.
+        name: the last part of the ids. premise: what makes an example telling. of: the functions.
         rows: scattered questions as a multiple of the usual number, 19 where 60 examples are asked for, and 10 of
             functions that are made of the layers.
         every_dtype: whether some questions are asked in the lower dtypes.
     """
-    space = mixed(function.layer, steps=(1, 2), apart=not function.starts_at_the_memory)
 
-    def checked(caller: Caller, case: Case) -> Evidence:
-        if every_dtype:
-            caller = caller.at(dtype_of_its_turn(caller, case))
-        return check(function, caller, function.question(case, caller.dtype))
+    def asked(function: Function, check: Check) -> Property:
+        space = mixed(function.layer, steps=(1, 2), apart=not function.starts_at_the_memory)
 
-    return Property(
-        f"contract/{function.name.replace('_', '-')}/{name}",
-        claim,
-        "docs/contract.md",
-        formula,
-        why,
-        checked,
-        Over(space),
-        frozenset({function.name, *needs}),
-        share=0.1,
-        # what others are made of is asked every row
-        scattered=16 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),
-        premise=premise,
-        **more,
+        def checked(caller: Caller, case: Case) -> Evidence:
+            if every_dtype:
+                caller = caller.at(dtype_of_its_turn(caller, case))
+            return check(function, caller, function.question(case, caller.dtype))
+
+        return Property(
+            f"contract/{function.name.replace('_', '-')}/{name}",
+            claim,
+            "docs/contract.md",
+            formula,
+            why,
+            checked,
+            Over(space),
+            frozenset({function.name, *needs}),
+            share=0.1,
+            # what others are made of is asked every row
+            scattered=16 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),
+            premise=premise,
+            **more,
+        )
+
+    return statement(lambda check: [asked(function, check) for function in of])
+
+
+def of_all(
+    name: str, claim: str, formula: str, why: str, space: Space, *, needs: Iterable[str] = (), **more: Any
+) -> Callable[[Judge], Judge]:
+    """Above a check of cases: what it judges of all functions together, before anything else, in a new process."""
+    return statement(
+        lambda check: [
+            Property(
+                f"contract/all/{name}",
+                claim,
+                "docs/contract.md",
+                formula,
+                why,
+                check,
+                OfAllFunctions(space),
+                frozenset(needs),
+                share=0.1,
+                sources=(),
+                first=True,
+                once=True,
+                **more,
+            )
+        ]
     )
+
+
+@dataclass(frozen=True)
+class OfAllFunctions(Over):
+    """Cases of a block, whose parts are the questions to all functions that there are."""
+
+    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
+        return None
+
+    def scattered(self, offer: Offer, seed: int) -> Case:
+        space = offer.within(self.space)
+        # without an activation there is no MLP to ask either; without the positions asked for there are none
+        usual = {**{name: values[0] for name, values in self.space.choices.items()}, "position": "none"}
+        choices = {name: values or (usual[name],) for name, values in space.choices.items()}
+        return scattered_case(replace(space, choices=choices), seed)

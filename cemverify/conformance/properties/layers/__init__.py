@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Property, stated_in
 from cemverify.conformance.properties.layers import (
     contexts,
     contract,
@@ -16,7 +16,6 @@ from cemverify.conformance.properties.layers import (
     structure,
     training,
 )
-from cemverify.conformance.properties.layers.base import stated_in
 
 
 def properties() -> Iterator[Property]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Offer, Property
+from cemverify.conformance.properties.base import Offer, Property, statement
 from cemverify.conformance.questions.aims import Aim, Questions, aims
 from cemverify.conformance.questions.black_boxes import (
     LEAST_LONG,
@@ -162,21 +161,6 @@ def energy_layer_property(
     )
 
 
-_STATED: dict[str, list[Property]] = {}  # by the name of the module, in its order
-
-
 def states(id_: str, claim: str, formula: str, why: str, premise: str, **more: Any) -> Callable[[Check], Check]:
     """Above a check: the property that it judges, by the arguments of `energy_layer_property`."""
-
-    def stated(check: Check) -> Check:
-        property_ = energy_layer_property(id_, claim, formula, why, check, premise, **more)
-        _STATED.setdefault(check.__module__, []).append(property_)
-        return check
-
-    return stated
-
-
-def stated_in(part: ModuleType) -> Iterator[Property]:
-    """The properties that stand above the checks of a module, and then those that its `properties()` makes."""
-    yield from _STATED.get(part.__name__, ())
-    yield from getattr(part, "properties", tuple)()
+    return statement(lambda check: [energy_layer_property(id_, claim, formula, why, check, premise, **more)])

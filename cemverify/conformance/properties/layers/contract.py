@@ -24,10 +24,16 @@ from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.asking.views import interleaved, writable
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties import contract, modes
+from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.arrays import exchange, overwrite, states_of
 from cemverify.conformance.properties.function_calls import (
+    ARGUMENTS_KEPT,
+    READ_ANEW,
+    REPEATABLE,
+    SETTINGS_KEPT,
+    UNMOVED,
+    WINDOWS_READ,
     Call,
     gradients_change_no_answer,
     settings_are_left_alone,
@@ -478,20 +484,20 @@ def properties() -> Iterator[Property]:
     """What the contract says of calls, asked of every function that an energy layer declares."""
     also = "If state and memory lie in one array, the answer is that for their numbers."
     of_windows = Explanation(
-        "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", f"{contract.WINDOWS_READ.why} {also}"
+        "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", f"{WINDOWS_READ.why} {also}"
     )
     of_dtype = Explanation("dtype(x') = dtype(x)", "A layer that changes the dtype changes that of all that follows.")
     answers, moves = "the call returns an answer", "the update is not zero"
     repeated = OfCalls(twice_gives_the_same)
     for id_, claim, explanation, check, premise, share in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
-         contract.REPEATABLE, repeated, "the call in between returns something else", 1.0),
+         REPEATABLE, repeated, "the call in between returns something else", 1.0),
         ("structure/layer/inputs-unchanged",
          "A call of any of the layer's functions leaves arguments, parameters and modules in eval mode unchanged.",
-         contract.ARGUMENTS_KEPT, inputs_are_left_alone, answers, 0.4),
+         ARGUMENTS_KEPT, inputs_are_left_alone, answers, 0.4),
         ("structure/layer/edited-arrays",
          "Edited arrays are read again, where two numbers are exchanged too, and earlier outputs do not change.",
-         contract.READ_ANEW, edits_are_seen, "the edit changes the update", 0.4),
+         READ_ANEW, edits_are_seen, "the edit changes the update", 0.4),
         ("structure/layer/windows",
          "A view into a larger array is read correctly, and so are state and memory in one array.",
          of_windows, OfCalls(windows_are_read_as_they_lie), moves, 1.0),
@@ -499,11 +505,11 @@ def properties() -> Iterator[Property]:
          of_dtype, answers_have_the_arguments_dtype, answers, 0.2),
         ("structure/layer/settings",
          "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
-         contract.SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers, 0.05),
+         SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers, 0.05),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
          modes.UNRECORDED, OfCalls(gradients_change_no_answer), moves, 0.3),
         ("modes/layer/surroundings", "Settings of the process change no output.",
-         contract.UNMOVED, OfCalls(surroundings_change_no_answer), moves, 0.15),
+         UNMOVED, OfCalls(surroundings_change_no_answer), moves, 0.15),
     ):  # fmt: skip
         yield energy_layer_property(
             id_,
