@@ -187,12 +187,12 @@ def case_property(
 
 # --- statements -----------------------------------------------------------------------------------------
 
-Stated = TypeVar("Stated")
+Stated = TypeVar("Stated", bound=Callable[..., Any])
 
 _STATED: dict[str, list[Property]] = {}  # by the name of the module, in its order
 
 
-def statement(make: Callable[[Stated], Iterable[Property]]) -> Callable[[Stated], Stated]:
+def statement(make: Callable[[Any], Iterable[Property]]) -> Callable[[Stated], Stated]:
     """Above a check: enters the properties that `make` makes of it, one for each function that is asked.
 
     Each family of the catalogue has a decorator of its own that is made of this one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from cemverify.conformance.asking.contexts import answered_in, mapped_cases, pro
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.functions import EVERY, Function
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Property, statement
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.training import SMOOTH, products_are_right
@@ -26,6 +26,32 @@ from cemverify.conformance.questions.spaces import mixed
 _SOME_ROWS = 0.2
 
 
+def _in_every_context(function: Function, check: Callable[[Function, Caller, InContext], Evidence]) -> Property:
+    space = mixed(function.layer, activations=SMOOTH, apart=not function.starts_at_the_memory)
+    every = function.name in ("attention", "mlp")
+    return Property(
+        f"contexts/{function.name.replace('_', '-')}/any-options",
+        "Answers are alike in every context, and arguments are left alone: ways to call a function, calls before it "
+        "or its backward pass, layouts of arrays, numbers in them, batches and steps; "
+        f"{'every pair of them' if every else 'a sample of their pairs'}.",
+        "docs/contract.md",
+        "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever record",
+        "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
+        "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap, "
+        "another call before the backward pass.",
+        partial(check, function),
+        # decoding asks one token after the other
+        Table(space, long=function.name != "decode", part=1.0 if every else _SOME_ROWS),
+        frozenset({function.name}),
+        dtype=torch.float64,
+        sources=(),
+        compiled=None,
+        premise="the right answer is not that of a layer that does nothing",
+        controls=frozenset({"zero", "constant", "random"}),
+    )
+
+
+@statement(lambda check: [_in_every_context(function, check) for function in EVERY])
 def holds_in_context(function: Function, caller: Caller, question: InContext) -> Evidence:
     """The function's answer in the context of the question, or its products where arguments record gradients."""
     case, context, name = function.question(question.case, caller.dtype), question.context, function.name
@@ -54,32 +80,3 @@ def _recorded(mode: str, case: Case, name: str) -> tuple[str, ...]:
         "one weight records gradients": (weights[case.turn(len(weights))],),
         "everything records gradients": tuple(arguments_of(case, name)),
     }.get(mode, ())
-
-
-def properties() -> Iterator[Property]:
-    """The functions of an implementation, each in every context."""
-    for function in EVERY:
-        name = function.name.replace("_", "-")
-        space = mixed(function.layer, activations=SMOOTH, apart=not function.starts_at_the_memory)
-        every = function.name in ("attention", "mlp")
-        crossed = "every pair of them" if every else "a sample of their pairs"
-        yield Property(
-            f"contexts/{name}/any-options",
-            f"{function.name} answers alike in every context, and leaves its arguments alone: ways to call it, calls "
-            f"before it or its backward pass, layouts of arrays, numbers in them, batches and steps; {crossed}.",
-            "docs/contract.md",
-            "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever "
-            "record",
-            "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
-            "lost where the state is frozen, a table made in inference mode and reused in training, a window under "
-            "vmap, another call before the backward pass.",
-            partial(holds_in_context, function),
-            # decoding asks one token after the other
-            Table(space, long=function.name != "decode", part=1.0 if every else _SOME_ROWS),
-            frozenset({function.name}),
-            dtype=torch.float64,
-            sources=(),
-            compiled=None,
-            premise="the right answer is not that of a layer that does nothing",
-            controls=frozenset({"zero", "constant", "random"}),
-        )

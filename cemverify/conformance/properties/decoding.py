@@ -6,9 +6,9 @@ that only decodes is compared with the golden answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Property, case_property
+from cemverify.conformance.properties.base import Check, states
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import LENGTHS, Space, mixed
 
@@ -25,6 +25,68 @@ SEVERAL_TOKENS = "there are several tokens, and the update is not zero"
 _CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time
 
 
+def _decoding(
+    name: str,
+    claim: str,
+    spaces: Mapping[str, Space],
+    source: str = "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
+    **more: Any,
+) -> Callable[[Check], Check]:
+    """Above a check of decoding: what it judges, over the cases of each space."""
+    return states(
+        f"structure/decode/{name}",
+        claim,
+        source,
+        "decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
+        "Text is generated from the cache and losses are computed without it. Where they differ, the model that is "
+        "deployed is not the one that was evaluated.",
+        spaces,
+        function="decode",
+        premise=SEVERAL_TOKENS,
+        **more,
+    )
+
+
+@_decoding(
+    "{}",
+    f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
+    {
+        "long-rows": Space(
+            "attention",
+            choices={"position": ("none", "alibi", "rotary")},
+            apart=False,
+            sizes={"J": tuple(n for n in LENGTHS if n <= _CACHED)},
+            textures=("plain",),
+        )
+    },
+    share=0.35,
+    scattered=1.45,
+    looks_around=True,
+)
+@_decoding(
+    "cached-equals-uncached-{}",
+    "Decoding from a cache gives the output of the whole row, for any combination of options.",
+    {"any-options": mixed("attention", steps=(1, 2, 3), apart=False)},
+    source="docs/mathematics.md §13",
+    share=0.9,
+    looks_around=True,
+)
+@_decoding(
+    "cached-equals-uncached-{}",
+    "Decoding token by token from a cache gives the output of the whole row.",
+    {
+        name: Space("attention", options, steps=(1, 2), apart=False)
+        for name, options in {
+            "plain": {},
+            "diagonal-shared": {"diagonal": "shared"},
+            "alibi": {"position": "alibi"},
+            "rotary": {"position": "rotary"},
+        }.items()
+    },
+    source="docs/mathematics.md §13 (one tensor serves as keys and values)",
+    share=0.3,
+    looks_around=True,
+)
 def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     """Decoding token by token from a cache equals the whole row at once, at every position."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
@@ -36,6 +98,12 @@ def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     )
 
 
+@_decoding(
+    "{}",
+    "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
+    {"every-prefix": mixed("attention", steps=(1, 2), apart=False)},
+    share=0.4,
+)
 def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
     """Decoding the first 1, 2 ... J tokens gives the beginning of the output of the whole row."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
@@ -54,61 +122,3 @@ def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
     if "attention" in caller.functions:
         return "cached = uncached", caller.output(case), 2 * budget
     return "cached = golden", golden(case), budget
-
-
-_decoding = partial(
-    case_property,
-    formula="decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
-    why="Text is generated from the cache and losses are computed without it. Where they differ, the model that is "
-    "deployed is not the one that was evaluated.",
-    function="decode",
-    premise=SEVERAL_TOKENS,
-)
-
-
-def properties() -> Iterator[Property]:
-    """Decoding from a cache: for options one by one and combined, for prefixes and for long rows."""
-    for name, options in (
-        ("plain", {}),
-        ("diagonal-shared", {"diagonal": "shared"}),
-        ("alibi", {"position": "alibi"}),
-        ("rotary", {"position": "rotary"}),
-    ):
-        yield _decoding(
-            f"structure/decode/cached-equals-uncached-{name}",
-            "Decoding token by token from a cache gives the output of the whole row.",
-            "docs/mathematics.md §13 (one tensor serves as keys and values)",
-            check=cache_changes_nothing,
-            space=Space("attention", options, steps=(1, 2), apart=False),
-            share=0.3,
-            looks_around=True,
-        )
-    yield _decoding(
-        "structure/decode/cached-equals-uncached-any-options",
-        "Decoding from a cache gives the output of the whole row, for any combination of options.",
-        "docs/mathematics.md §13",
-        check=cache_changes_nothing,
-        space=mixed("attention", steps=(1, 2, 3), apart=False),
-        share=0.9,
-        looks_around=True,
-    )
-    source = "Eq. 1 (sum over j <= i); docs/mathematics.md §13"
-    yield _decoding(
-        "structure/decode/every-prefix",
-        "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
-        source,
-        check=every_prefix_decodes,
-        space=mixed("attention", steps=(1, 2), apart=False),
-        share=0.4,
-    )
-    positions, long = {"position": ("none", "alibi", "rotary")}, tuple(n for n in LENGTHS if n <= _CACHED)
-    yield _decoding(
-        "structure/decode/long-rows",
-        f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
-        source,
-        check=cache_changes_nothing,
-        space=Space("attention", choices=positions, apart=False, sizes={"J": long}, textures=("plain",)),
-        share=0.35,
-        scattered=1.45,
-        looks_around=True,
-    )

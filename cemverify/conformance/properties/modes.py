@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,13 +16,23 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function
-from cemverify.conformance.properties.base import FEW, MORE, Explanation, Offer, Over, Property, case_property
-from cemverify.conformance.properties.contract.functions import FunctionCall, of_call
+from cemverify.conformance.properties.base import (
+    FEW,
+    MORE,
+    Check,
+    Explanation,
+    Offer,
+    Over,
+    Property,
+    case_property,
+    statement,
+)
+from cemverify.conformance.properties.contract.functions import FunctionCall
 from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, gradients_change_no_answer, mapped_is_looped
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.contexts import ANY_OPTIONS, NUMBERS, Context, InContext, with_large_d
-from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
+from cemverify.conformance.questions.spaces import mixed, scattered_case
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,40 @@ _NUMBERS = {name: NUMBERS[name] for name in NUMBERS if name != ANY_OPTIONS} | {"
 _DTYPES: Mapping[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+COMPILED = Explanation(
+    "torch.compile(F)(x, h) = F(x, h)",
+    "Code that branches on values, or edits what it was given, compiles into something else.",
+)
+MAPPED = Explanation(
+    "vmap(F)(xs, hs) = [F(x, h) for x, h]", "In-place writes and fixed ranks break when an axis is added."
+)
+UNRECORDED = Explanation(
+    "F while gradients are recorded = F without",
+    "Many layers choose a faster path in evaluation; it has to be the same layer.",
+)
+ON_CUDA = Explanation("F on CUDA = F on the CPU", "Kernels differ between devices, and so do their mistakes.")
+
+
+def _compiled(layer: Layer, check: Check) -> Property:
+    space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
+    return Property(
+        f"modes/{layer}/compiled",
+        "Compiling changes no output, of numbers of any size, in any dtype.",
+        "contract",
+        *COMPILED,
+        check,
+        OfEveryDtype(space),
+        space.features() | {"compile"},
+        dtype=torch.float64,
+        share=0.05,
+        # each takes a second to compile: rows in which all pairs of options take turns, one for each dtype
+        sources=(),
+        scattered=5.0,
+        premise="the update is not zero",
+    )
+
+
+@statement(lambda check: [_compiled("attention", check), _compiled("mlp", check)])
 def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     """The compiled function gives what the function gives, for numbers of every kind in the same shapes and options.
 
@@ -66,50 +111,24 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     return replace(judge(*compared, telling=telling), case=question.case)
 
 
-def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Callable[[Caller, Case], Evidence]:
-    """A check of calls as a check of a layer's function."""
-
-    return lambda caller, case: of_call(check)(
-        Function(case.layer, case.layer), caller, case.to(caller.dtype).to(torch.float64)
-    )
-
-
-COMPILED = Explanation(
-    "torch.compile(F)(x, h) = F(x, h)",
-    "Code that branches on values, or edits what it was given, compiles into something else.",
-)
-MAPPED = Explanation(
-    "vmap(F)(xs, hs) = [F(x, h) for x, h]", "In-place writes and fixed ranks break when an axis is added."
-)
-UNRECORDED = Explanation(
-    "F while gradients are recorded = F without",
-    "Many layers choose a faster path in evaluation; it has to be the same layer.",
-)
-ON_CUDA = Explanation("F on CUDA = F on the CPU", "Kernels differ between devices, and so do their mistakes.")
-
-
 def properties() -> Iterator[Property]:
-    """Each layer mapped, without gradients, on a CUDA device and compiled."""
-    layers: tuple[tuple[Layer, Space], ...] = (
-        ("attention", mixed("attention", steps=(1, 2))),
-        ("mlp", mixed("mlp", steps=(1, 2))),
-        ("block", mixed("block", steps=(1, 2), apart=False)),
-    )
-    for layer, space in layers:
+    """Each layer mapped, without gradients and on a CUDA device."""
+    layers: tuple[Layer, ...] = ("attention", "mlp", "block")
+    for layer in layers:
         for name, feature, claim, explanation, check, share in (
             ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.",
-             MAPPED, _of_call(mapped_is_looped), 0.3),
+             MAPPED, mapped_is_looped, 0.3),
             ("no-gradients", "gradients", "Recording gradients changes no output.",
-             UNRECORDED, _of_call(gradients_change_no_answer), 0.3),
-            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, _of_call(cuda_is_cpu), 0.5),
+             UNRECORDED, gradients_change_no_answer, 0.3),
+            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, cuda_is_cpu, 0.5),
         ):  # fmt: skip
             yield case_property(
                 f"modes/{layer}/{name}",
-                f"{claim[:-1]} ({layer}).",
+                claim,
                 "contract",
                 *explanation,
-                check,
-                space,
+                partial(_of_call, check),
+                mixed(layer, steps=(1, 2), apart=layer != "block"),
                 needs={feature},
                 dtype=torch.float64,
                 share=share,
@@ -118,21 +137,9 @@ def properties() -> Iterator[Property]:
                 premise="the update is not zero",
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )
-        if layer == "block":
-            continue  # the two others one after the other, at twice the time
-        space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
-        yield Property(
-            f"modes/{layer}/compiled",
-            f"Compiling changes no output, of numbers of any size, in any dtype ({layer}).",
-            "contract",
-            *COMPILED,
-            compiled_is_eager,
-            OfEveryDtype(space),
-            space.features() | {"compile"},
-            dtype=torch.float64,
-            share=0.05,
-            # each takes a second to compile: rows in which all pairs of options take turns, one for each dtype
-            sources=(),
-            scattered=5.0,
-            premise="the update is not zero",
-        )
+
+
+def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence], caller: Caller, case: Case) -> Evidence:
+    """A check of calls as a check of a layer's function."""
+    function = Function(case.layer, case.layer)
+    return check([FunctionCall(function, caller, case.to(caller.dtype).to(torch.float64))])

@@ -12,10 +12,10 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties.base import Explanation, Property, case_property
+from cemverify.conformance.properties.base import Explanation, Property, states
 from cemverify.conformance.properties.gradient import update_property
 from cemverify.conformance.properties.rivals import Rival
-from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
 _MANY = (17, 33, 65, 129)
@@ -28,6 +28,25 @@ ONE_STEP = Rival(
 )
 
 
+# reuse squares what it reads: after eight steps it would overflow
+_OF_ATTENTION = Space("attention", steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))
+_FEW_STEPS = {"attention": _OF_ATTENTION, "mlp": replace(_OF_ATTENTION, layer="mlp")}
+_SOURCE = "Eq. 3; docs/mathematics.md §12"
+
+
+@states(
+    "recursion/{}/steps-compose",
+    "T steps equal T applications of the one-step map with the same memory.",
+    _SOURCE,
+    "F_T(x; h) = F_1(... F_1(x; h) ...; h)",
+    "Steps that share state beside x, a momentum or a step size that depends on t, are not the descent that is "
+    "written down.",
+    {layer: replace(space, steps=(2, 3, 4, 5, 8)) for layer, space in _FEW_STEPS.items()},
+    needs={"start"},
+    share=0.75,
+    premise="the update is not zero",
+    controls=frozenset({"random", "shuffled"}),
+)
 def steps_compose(caller: Caller, case: Case) -> Evidence:
     """T steps from x equal one step T times, each from the previous result, all with the memory h."""
     case = case.to(caller.dtype).to(torch.float64)
@@ -41,6 +60,17 @@ def steps_compose(caller: Caller, case: Case) -> Evidence:
     return judge(comparison, telling=moved(got - case.x, budget))
 
 
+@states(
+    "recursion/{}/is-not-reuse",
+    "T steps with a fixed memory differ from applying the layer T times to its own output.",
+    _SOURCE,
+    "x^(T) from a fixed memory != layer(layer(... x))",
+    "Using a layer T times recomputes its memory each time. That is another model: it agrees at T = 1 and nowhere "
+    "else.",
+    _FEW_STEPS,
+    share=0.75,
+    premise="reading its own output as the memory would change the output",
+)
 def memory_stays(caller: Caller, case: Case) -> Evidence:
     """T steps keep reading h; a layer used T times reads its own output. The result must be closer to the former.
 
@@ -68,67 +98,37 @@ _DESCENT = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """T steps against T times one step, against the descent, and against T uses of the layer."""
-    layers: tuple[Layer, ...] = ("attention", "mlp")
-    for layer in layers:
-        few = Space(layer, steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))
-        space = replace(few, steps=(2, 3, 4, 5, 8))
-        source = "Eq. 3; docs/mathematics.md §12"
-        yield case_property(
-            f"recursion/{layer}/steps-compose",
-            "T steps equal T applications of the one-step map with the same memory.",
-            source,
-            "F_T(x; h) = F_1(... F_1(x; h) ...; h)",
-            "Steps that share state beside x, a momentum or a step size that depends on t, are not the descent "
-            "that is written down.",
-            steps_compose,
-            space,
-            needs={"start"},
-            share=0.75,
-            premise="the update is not zero",
-            controls=frozenset({"random", "shuffled"}),
-        )
+    """T steps against the descent: few and many, and with other options."""
+    for layer, few in _FEW_STEPS.items():
+        space = replace(few, steps=(2, 3, 4, 7, 8))
         yield update_property(
             f"recursion/{layer}/equals-descent",
             "T steps equal T steps of gradient descent on the energy.",
-            source,
+            _SOURCE,
             *_DESCENT,
-            replace(space, steps=(2, 3, 4, 7, 8)),
+            space,
             ONE_STEP,
             share=0.75,
             scattered=1.3,
         )
-        many = replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",))
         yield update_property(
             f"recursion/{layer}/many-steps",
             f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",
-            source,
+            _SOURCE,
             _DESCENT.formula,
-            "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another "
-            "way to take many shows only beyond it.",
-            many,
+            "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another way "
+            "to take many shows only beyond it.",
+            replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",)),
             ONE_STEP,
             share=0.1,
             sources=(),
             scattered=4,
             compiled=2,  # of a T each
         )
-        yield case_property(
-            f"recursion/{layer}/is-not-reuse",
-            "T steps with a fixed memory differ from applying the layer T times to its own output.",
-            source,
-            "x^(T) from a fixed memory != layer(layer(... x))",
-            "Using a layer T times recomputes its memory each time. That is another model: it agrees at T = 1 "
-            "and nowhere else.",
-            memory_stays,
-            few,  # reuse squares what it reads: after eight steps it would overflow
-            share=0.75,
-            premise="reading its own output as the memory would change the output",
-        )
-    full = Space("attention", {"diagonal": "shared", "position": "alibi", "norm": "channel"}, steps=(2, 3))
+    full = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
     with_diagonal = "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent."
     for name, claim, space in (
-        ("attention/equals-descent-full-cem", with_diagonal, full),
+        ("attention/equals-descent-full-cem", with_diagonal, Space("attention", full, steps=(2, 3))),
         (
             "mlp/equals-descent-with-norm",
             "The same with RMSNorm inside.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,12 +14,14 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties.base import Explanation, Property, case_property
+from cemverify.conformance.properties.base import Explanation, states
 from cemverify.conformance.properties.rivals import NO_MASK
-from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space, mixed
 
 _READS_OTHERS = frozenset({"random", "shuffled"})
+_BLOCK = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
+_PER_HEAD = PreconditionerConfig("diagonal", per_head=True)
 CAUSAL = Explanation(
     "x_j, h_j changed for all j >= i:  x'_1 ... x'_{i-1} unchanged",
     "A language model that sees the next token has a wonderful loss and generates nonsense.",
@@ -32,6 +32,22 @@ ROWS_APART = Explanation(
 )
 
 
+@states(
+    "structure/{}",
+    "A token's output does not depend on later tokens, in x or in the memory.",
+    "Eq. 1 (sum over j <= i)",
+    *CAUSAL,
+    {
+        "attention/causality": Space("attention", steps=(1, 2), tokens=2),
+        "attention/causality-with-diagonal-and-bias": Space(
+            "attention", {"diagonal": "per-head", "position": "self-cross"}, steps=(1, 2), tokens=2
+        ),
+        "block/causality": _BLOCK,
+    },
+    share=0.6,
+    premise=NO_MASK.premise,
+    controls=_READS_OTHERS,
+)
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     """Changing the tokens from some position on does not change the outputs before it."""
     case = case.to(caller.dtype).to(torch.float64)
@@ -48,6 +64,17 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     return judge(comparison, telling=NO_MASK.shows(function_of(case.layer), case, golden(case), budget))
 
 
+@states(
+    "structure/{}/token-independence",
+    "A token's output depends on that token only.",
+    "Eq. 7",
+    "x_j changed for all j != i:  x'_i unchanged",
+    "An MLP that mixes tokens bypasses the causal mask.",
+    {"mlp": Space("mlp", steps=(1, 2), tokens=2)},
+    share=0.6,
+    premise="the update is not zero",
+    controls=_READS_OTHERS,
+)
 def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     """The MLP's output at a token depends on that token only: changing all others changes nothing there."""
     case = case.to(caller.dtype).to(torch.float64)
@@ -58,6 +85,20 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     return _unchanged(claim, got, expected, case.x[:, :1], budget, differs=case.x.shape[1] > 1)
 
 
+@states(
+    "structure/{}/batch-independence",
+    "A batch row's output does not depend on the other rows.",
+    "Eq. 1, 7",
+    *ROWS_APART,
+    {
+        "attention": Space("attention", steps=(1, 2), batch=2),
+        "mlp": Space("mlp", steps=(1, 2), batch=2),
+        "block": _BLOCK,
+    },
+    share=0.6,
+    premise="the rows of the batch differ, and the update is not zero",
+    controls=frozenset({"random"}),
+)
 def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
     """A batch row alone gives the same output as in the batch."""
     case = case.to(caller.dtype).to(torch.float64)
@@ -75,6 +116,20 @@ def led_by_heads(case: Case) -> set[str]:
     return led | ({"P_d", "P_U", "P_V"} if case.attention.preconditioner.per_head else set())
 
 
+@states(
+    "structure/attention/head-order{}",
+    "The order of the heads does not matter.",
+    "Eq. 1 (sum over k)",
+    "F(heads in reverse order, with all that belongs to them) = F(heads)",
+    "If it matters which head is which, some weight, bias or preconditioner is paired with the wrong head.",
+    {
+        "": Space("attention", steps=(1, 2)),
+        "-with-per-head-diagonal": Space("attention", {"diagonal": "per-head"}, steps=(1, 2)),
+        "-with-per-head-preconditioner": Space("attention", {}, _PER_HEAD, steps=(1, 2)),
+    },
+    share=0.6,
+    premise="the heads differ, and the update is not zero",
+)
 def head_order_is_free(caller: Caller, case: Case) -> Evidence:
     """Reversing the order of the heads, with everything that belongs to them, changes nothing."""
     case = case.to(caller.dtype).to(torch.float64)
@@ -84,71 +139,6 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
     budget = relation_budget(case, expected, caller.dtype)
     differs = any(not torch.equal(w, case.weights[name]) for name, w in weights.items())
     return _unchanged("output with the heads reversed", got, expected, case.x, budget, differs=differs)
-
-
-_CAUSALITY: dict[str, Any] = {
-    "source": "Eq. 1 (sum over j <= i)",
-    **CAUSAL._asdict(),
-    "check": future_is_not_read,
-    "share": 0.6,
-    "premise": NO_MASK.premise,
-    "controls": _READS_OTHERS,
-}
-_ROWS: dict[str, Any] = {
-    "source": "Eq. 1, 7",
-    **ROWS_APART._asdict(),
-    "check": batch_rows_are_independent,
-    "share": 0.6,
-    "premise": "the rows of the batch differ, and the update is not zero",
-    "controls": frozenset({"random"}),
-}
-
-
-def properties() -> Iterator[Property]:
-    """Causality, independence of tokens and of rows, and the order of heads."""
-    rich = {"diagonal": "per-head", "position": "self-cross"}
-    for name, options in (("causality", {}), ("causality-with-diagonal-and-bias", rich)):
-        claim = "A token's output does not depend on later tokens, in x or in the memory."
-        space = Space("attention", options, steps=(1, 2), tokens=2)
-        yield case_property(f"structure/attention/{name}", claim, space=space, **_CAUSALITY)
-    yield case_property(
-        "structure/mlp/token-independence",
-        "A token's output depends on that token only.",
-        "Eq. 7",
-        "x_j changed for all j != i:  x'_i unchanged",
-        "An MLP that mixes tokens bypasses the causal mask.",
-        tokens_are_independent,
-        Space("mlp", steps=(1, 2), tokens=2),
-        share=0.6,
-        premise="the update is not zero",
-        controls=_READS_OTHERS,
-    )
-    layers: tuple[Layer, ...] = ("attention", "mlp")
-    for layer in layers:
-        claim = "A batch row's output does not depend on the other rows."
-        space = Space(layer, steps=(1, 2), batch=2)
-        yield case_property(f"structure/{layer}/batch-independence", claim, space=space, **_ROWS)
-    for name, options, preconditioner in (
-        ("head-order", {}, PreconditionerConfig()),
-        ("head-order-with-per-head-diagonal", {"diagonal": "per-head"}, PreconditionerConfig()),
-        ("head-order-with-per-head-preconditioner", {}, PreconditionerConfig("diagonal", per_head=True)),
-    ):
-        yield case_property(
-            f"structure/attention/{name}",
-            "The order of the heads does not matter.",
-            "Eq. 1 (sum over k)",
-            "F(heads in reverse order, with all that belongs to them) = F(heads)",
-            "If it matters which head is which, some weight, bias or preconditioner is paired with the wrong head.",
-            head_order_is_free,
-            Space("attention", options, preconditioner, steps=(1, 2)),
-            share=0.6,
-            premise="the heads differ, and the update is not zero",
-        )
-    block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
-    claim = "A token's output from the block does not depend on later tokens."
-    yield case_property("structure/block/causality", claim, space=block, **_CAUSALITY)
-    claim = "A batch row's output from the block does not depend on the other rows."
-    yield case_property("structure/block/batch-independence", claim, space=block, **_ROWS)
 
 
 def _changed_from(tokens: Tensor, i: int) -> Tensor:

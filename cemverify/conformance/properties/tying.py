@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Check, Property, case_property
+from cemverify.conformance.properties.base import Check, Property, case_property, statement, states
 from cemverify.conformance.properties.gradient import FEW_COORDINATES, TRIVIAL, golden_jacobian, jacobian, untied
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
-_STANDARD: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
+Update = Callable[[Case], Tensor]
+
 _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -29,21 +30,22 @@ _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def scaled_dot_product_attention(case: Case) -> Tensor:
-    """eta times torch's scaled_dot_product_attention at its default scale, keys as values, through W_Q: (B, J, D)."""
-    W_Q, W_K = case.weights["W_Q"], case.weights["W_K"]
-    q, k = torch.einsum("bjd,krd->bkjr", case.x, W_Q), torch.einsum("bjd,krd->bkjr", case.h, W_K)
-    attended = F.scaled_dot_product_attention(q, k, k, is_causal=True)
-    return case.layer_config.step_size * torch.einsum("bkjr,krd->bjd", attended, W_Q)
+def _recovers(
+    id_: str, claim: str, source: str, formula: str, why: str, what: str, spaces: Mapping[str, Space]
+) -> Callable[[Update], Update]:
+    """Above the update of a standard layer: that one step of the tied one is the same.
 
+    Args:
+        id_: with "{}" for the words by which the spaces go. what: is compared, in words.
+    """
 
-def pre_norm_block(case: Case) -> Tensor:
-    """What h + MHA(N(h)), then h + MLP(N(h)), of torch's own layers add to h: (B, J, D)."""
-    attention, mlp = case.part("attention"), case.part("mlp")
-    n = _rms_norm(attention, case.h)
-    middle = case.h + multi_head_attention(Case(attention.config, n, n, attention.weights))
-    n = _rms_norm(mlp, middle)
-    return middle + gated_mlp(mlp, n, n) - case.h
+    def entered(update: Update) -> Iterator[Property]:
+        check = equals(what, update)
+        more: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
+        for words, space in spaces.items():
+            yield case_property(id_.format(words), claim.format(words), source, formula, why, check, space, **more)
+
+    return statement(entered)
 
 
 def equals(claim: str, update: Callable[[Case], Tensor]) -> Check:
@@ -58,6 +60,114 @@ def equals(claim: str, update: Callable[[Case], Tensor]) -> Check:
     return check
 
 
+_OF_ATTENTION = (
+    "With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {}.",
+    "Eq. 5; docs/mathematics.md §1",
+    "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
+    "Without this bridge to a standard Transformer, weights cannot be exchanged with one, nor models compared.",
+)
+_TIED = Space("attention", free_temperature=False, square=True)
+
+
+@_recovers(
+    "tying/attention/{}",
+    *_OF_ATTENTION,
+    "update = eta torch.nn.MultiheadAttention",
+    {"multi-head-attention": _TIED},
+)
+def multi_head_attention(case: Case) -> Tensor:
+    """eta times torch's module with the case's tied weights, query x, key and value h: (B, J, D)."""
+    W_Q, W_K = (case.weights[name].flatten(0, 1) for name in ("W_Q", "W_K"))  # (K R, D), K R = D
+    D, J = W_Q.shape[-1], case.x.shape[1]
+    module = nn.MultiheadAttention(D, case.attention.heads, bias=False, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        assert module.in_proj_weight is not None
+        module.in_proj_weight.copy_(torch.cat((W_Q, W_K, W_K)))
+        module.out_proj.weight.copy_(W_Q.T)
+    future = torch.ones(J, J, dtype=torch.bool).triu(1)
+    output: Tensor = module(case.x, case.h, case.h, attn_mask=future, need_weights=False)[0]
+    return case.layer_config.step_size * output.detach()
+
+
+@_recovers(
+    "tying/attention/{}",
+    *_OF_ATTENTION,
+    "update = eta scaled_dot_product_attention",
+    {"scaled-dot-product-attention": _TIED},
+)
+def scaled_dot_product_attention(case: Case) -> Tensor:
+    """eta times torch's scaled_dot_product_attention at its default scale, keys as values, through W_Q: (B, J, D)."""
+    W_Q, W_K = case.weights["W_Q"], case.weights["W_K"]
+    q, k = torch.einsum("bjd,krd->bkjr", case.x, W_Q), torch.einsum("bjd,krd->bkjr", case.h, W_K)
+    attended = F.scaled_dot_product_attention(q, k, k, is_causal=True)
+    return case.layer_config.step_size * torch.einsum("bkjr,krd->bjd", attended, W_Q)
+
+
+def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
+    """down(sigma(gate x) * up h) of plain linear layers: (B, J, D)."""
+    V, W = case.weights["V"], case.weights["W"]
+    return F.linear(_GATED[case.mlp.activation](F.linear(x, V)) * F.linear(h, W), V.T)
+
+
+@_recovers(
+    "tying/mlp/gated-mlp-{}",
+    "With down = gate^T, one step is the gated MLP of {}.",
+    "Eq. 11; docs/mathematics.md §2",
+    "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
+    "Which two of the three projections are tied is easily got wrong when weights are ported.",
+    "update = eta down(sigma(gate x) * up h)",
+    {activation: Space("mlp", {"activation": activation}) for activation in _GATED},
+)
+def _gated_update(case: Case) -> Tensor:
+    return case.layer_config.step_size * gated_mlp(case, case.x, case.h)
+
+
+@_recovers(
+    "tying/block/{}",
+    "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
+    "Sec. 2; docs/mathematics.md §7d",
+    "h + MHA(N(h)), then h + MLP(N(h)), at T = 1 and P = I",
+    "A block that normalises the residual stream itself, as Algorithm 1 is printed, is no pre-norm block and does "
+    "not train like one.",
+    "block = standard pre-norm block",
+    {
+        "pre-norm": Space(
+            "block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False
+        )
+    },
+)
+def pre_norm_block(case: Case) -> Tensor:
+    """What h + MHA(N(h)), then h + MLP(N(h)), of torch's own layers add to h: (B, J, D)."""
+    attention, mlp = case.part("attention"), case.part("mlp")
+    n = _rms_norm(attention, case.h)
+    middle = case.h + multi_head_attention(Case(attention.config, n, n, attention.weights))
+    n = _rms_norm(mlp, middle)
+    return middle + gated_mlp(mlp, n, n) - case.h
+
+
+def _rms_norm(case: Case, x: Tensor) -> Tensor:
+    config = case.layer_config
+    return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)
+
+
+@states(
+    "tying/{}",
+    "An untied output projection makes the update field non-conservative.",
+    "Eq. 5; docs/mathematics.md §1, §7b",
+    "J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
+    "If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and its green "
+    "means nothing.",
+    {
+        "attention/untying-breaks-the-field": Space(
+            "attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous")
+        )
+    },
+    needs={"start"},
+    dtype=torch.float64,
+    share=0.5,
+    premise="an untied output projection must break the symmetry",
+    controls=frozenset({"identity"}),
+)
 def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     """The update rotated by a fixed matrix M must fail to be a gradient, by as much as for the golden answer.
 
@@ -73,91 +183,3 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     tolerance = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
     claim = "least asymmetry due to untying <= asymmetry found"
     return judge(Comparison(claim, expected, asymmetry, tolerance, "at most"), telling=moved(expected, tolerance))
-
-
-def properties() -> Iterator[Property]:
-    """Tied weights against torch's own layers, and what untying must break."""
-    space = Space("attention", free_temperature=False, square=True)
-    for name, of_torch, update in (
-        ("multi-head-attention", "torch.nn.MultiheadAttention", multi_head_attention),
-        ("scaled-dot-product-attention", "scaled_dot_product_attention", scaled_dot_product_attention),
-    ):
-        yield case_property(
-            f"tying/attention/{name}",
-            f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
-            "Eq. 5; docs/mathematics.md §1",
-            "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
-            "This is the bridge to a standard Transformer: without it, weights cannot be exchanged and "
-            "comparisons at equal parameters compare something else.",
-            equals(f"update = eta {of_torch}", update),
-            space,
-            **_STANDARD,
-        )
-    for activation in _GATED:
-        mlp = Space("mlp", {"activation": activation})
-        yield case_property(
-            f"tying/mlp/gated-mlp-{activation}",
-            f"With down = gate^T, one step is the gated MLP of {activation}.",
-            "Eq. 11; docs/mathematics.md §2",
-            "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
-            "Which two of the three projections are tied is easily got wrong when weights are ported.",
-            equals(
-                "update = eta down(sigma(gate x) * up h)",
-                lambda case: case.layer_config.step_size * gated_mlp(case, case.x, case.h),
-            ),
-            mlp,
-            **_STANDARD,
-        )
-    block = Space("block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False)
-    yield case_property(
-        "tying/block/pre-norm",
-        "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
-        "Sec. 2; docs/mathematics.md §7d",
-        "h + MHA(N(h)), then h + MLP(N(h)), at T = 1 and P = I",
-        "A block that normalises the residual stream itself, as Algorithm 1 is printed, is no pre-norm block "
-        "and does not train like one.",
-        equals("block = standard pre-norm block", pre_norm_block),
-        block,
-        **_STANDARD,
-    )
-    space = Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))
-    yield case_property(
-        "tying/attention/untying-breaks-the-field",
-        "An untied output projection makes the update field non-conservative.",
-        "Eq. 5; docs/mathematics.md §1, §7b",
-        "J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
-        "If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and "
-        "its green means nothing.",
-        untying_breaks_the_field,
-        space,
-        needs={"start"},
-        dtype=torch.float64,
-        share=0.5,
-        premise="an untied output projection must break the symmetry",
-        controls=frozenset({"identity"}),
-    )
-
-
-def multi_head_attention(case: Case) -> Tensor:
-    """eta times torch's module with the case's tied weights, query x, key and value h: (B, J, D)."""
-    W_Q, W_K = (case.weights[name].flatten(0, 1) for name in ("W_Q", "W_K"))  # (K R, D), K R = D
-    D, J = W_Q.shape[-1], case.x.shape[1]
-    module = nn.MultiheadAttention(D, case.attention.heads, bias=False, batch_first=True, dtype=torch.float64)
-    with torch.no_grad():
-        assert module.in_proj_weight is not None
-        module.in_proj_weight.copy_(torch.cat((W_Q, W_K, W_K)))
-        module.out_proj.weight.copy_(W_Q.T)
-    future = torch.ones(J, J, dtype=torch.bool).triu(1)
-    output: Tensor = module(case.x, case.h, case.h, attn_mask=future, need_weights=False)[0]
-    return case.layer_config.step_size * output.detach()
-
-
-def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
-    """down(sigma(gate x) * up h) of plain linear layers: (B, J, D)."""
-    V, W = case.weights["V"], case.weights["W"]
-    return F.linear(_GATED[case.mlp.activation](F.linear(x, V)) * F.linear(h, W), V.T)
-
-
-def _rms_norm(case: Case, x: Tensor) -> Tensor:
-    config = case.layer_config
-    return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)

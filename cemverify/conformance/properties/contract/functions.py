@@ -127,11 +127,6 @@ def elsewhere(case: Case) -> Case:
     return case.with_states(lambda states: states + 1)
 
 
-def of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Check:
-    """A check of calls as a check of one function."""
-    return lambda function, caller, case: check([FunctionCall(function, caller, case)])
-
-
 @experiment(lambda arguments: arguments.caller.shape(arguments.name, arguments.case))
 def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> Tensor:
     with SURROUNDINGS[surroundings]():
