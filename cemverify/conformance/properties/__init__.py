@@ -75,7 +75,7 @@ ASKED_MORE: Mapping[str, float] = {
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Property, ...]:
     """Every property, the most fundamental first. Every report keeps this order."""
-    every = (property_ for family in _FAMILIES for property_ in stated_in(family))
+    every = (p for family in _FAMILIES for p in (*getattr(family, "properties", tuple)(), *stated_in(family)))
     return tuple(replace(p, share=p.share * ASKED_MORE.get(p.id, 1.0)) for p in every)
 
 

@@ -6,7 +6,6 @@ stronger inequality, with the golden gradient: the energy falls by at least eta 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -26,7 +25,7 @@ from cemverify.conformance.oracle.golden import (
     norm_into,
     preconditioner_matrix,
 )
-from cemverify.conformance.properties.base import Explanation, Property, case_property
+from cemverify.conformance.properties.base import Explanation, states
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
@@ -43,12 +42,45 @@ _MLP = Explanation(
 )
 
 
+_descends = partial(
+    states,
+    needs={"step-size"},
+    dtype=torch.float64,
+    premise="the energy must fall by more than roundoff",
+    controls=frozenset({"identity", "random"}),
+)
+_KINDS = {kind: PreconditionerConfig(kind) for kind in ("identity", "diagonal", "low-rank")}
+
+
+@_descends(
+    "descent/attention/any-step-size-{}",
+    "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
+    "docs/mathematics.md §4",
+    *_ATTENTION,
+    {"with-diagonal-and-bias": Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP)},
+)
+@_descends(
+    "descent/attention/any-step-size-{}",
+    "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
+    "docs/mathematics.md §4 (concavity)",
+    *_ATTENTION,
+    {name: Space("attention", {}, kind, step_sizes=_ANY_STEP) for name, kind in _KINDS.items()},
+)
 def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Evidence:
     """eps(x - eta P g) <= eps(x) - eta g.Pg, at any step size."""
     case = case.to(torch.float64)
     return _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64))
 
 
+@_descends(
+    "descent/{}/along-steps",
+    "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
+    "Eq. 3; docs/mathematics.md §4",
+    *_ATTENTION,
+    {"attention": Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))},
+    needs=(),
+    share=0.5,
+)
 def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     """eps(x^(t+1)) <= eps(x^(t)) - eta g.Pg between consecutive states, t = 0 ... T - 1, g taken at x^(t)."""
     case = case.to(torch.float64)
@@ -60,6 +92,13 @@ def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     return Evidence([c for e in evidence for c in e.comparisons], any(e.telling for e in evidence))
 
 
+@_descends(
+    "descent/mlp/safe-step-{}",
+    "Up to the safe step size, the element-wise energy falls by at least eta (1 - eta L lambda_max / 2) g.Pg.",
+    "docs/mathematics.md §9",
+    *_MLP,
+    {name: Space("mlp", {}, kind, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999)) for name, kind in _KINDS.items()},
+)
 def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     """xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max / 2) g.Pg for eta < 2 / (L lambda_max).
 
@@ -79,6 +118,16 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     return replace(evidence, case=case)
 
 
+@_descends(
+    "descent/{}/along-steps",
+    "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
+    "docs/mathematics.md §9",
+    *_MLP,
+    {"mlp": Space("mlp", steps=(2, 3))},
+    share=0.5,
+    premise="the energy falls by more than roundoff",
+    controls=frozenset({"random"}),
+)
 def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     """The energy never rises from one of T safe steps to the next."""
     case = case.to(torch.float64)
@@ -96,6 +145,18 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     return replace(judge(*comparisons, telling=moved(fell, comparisons[0].budget)), case=case)
 
 
+@_descends(
+    "descent/attention/norm-{}-any-step-size",
+    "With RMSNorm and a positive scalar gain inside the recursion, or a gain per channel folded into both paths, the "
+    "energy at N(x) falls for every step size.",
+    "docs/mathematics.md §7c",
+    "eps(N(x')) <= eps(N(x)), for every eta > 0",
+    "With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls however long the "
+    "step is. With one gain per channel, as printed, it can rise.",
+    {norm: Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9]) for norm in ("scalar", "folded")},
+    premise="N(x) moves down the gradient by more than roundoff",
+    controls=frozenset({"random"}),
+)
 def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     """RMSNorm inside: F.(N(x') - N(x)) >= 0, so eps(N(x')) <= eps(N(x)), for any step size.
 
@@ -128,86 +189,6 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
         telling=moved(slope, tolerance),
     )
     return replace(evidence, case=case)
-
-
-_descent = partial(
-    case_property,
-    needs={"step-size"},
-    dtype=torch.float64,
-    premise="the energy must fall by more than roundoff",
-    controls=frozenset({"identity", "random"}),
-)
-
-
-def properties() -> Iterator[Property]:
-    """Energies fall: at any step size, up to the safe one, along several steps, and with a norm inside."""
-    for name, preconditioner in (
-        ("identity", PreconditionerConfig()),
-        ("diagonal", PreconditionerConfig("diagonal")),
-        ("low-rank", PreconditionerConfig("low-rank")),
-    ):
-        yield _descent(
-            f"descent/attention/any-step-size-{name}",
-            "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
-            "docs/mathematics.md §4 (concavity)",
-            *_ATTENTION,
-            attention_falls_by_the_stronger_inequality,
-            Space("attention", {}, preconditioner, step_sizes=_ANY_STEP),
-        )
-        yield _descent(
-            f"descent/mlp/safe-step-{name}",
-            "Up to the safe step size, the element-wise energy falls by at least "
-            "eta (1 - eta L lambda_max / 2) g.Pg.",
-            "docs/mathematics.md §9",
-            *_MLP,
-            mlp_falls_up_to_the_safe_step,
-            Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999)),
-        )
-    yield _descent(
-        "descent/attention/any-step-size-with-diagonal-and-bias",
-        "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
-        "docs/mathematics.md §4",
-        *_ATTENTION,
-        attention_falls_by_the_stronger_inequality,
-        Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP),
-    )
-    yield _descent(
-        "descent/attention/along-steps",
-        "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
-        "Eq. 3; docs/mathematics.md §4",
-        *_ATTENTION,
-        attention_falls_along_steps,
-        Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25)),
-        needs=(),
-        share=0.5,
-    )
-    yield _descent(
-        "descent/mlp/along-steps",
-        "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
-        "docs/mathematics.md §9",
-        *_MLP,
-        mlp_falls_along_steps,
-        Space("mlp", steps=(2, 3)),
-        share=0.5,
-        premise="the energy falls by more than roundoff",
-        controls=frozenset({"random"}),
-    )
-    for norm, claim in (
-        ("scalar", "With RMSNorm and a positive scalar gain inside the recursion"),
-        ("folded", "With RMSNorm and a gain per channel folded into both paths"),
-    ):
-        yield _descent(
-            f"descent/attention/norm-{norm}-any-step-size",
-            f"{claim}, the energy at N(x) falls for every step size.",
-            "docs/mathematics.md §7c",
-            "eps(N(x')) <= eps(N(x)), for every eta > 0",
-            "With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls "
-            "however long the step is. With one gain per channel, as printed, it can rise.",
-            attention_is_monotone_under_norm,
-            Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9]),
-            premise="N(x) moves down the gradient by more than roundoff",
-            controls=frozenset({"random"}),
-        )
 
 
 def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor | float = 1.0) -> Evidence:

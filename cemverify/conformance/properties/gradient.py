@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.golden import golden_update
-from cemverify.conformance.properties.base import FEW, MANY, MORE, Check, Explanation, Property, case_property
+from cemverify.conformance.properties.base import FEW, MANY, MORE, Check, Explanation, Property, case_property, states
 from cemverify.conformance.properties.rivals import (
     NO_ACTIVATION,
     NO_BEND,
@@ -65,6 +65,37 @@ def answer_is_right(function: Function, rival: Rival) -> Check:
 FEW_COORDINATES = {"J": (3, 2, 5, 8), "D": (4, 7, 3), "K": (1, 3, 2, 5, 4), "M": (5, 3, 8)}
 
 
+CONSERVATIVE = Explanation(
+    "J = d(x' - x)/dx at fixed h:  J = J^T",
+    "A field is a gradient exactly if its Jacobian is symmetric. This needs no energy to compare with, so it "
+    "catches an untied projection even where everything else about the layer is unknown.",
+)
+_OF_ENERGY: Mapping[Layer, str] = {
+    "attention": "Eq. 1; docs/mathematics.md §4",
+    "mlp": "Eq. 7; docs/mathematics.md §2",
+}
+
+
+@states(
+    "gradient/{}/conservative-field",
+    "With the memory fixed, the Jacobian of the update in x is symmetric, and untying the output breaks this.",
+    "Eq. 1, 7; docs/mathematics.md §2, §4",
+    *CONSERVATIVE,
+    {
+        layer: Space(
+            layer,
+            step_sizes=(1.0,),
+            sizes=FEW_COORDINATES,
+            textures=("plain", "repeated-tokens", "non-contiguous"),
+        )
+        for layer in _OF_ENERGY
+    },
+    needs={"start"},
+    dtype=torch.float64,
+    share=0.5,
+    premise="an untied output projection would break the symmetry",
+    controls=frozenset({"shuffled"}),
+)
 def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     """The Jacobian of the update in x, memory fixed, is symmetric: P = I, one step.
 
@@ -168,11 +199,6 @@ _OF_ENERGIES = Explanation(
     "The stated energy is what training curves, probes and proofs of descent are computed from. If it is not the "
     "one that the update descends, they describe another layer.",
 )
-CONSERVATIVE = Explanation(
-    "J = d(x' - x)/dx at fixed h:  J = J^T",
-    "A field is a gradient exactly if its Jacobian is symmetric. This needs no energy to compare with, so it "
-    "catches an untied projection even where everything else about the layer is unknown.",
-)
 
 
 def properties() -> Iterator[Property]:
@@ -216,30 +242,7 @@ def properties() -> Iterator[Property]:
             looks_around=True,
         )
     yield from _long_rows()
-    both: tuple[tuple[Layer, str], ...] = (
-        ("attention", "Eq. 1; docs/mathematics.md §4"),
-        ("mlp", "Eq. 7; docs/mathematics.md §2"),
-    )
-    for layer, source in both:
-        yield case_property(
-            f"gradient/{layer}/conservative-field",
-            "With the memory fixed, the Jacobian of the update in x is symmetric, "
-            "and untying the output breaks this.",
-            source,
-            *CONSERVATIVE,
-            field_is_conservative,
-            Space(
-                layer,
-                step_sizes=(1.0,),
-                sizes=FEW_COORDINATES,
-                textures=("plain", "repeated-tokens", "non-contiguous"),
-            ),
-            needs={"start"},
-            dtype=torch.float64,
-            share=0.5,
-            premise="an untied output projection would break the symmetry",
-            controls=frozenset({"shuffled"}),
-        )
+    for layer, source in _OF_ENERGY.items():
         for name, claim, space, rival in _stated_energies(layer):
             yield update_property(
                 f"gradient/{layer}/stated-energy-{name}",

@@ -22,3 +22,4 @@ def properties() -> Iterator[Property]:
     """The properties of energy layers, the most fundamental kind first."""
     for part in (gradient, descent, structure, contract, training, differences, parameters, modes, contexts):
         yield from stated_in(part)
+        yield from getattr(part, "properties", tuple)()
