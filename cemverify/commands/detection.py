@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from cemverify.catalogue import detection
-from cemverify.catalogue.detection import Detects
+from cemverify.catalogue.detection import NOT, Detects
+from cemverify.conformance.properties import by_id, catalogue
 from cemverify.console.guard import Run, enter
 from cemverify.console.parsing import count
 from cemverify.console.streams import note
@@ -54,12 +55,12 @@ def measure(chosen: Sequence[Mutant], seeds: int, known: Mapping[str, Detects], 
     by_seed = [matrix.cells(chosen, seed) for seed in range(seeds)]
     if where.shard is not None:
         run_cells([cell for cells in by_seed for cell in cells], where)
-    rows = matrix.merged(known, {})
+    rows = merged(known, {})
     for seed, cells in enumerate(by_seed, 1):
         try:
             payloads(run_cells(cells, where), where.store)  # none failed
         finally:
-            rows = matrix.merged(known, dict(_stored(chosen, by_seed[:seed], where)))
+            rows = merged(known, dict(_stored(chosen, by_seed[:seed], where)))
             _write(rows)
     return rows
 
@@ -76,9 +77,34 @@ def _stored(
             yield mutant.id, stored
 
 
-def _timed(rows: Sequence[Detects], *, missing: bool) -> list[Detects]:
-    spent = dict(matrix.seconds([row for row in rows if not (missing and row.seconds)]))
-    return [replace(row, seconds=round(spent.get(row.id, row.seconds), 3)) for row in rows]
+def merged(known: Mapping[str, Detects], payloads: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Detects]:
+    """The rows of the catalogue's properties: what is known, but for the mutants that were measured now.
+
+    Args:
+        known: rows by id. payloads: of each measured mutant, for each seed in turn.
+    """
+    rows = []
+    for property_ in catalogue():
+        old, kills = known.get(property_.id), dict[str, str]()
+        for mutant in mutants():
+            if mutant.id in payloads:
+                words = [payload["detectors"].get(property_.id, NOT) for payload in payloads[mutant.id]]
+                if set(words) != {NOT}:
+                    kills[mutant.id] = " ".join(words)
+            elif old is not None and mutant.id in old.kills:
+                kills[mutant.id] = old.kills[mutant.id]
+        named = {m.id: sorted(m.needs) for m in mutants() if m.property == property_.id}
+        rows.append(Detects(property_.id, 0.0 if old is None else old.seconds, named, kills))
+    return rows
+
+
+def _timed(rows: Sequence[Detects], *, missing: bool) -> Iterator[Detects]:
+    """The rows with the seconds of each property; where `missing`, those stay that are known."""
+    by_name = {mutant.id: mutant for mutant in mutants()}
+    for row in rows:
+        killed = [by_name[name] for name in (*row.named, *row.kills)]
+        spent = 0.0 if missing and row.seconds else matrix.seconds(by_id(row.id), killed)
+        yield replace(row, seconds=round(spent or row.seconds, 3))
 
 
 def _chosen(arguments: list[str]) -> Run:
@@ -100,7 +126,7 @@ def _chosen(arguments: list[str]) -> Run:
         except ShardFinished as told:
             note(str(told))
             return 0
-        _write(_timed(rows, missing=options.missing))
+        _write(list(_timed(rows, missing=options.missing)))
         note(f"{sum(len(row.kills) for row in rows)} pairs of a property and a mutant that it kills")
         return 0
 

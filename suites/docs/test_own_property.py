@@ -70,19 +70,14 @@ MUTANTS = Path("cemverify/power/mutants/mlp.py")
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The source with the page's three blocks where the page says that they stand."""
+    """The source with the page's two blocks where the page says that they stand."""
     leave_out = shutil.ignore_patterns("__pycache__")
     for folder in ("cemverify", "suites/power", "suites/kit"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave_out)
     for name in ("suites/__init__.py", "conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     family = tmp_path / FAMILY
-    above, start, rest = family.read_text().partition("def properties() -> Iterator[Property]:\n")
-    end = re.search(r"\n\n\n(?=\S)", rest)
-    assert start
-    assert end is not None
-    body, below = rest[: end.start()], rest[end.start() :]
-    family.write_text(f"{above}{OF_CATALOGUE['check']}\n\n{start}{body}\n{OF_CATALOGUE['record'].rstrip()}{below}")
+    family.write_text(f"{family.read_text()}\n\n{OF_CATALOGUE['check']}")
     mutants = tmp_path / MUTANTS
     mutants.write_text(f"{mutants.read_text()}\n\n{OF_CATALOGUE['mutant']}")
     return tmp_path

@@ -24,6 +24,7 @@ from hypothesis.errors import Flaky, Unsatisfiable
 
 from cemverify.catalogue.index import largest
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import (
     Discard,
@@ -38,6 +39,7 @@ from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import leaves_range
+from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property
 from cemverify.conformance.properties.base import MANY
 from cemverify.conformance.questions.cases import Case
@@ -394,3 +396,12 @@ class PropertySearch:
             pass
         self.tally.violation = violation
         return False
+
+
+def search_alone(subject: Subject, property_: Property, effort: Effort) -> PropertySearch:
+    """A search in this process, without controls: nobody doubts the verdict on a subject that is known."""
+    caller = Caller(subject, property_.dtype or effort.dtype, effort.device)
+    search = PropertySearch(caller, property_, CoreBudget(effort.seconds, lambda: caller.processes))
+    with remembering(), suppress(Exception):  # where the suite itself fails, the tally holds no violation
+        search.look(effort)
+    return search
