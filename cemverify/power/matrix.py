@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from cemverify.conformance.implementations.contract import Subject, kind_of
+from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
@@ -71,16 +71,25 @@ def there(mutant: Mutant) -> bool:
 def reached(mutant: Mutant) -> list[Property]:
     """The properties that a mutant is put to: those of functions that its fault may reach.
 
-    They are the functions of the properties that must kill it, and what is made of these. What is put around any
-    implementation may be in each of its functions.
+    They are the functions that it wraps, or those of the properties that must kill it, and what is made of these.
     """
     subject = mutant.subject()
     offered = [p for p in catalogue() if p.kind == kind_of(subject) and _is_asked(p, subject)]
-    if mutant.wrap is not None:
-        return offered
-    named = {p.function for p in offered if mutant.kills(p.id)}
-    made = {"block", "decode"} if "attention" in named else {"block"} if "mlp" in named else set()
-    return [p for p in offered if p.function in named | made | {"all", "layer"}]
+    faulty = {p.function for p in offered if mutant.kills(p.id)} | _wrapped(mutant)
+    if mutant.wrap is None:
+        faulty |= {"block", "decode"} if "attention" in faulty else {"block"} if "mlp" in faulty else set()
+    # what is said of a stated energy stands in the name of its layer, too
+    faulty |= {name.removesuffix("-energy") for name in faulty} | {"all", "layer"}
+    return [p for p in offered if p.function in faulty]
+
+
+def _wrapped(mutant: Mutant) -> set[str]:
+    """The functions of which a mutant's are others than those of what it wraps."""
+    right = mutant.original()
+    if mutant.wrap is None or not isinstance(right, Implementation):
+        return set()
+    functions = mutant.wrap(right).functions
+    return {name.replace("_", "-") for name in functions if functions[name] is not right.functions.get(name)}
 
 
 def seconds(property_: Property, killed: Iterable[Mutant]) -> float:

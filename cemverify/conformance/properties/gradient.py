@@ -209,7 +209,7 @@ def properties() -> Iterator[Property]:
             space = replace(space, textures=("plain", "non-contiguous"))
         yield update_property(
             f"gradient/{layer}/{name}",
-            f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, with the memory fixed.",
+            "The update is -eta P times the gradient of the energy at x, with the memory fixed.",
             source,
             *explanation,
             space,
@@ -229,7 +229,7 @@ def properties() -> Iterator[Property]:
         steps = (1, 2, 3, 6) if layer != "block" else (1, 2, 3)
         yield update_property(
             f"gradient/{layer}/any-options",
-            f"T steps of the {layer} equal T steps of the reference descent, for any combination of options.",
+            "T steps equal T steps of the reference descent, for any combination of options.",
             source,
             "x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
             "Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
@@ -383,7 +383,7 @@ def _stated_energies(layer: Layer) -> Iterator[tuple[str, str, Space, Rival]]:
     )
     mlp = [(name, {"activation": name}, NO_ACTIVATION) for name in ("silu", "gelu")]
     for name, options, rival in attention if layer == "attention" else mlp:
-        yield name, f"The stated energy is the paper's ({name}).", Space(layer, options), rival
+        yield name, "The stated energy is the paper's.", Space(layer, options), rival
     claim = "The stated energy is the paper's, for any combination of options."
     yield "any-options", claim, mixed(layer), SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
 

@@ -260,8 +260,7 @@ def properties() -> Iterator[Property]:
     for activation in ("silu", "gelu", "gelu-tanh"):
         yield _relation(
             f"metamorphic/mlp/reflection-{activation}",
-            "The updates with V and -V add up to the update of the identity, because sigma(z) - "
-            f"sigma(-z) = z ({activation}).",
+            "The updates with V and -V add up to the update of the identity, because sigma(z) - sigma(-z) = z.",
             "docs/mathematics.md §3",
             "update(V) + update(-V) = update of the identity activation,  as sigma(z) - sigma(-z) = z",
             "An approximate activation, or the wrong one of the two GELUs, breaks a relation that needs no oracle.",

@@ -105,7 +105,7 @@ def properties() -> Iterator[Property]:
     yield from _bounded()
     yield update_property(
         "precision/attention/bfloat16-any-options",
-        "In bfloat16 attention stays within its running error bound, for any combination of options.",
+        "In bfloat16 answers stay within their running error bound, for any combination of options.",
         "docs/mathematics.md §16",
         *_OF_ATTENTION,
         mixed("attention", steps=(1,), textures=("plain", "non-contiguous")),
@@ -120,7 +120,7 @@ def properties() -> Iterator[Property]:
 def _bounded() -> Iterator[Property]:
     """In float32, by the running bound, for any combination of options: layers, decoding, stated energies."""
     float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32, "small": MORE}
-    claim = "In float32 {} within its running error bound, for any combination of options."
+    claim = "In float32 answers stay within their running error bound, for any combination of options."
     source = "docs/mathematics.md §16"
     layers: tuple[tuple[Layer, Explanation, Rival, float], ...] = (
         ("attention", _OF_ATTENTION, SWAPPED_HEADS, 1.0),
@@ -128,12 +128,12 @@ def _bounded() -> Iterator[Property]:
         ("block", BOUNDED, SWAPPED_HEADS, 0.7),
     )
     for layer, explanation, rival, share in layers:
-        id_, words = f"precision/{layer}/float32-any-options", claim.format(f"the {layer} stays")
+        id_ = f"precision/{layer}/float32-any-options"
         space = mixed(layer, steps=(1, 2), apart=layer != "block")
-        yield update_property(id_, words, source, *explanation, space, rival, share=share, **float32)
+        yield update_property(id_, claim, source, *explanation, space, rival, share=share, **float32)
     yield case_property(
         "precision/decode/float32-any-options",
-        claim.format("decoding stays"),
+        claim,
         source,
         *BOUNDED,
         cache_changes_nothing,
@@ -144,12 +144,9 @@ def _bounded() -> Iterator[Property]:
         **float32,
     )
     for layer, _, rival, _ in layers[:2]:
-        id_, words = (
-            f"precision/{layer}-energy/float32-any-options",
-            claim.format(f"the {layer}'s stated energy stays"),
-        )
+        id_ = f"precision/{layer}-energy/float32-any-options"
         more = {"function": f"{layer}_energy", "share": 0.4, **float32}
-        yield update_property(id_, words, source, *BOUNDED, mixed(layer), rival, **more)
+        yield update_property(id_, claim, source, *BOUNDED, mixed(layer), rival, **more)
 
 
 @st.composite

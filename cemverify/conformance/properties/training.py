@@ -199,13 +199,13 @@ def properties() -> Iterator[Property]:
         ("any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
         ("any-options", mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES), 0.3),
     )
-    of_layers = "Vector-Jacobian products with respect to x, h and every weight are those of the reference descent"
+    of_functions = "Vector-Jacobian products with respect to x, h and every weight are those of the reference"
     for name, space, share in spaces:
-        yield _products(name, f"{of_layers}.", _TRAINS, space, share)
+        yield _products(name, f"{of_functions}.", _TRAINS, space, share)
     single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
     for layer, share in single:  # kernels, and autograd functions written by hand, have branches of their own there
         space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
-        claim = f"{of_layers}, in float32 too."
+        claim = f"{of_functions}, in float32 too."
         yield _products("float32-any-options", claim, _TRAINS, space, share, dtype=torch.float32)
     bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
     for function, explanation, space in (
@@ -213,20 +213,10 @@ def properties() -> Iterator[Property]:
         ("mlp_energy", _ENERGY_TRAINS, Space("mlp", choices={"activation": SMOOTH}, textures=_TEXTURES)),
         ("decode", _TRAINS, mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)),
     ):
-        claim = (
-            f"Vector-Jacobian products of {function} with respect to states and weights are those of the reference."
-        )
-        yield _products("any-options", claim, explanation, space, 0.3, function)
-    descent = "Vector-Jacobian products are those of the reference descent"
+        yield _products("any-options", f"{of_functions}.", explanation, space, 0.3, function)
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    for name, share, claim in (
-        ("mlp", 0.3, f"{descent} at pre-activations of any size from 0.01 to 1460, for every activation."),
-        (
-            "mlp_energy",
-            0.15,
-            "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 1460.",
-        ),
-    ):
+    claim = f"{of_functions} at pre-activations of any size from 0.01 to 1460, for every activation."
+    for name, share in (("mlp", 0.3), ("mlp_energy", 0.15)):
         check = gradients_at_extremes(function_of(name), with_every_magnitude)
         yield _products("every-magnitude", claim, _AT_EVERY_MAGNITUDE, bends, share, name, check=check)
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
@@ -237,7 +227,7 @@ def properties() -> Iterator[Property]:
         space = Space(layer, choices=choices, preconditioners=kinds, textures=("plain",))
         yield _products(
             "preconditioner-every-magnitude",
-            f"{descent} of {layer} where entries of d have any size from 0.01 to 1460 and either sign.",
+            f"{of_functions} where entries of d have any size from 0.01 to 1460 and either sign.",
             _AT_EVERY_MAGNITUDE,
             space,
             0.6,

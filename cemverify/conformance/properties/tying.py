@@ -43,7 +43,7 @@ def _recovers(
         check = equals(what, update)
         more: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
         for words, space in spaces.items():
-            yield case_property(id_.format(words), claim.format(words), source, formula, why, check, space, **more)
+            yield case_property(id_.format(words), claim, source, formula, why, check, space, **more)
 
     return statement(entered)
 
@@ -61,7 +61,7 @@ def equals(claim: str, update: Callable[[Case], Tensor]) -> Check:
 
 
 _OF_ATTENTION = (
-    "With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {}.",
+    "With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's multi-head attention.",
     "Eq. 5; docs/mathematics.md §1",
     "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
     "Without this bridge to a standard Transformer, weights cannot be exchanged with one, nor models compared.",
@@ -111,7 +111,7 @@ def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
 
 @_recovers(
     "tying/mlp/gated-mlp-{}",
-    "With down = gate^T, one step is the gated MLP of {}.",
+    "With down = gate^T, one step is the gated MLP.",
     "Eq. 11; docs/mathematics.md §2",
     "x' - x = eta V^T (sigma(V x) * W h):  gate = V,  up = W,  down = V^T",
     "Which two of the three projections are tied is easily got wrong when weights are ported.",
