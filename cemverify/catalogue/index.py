@@ -72,6 +72,22 @@ def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     return [id_ for id_ in ids if not patterns or any(_matches(id_, pattern) for pattern in patterns)]
 
 
+def by_claim(properties: Iterable[Listed]) -> list[list[Listed]]:
+    """The properties of each claim, which is asked of several functions or with several options."""
+    claims: dict[tuple[str, str], list[Listed]] = {}
+    for property_ in properties:
+        claims.setdefault((property_.id.partition("/")[0], property_.claim), []).append(property_)
+    return list(claims.values())
+
+
+def patterns(ids: Iterable[str]) -> list[str]:
+    """Patterns of ids, one for each name: "contract/*/threads" where several functions are asked."""
+    functions: dict[tuple[str, str], list[str]] = {}
+    for family, function, name in (id_.split("/") for id_ in ids):
+        functions.setdefault((family, name), []).append(function)
+    return [f"{family}/{of[0] if len(of) == 1 else '*'}/{name}" for (family, name), of in functions.items()]
+
+
 def new_id(old: str, ids: Iterable[str]) -> str | None:
     """The property of the same function and name that a family of another name has now; None if there is none."""
     there = [id_ for id_ in ids if "/" in old and id_.partition("/")[2] == old.partition("/")[2]]

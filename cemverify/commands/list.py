@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cemverify.catalogue import versions
-from cemverify.catalogue.index import Listed, chosen, largest, listed
+from cemverify.catalogue.index import Listed, by_claim, chosen, largest, listed, patterns
 from cemverify.commands import completers
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations.features import FEATURES
@@ -153,14 +153,20 @@ def _families(properties: Sequence[Listed], width: int | None) -> None:
 
 
 def _list(properties: Sequence[Listed], width: int | None) -> None:
+    claims = by_claim(properties)
     if width is None:
         show(grid(_table(properties), "terminal"))
     else:
-        rows = [(p.id, p.claim, *((p.source,) if width >= _FOR_SOURCES else ())) for p in properties]
-        show(fitted(Table("", ("property", "claim", "source")[: len(rows[0])], rows), width))
+        of_all = [("\n".join(patterns(p.id for p in alike)), alike) for alike in claims]
+        rows = [
+            (ids, alike[0].claim, ", ".join(dict.fromkeys(p.id.split("/")[1] for p in alike)), alike[0].source)
+            for ids, alike in of_all
+        ]
+        columns = ("property", "claim", "of", "source")[: 4 if width >= _FOR_SOURCES else 3]
+        show(fitted(Table("", columns, [row[: len(columns)] for row in rows]), width))
     reach = ", ".join(f"{a} = {n}" for a, n in largest(p.asked_up_to for p in properties).items())
     upto = f" They are tested up to {reach}." if reach else ""
-    number = f"{len(properties)} {'property' if len(properties) == 1 else 'properties'}"
+    number = f"{len(claims)} claims, {len(properties)} properties" if len(properties) > 1 else "1 property"
     words = (
         f"{number}, catalogue {versions.current()}.{upto} `cemverify list ID` explains one in full, and "
         "`cemverify list --features` explains the features that they need."

@@ -83,6 +83,13 @@ def test_what_no_experiment_explains_may_follow_from_what_is_explained() -> None
     assert alone.sentence == '1 of 1 violated: the claim "A claim." does not hold'
 
 
+def test_a_violation_says_of_which_functions_its_claim_holds() -> None:
+    others = [holding(f"contract/{function}/threads") for function in ("attention", "mlp", "attention-energy")]
+    told = report(diagnosed(*others, violated("contract/decode/threads"), holding("contract/decode/windows")))
+    assert "contract/threads: violated in decode; holds in attention, mlp, attention-energy\n" in told
+    assert "holds in" not in report(diagnosed(violated("contract/decode/threads"), holding("own/threads")))
+
+
 def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:
     origin = Origin("d" * 64, {"update": Place("mine.py", 3), "energy": Place("mine.py", 9)})
     diagnosis = diagnose(replace(run(violated("gradient/layer/energy", "mask")), origin=origin))

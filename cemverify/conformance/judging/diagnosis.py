@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered, whose
 from cemverify.conformance.implementations.origin import Origin, Place
@@ -66,6 +66,7 @@ class Diagnosis:
     causes: Sequence[Cause]  # the most fundamental first
     unexplained: Sequence[Record] = ()  # violations that may follow from the first cause
     unasked: int = 0  # how many properties were not asked, as the run ended before
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # of the properties that were run, by id
     # options, command: see `RunFinished`
     options: Sequence[str] | None = ()
     command: str = ""
@@ -125,9 +126,9 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
             groups.setdefault(key, []).append(record)
     causes = [_cause(records, event.origin) for records in groups.values()]
     causes[:1] = [replace(cause, edit=event.edit) for cause in causes[:1]]
-    run = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
+    run = {record.id: record.verdict for record in event.records if record.verdict != Verdict.NOT_OFFERED}
     unasked = len(event.unasked)
-    return Diagnosis(event.implementation, run, causes, unexplained, unasked, event.options, event.command)
+    return Diagnosis(event.implementation, len(run), causes, unexplained, unasked, run, event.options, event.command)
 
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
-from cemverify.conformance.judging.verdicts import Record, case_heading, facts_of, number, size
+from cemverify.conformance.judging.verdicts import Record, Verdict, case_heading, facts_of, number, size
 from cemverify.console.escaping import visible
 from cemverify.console.streams import wrapped
 
@@ -20,8 +20,7 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
     """The conclusion of a run, for the last lines of a terminal of 80 columns and 24 lines."""
     first = diagnosis.causes[0]
     lines = [f"{diagnosis.implementation}: {diagnosis.sentence}"]
-    lines += [f"  {line}" for line in _of(first)]
-    lines += [f"  {line}" for line in _case(first.first)]
+    lines += [f"  {line}" for line in (*_of(first), *_whom(first.first, diagnosis.verdicts), *_case(first.first))]
     commands = {"again": diagnosis.again, "mend": diagnosis.mend}
     lines += [f"  {name}: {command}" for name, command in commands.items() if command]
     for cause in diagnosis.causes[1:_FEW]:
@@ -93,6 +92,18 @@ def _of(cause: Cause) -> Iterator[str]:
         yield f"suggested edit, {cause.edit.place}:"
         for sign, text in (("-", cause.edit.before), ("+", cause.edit.after)):
             yield from (f"  {sign} {line}" for line in visible(text).splitlines())
+
+
+def _whom(record: Record, verdicts: Mapping[str, Verdict]) -> Iterator[str]:
+    """Of which functions the claim of a violation holds, and of which it does not; nothing where one is asked."""
+    family, _, rest = record.id.partition("/")
+    name = rest.rpartition("/")[2]
+    parts = ((id_.split("/"), verdict) for id_, verdict in verdicts.items())
+    alike = {each[1]: verdict for each, verdict in parts if len(each) > 2 and [each[0], each[2]] == [family, name]}
+    if len(alike) > 1:
+        words = sorted(set(alike.values()), key=lambda verdict: verdict != record.verdict)
+        told = (f"{word} in {', '.join(of for of, verdict in alike.items() if verdict == word)}" for word in words)
+        yield f"{family}/{name}: {'; '.join(told)}"
 
 
 def _case(record: Record) -> Iterator[str]:

@@ -137,8 +137,11 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     tested = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     diagnosis = diagnose(event)
     parts = [violation(record) for record in violations(tested)] if verbose else []
-    undecided = (r for r in tested if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
-    parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided if not r.not_enforced]
+    undecided: dict[tuple[Verdict, str | None], list[str]] = {}  # ids by what they have in common
+    for r in tested:
+        if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR) and not r.not_enforced:
+            undecided.setdefault((r.verdict, r.reason), []).append(r.id)
+    parts += [f"{word.upper()} {', '.join(ids)}\n  {reason}" for (word, reason), ids in undecided.items()]
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in tested if r.not_enforced]
     if verbose or diagnosis is None:
         if absent := _absences(event.records):

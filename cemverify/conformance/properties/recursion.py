@@ -131,7 +131,7 @@ def properties() -> Iterator[Property]:
         ("attention/equals-descent-full-cem", with_diagonal, Space("attention", full, steps=(2, 3))),
         (
             "mlp/equals-descent-with-norm",
-            "The same with RMSNorm inside.",
+            "T steps with RMSNorm inside equal T steps of the descent.",
             Space("mlp", {"norm": "channel"}, steps=(2, 3)),
         ),
     ):
