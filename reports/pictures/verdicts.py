@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -12,7 +12,6 @@ from matplotlib.ticker import PercentFormatter
 from cemverify.console.escaping import brief
 from reports.kinds.check import families
 from reports.kinds.claims import NAMES
-from reports.kinds.power import largest
 from reports.pictures.drawing import ABSENT, BAD, COLOURS, GOOD, INK, PAPER, UNSURE, Picture, picture, series
 
 # Margins below are drawn there: nothing is to be told between them.
@@ -135,12 +134,14 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
     budgets = sorted({at["examples"] for mutant in content["mutants"] for at in mutant["budgets"]})
     if not budgets:
         return
-    weakest: dict[str, Mapping[str, Any]] = {}
+    measured: dict[str, list[Mapping[str, Any]]] = {}  # each family's mutants at each budget
     for mutant in content["mutants"]:
-        hardest = weakest.setdefault(mutant["family"], mutant)
-        if largest(mutant)["probability"] < largest(hardest)["probability"]:
-            weakest[mutant["family"]] = mutant
-    least = min((largest(mutant)["probability"] for mutant in weakest.values()), default=1.0)
+        measured.setdefault(mutant["family"], []).extend(mutant["budgets"])
+    weakest = {  # of each family the least share of seeds at each budget
+        family: [min(several, key=lambda at: at["probability"]) for several in _by_budget(budgets, each)]
+        for family, each in measured.items()
+    }
+    least = min((each[-1]["probability"] for each in weakest.values() if each), default=1.0)
     title = (
         f"With {budgets[-1]} examples every fault is caught with every seed"
         if least == 1
@@ -149,10 +150,10 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
-        for row, mutant in enumerate(weakest.values()):
-            for i, at in enumerate(sorted(mutant["budgets"], key=lambda b: b["examples"])):
+        for row, each in enumerate(weakest.values()):
+            for i, at in enumerate(each):
                 colour = COLOURS[budgets.index(at["examples"]) % len(COLOURS)]
-                y = row + (i - (len(mutant["budgets"]) - 1) / 2) * 0.26
+                y = row + (i - (len(each) - 1) / 2) * 0.26
                 axis.plot([at["low"], at["high"]], [y, y], color=colour, linewidth=1.5)
                 axis.plot([at["probability"]], [y], "o", color=colour)
         for i, examples in enumerate(budgets):
@@ -171,11 +172,16 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
         for at in m["budgets"]
     ]
     about = (
-        "For the hardest fault of each family, the share of seeds that catch it, with its exact 95 % interval, one "
-        "mark for each budget of examples."
+        "The share of seeds that catch the fault of each family that is hardest at each budget of examples, with its "
+        "exact 95 % interval."
     )
     columns = ["family", "mutant", "examples", "probability", "low", "high"]
     yield picture("detection", title, about, 1.0 + 0.34 * len(weakest), draw, columns, rows)
+
+
+def _by_budget(budgets: Sequence[int], measured: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    every = ([at for at in measured if at["examples"] == budget] for budget in budgets)
+    return [several for several in every if several]
 
 
 def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:
