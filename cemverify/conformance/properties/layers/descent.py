@@ -10,8 +10,9 @@ along the direction in which the update changes fastest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +22,8 @@ from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import MANY, Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property, states
+from cemverify.conformance.properties.base import MANY
+from cemverify.conformance.properties.layers.base import Cases, Check, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
@@ -264,6 +265,29 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     )
 
 
+def _equilibrium(name: str, where: str, **more: Any) -> Callable[[Check], Check]:
+    return states(
+        f"descent/layer/{name}",
+        f"{where} is an equilibrium: the gradient there is within the declared tolerance.",
+        "|dE/dx| <= tolerance at the returned state",
+        "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
+        "derivatives are wrong.",
+        "the gradient at the start is far beyond the tolerance",
+        needs={"energy", "equilibrium"},
+        source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
+        scattered=2.0,  # few of the long ones are longer than a table
+        controls={"constant"},
+        **more,
+    )
+
+
+@_equilibrium(
+    "stationary-from-afar",
+    "Where the layer starts 256 times as far out, the returned state",
+    cases=Cases(texture="huge-states"),
+    share=0.15,
+)
+@_equilibrium("stationary", "The returned state", cases=Cases(long=2), looks_around=True)
 def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
     """The gradient at the state that comes back is within the declared tolerance of zero; in turn, of some tokens."""
     tolerance = box.layer.step.tolerance
@@ -393,31 +417,3 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
         after, before = (box.whole_energies(x, q.memory) for x in (plus(q.x, u), q.x))
     tolerance = rounding(box, q, u, {"E": before.reshape(q.batch, -1)}) * len(flat(q.x)[0])
     return after, before, along(tolerance, before)
-
-
-def properties() -> Iterator[Property]:
-    """The slope along the update, whole steps, declared bounds, Lagrangians and equilibria."""
-    for id_, at, cases in (
-        ("descent/layer/stationary", "The returned state", Cases(long=2)),
-        (
-            "descent/layer/stationary-from-afar",
-            "Where the layer starts 256 times as far out, the returned state",
-            Cases(texture="huge-states"),
-        ),
-    ):
-        yield energy_layer_property(
-            id_,
-            f"{at} is an equilibrium: the gradient there is within the declared tolerance.",
-            "|dE/dx| <= tolerance at the returned state",
-            "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
-            "derivatives are wrong.",
-            returned_state_is_stationary,
-            "the gradient at the start is far beyond the tolerance",
-            needs={"energy", "equilibrium"},
-            source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
-            cases=cases,
-            share=1.0 if cases.texture is None else 0.15,
-            scattered=2.0,  # few of the long ones are longer than a table
-            controls={"constant"},
-            looks_around=cases.texture is None,
-        )

@@ -258,6 +258,17 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     )
 
 
+@states(
+    "extremes/layer/huge-lagrangian",
+    "At states 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
+    "g(x) = dL/dx at 1024 x",
+    "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
+    "the gradient is not zero",
+    needs={"lagrangian"},
+    source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+    cases=Cases(texture="exploding-states"),
+    share=0.1,
+)
 def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
     values = box.lagrangians(q.x)
     evidence = map_is_the_lagrangians_gradient(box, q)
@@ -320,18 +331,6 @@ def properties() -> Iterator[Property]:
             share=share,
             floor=0.05,
         )
-    yield energy_layer_property(
-        "extremes/layer/huge-lagrangian",
-        "At states 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
-        "g(x) = dL/dx at 1024 x",
-        "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
-        lagrangian_holds_far_out,
-        "the gradient is not zero",
-        needs={"lagrangian"},
-        source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
-        cases=Cases(texture="exploding-states"),
-        share=0.1,
-    )
     yield energy_layer_property(
         "extremes/layer/long-rows",
         "Where one axis is long, up to 257, the update is -eta P times the gradient of the stated energy.",

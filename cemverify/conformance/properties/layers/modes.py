@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import torch
@@ -14,7 +14,7 @@ from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, mapped_is_looped, unchanged
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.layers.base import Cases, Check, energy_layer_property, states
 from cemverify.conformance.properties.layers.contract import BoxCall, OfCalls
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged
 from cemverify.conformance.properties.precision import BOUNDED
@@ -28,6 +28,22 @@ def compiled_is_eager(calls: Sequence[BoxCall]) -> Evidence:
     return unchanged(calls, lambda call: {"compiled = eager": call.compiled()})
 
 
+def _in(dtype: torch.dtype) -> Callable[[Check], Check]:
+    name = str(dtype).removeprefix("torch.")
+    return states(
+        f"precision/layer/{name}",
+        f"In {name}, the update is as close to the float64 one as the dtype allows.",
+        *BOUNDED,
+        "the update differs from zero by more than the roundoff of the dtype",
+        dtype=dtype,
+        cases=Cases(texture="plain", plain=True),
+        share=0.5,
+        source="a plain evaluation of the gradient in the same dtype",
+    )
+
+
+@_in(torch.bfloat16)
+@_in(torch.float32)
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
     """In its dtype the update is as near the float64 one as a plain evaluation in that dtype is."""
     exact = box.at(torch.float64)
@@ -70,7 +86,7 @@ def _rounded_once(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
 
 
 def properties() -> Iterator[Property]:
-    """An energy layer compiled, mapped, on a CUDA device, and in lower precision."""
+    """An energy layer compiled, mapped, and on a CUDA device."""
     plain = "the update is not zero"
     yield energy_layer_property(
         "modes/layer/compiled", "Compiling changes no output.", *modes.COMPILED,
@@ -88,16 +104,3 @@ def properties() -> Iterator[Property]:
         OfCalls(cuda_is_cpu, update_alone=True), plain,
         needs={"cuda", "torch"}, share=0.5, source="contract",
     )  # fmt: skip
-    for dtype in (torch.float32, torch.bfloat16):
-        name = str(dtype).removeprefix("torch.")
-        yield energy_layer_property(
-            f"precision/layer/{name}",
-            f"In {name}, the update is as close to the float64 one as the dtype allows.",
-            *BOUNDED,
-            low_precision_is_close,
-            "the update differs from zero by more than the roundoff of the dtype",
-            dtype=dtype,
-            cases=Cases(texture="plain", plain=True),
-            share=0.5,
-            source="a plain evaluation of the gradient in the same dtype",
-        )

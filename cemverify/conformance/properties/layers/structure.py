@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +14,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import structure
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
@@ -34,8 +34,19 @@ _HALVES = 4  # or halves at random, in which whatever any token does to any othe
 _SEAMS = (32, 64, 128, 256)  # or where a tile ends
 _ONE_IN = 5  # questions has large states
 _SEVERAL = "there are several tokens, and their values are not zero"
+_SEVERAL_TOKENS, _SEVERAL_ROWS = Cases({"J": 2}, long=2), Cases({"B": 2}, long=10, plain=True)
+_states = partial(states, source="memory fixed during the call (Eq. 3)")
 
 
+@_states(
+    "structure/layer/causality",
+    "A token's update does not depend on later tokens.",
+    *structure.CAUSAL,
+    _SEVERAL,
+    needs={"causality"},
+    cases=_SEVERAL_TOKENS,
+    controls={"random"},
+)
 def future_is_not_read(box: Box, q: Question) -> Evidence:
     """Other tokens from the i-th on, or none at all, leave the earlier ones as they were: their updates and energies.
 
@@ -67,11 +78,31 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     return _judged(comparisons)
 
 
+@_states(
+    "structure/layer/own-state",
+    "With the memory fixed, other tokens' states do not affect a token's update.",
+    "x_j changed for all j != i at fixed memory:  x'_i unchanged",
+    "The energy is per token with the memory fixed. If states couple, what is minimised is another function.",
+    _SEVERAL,
+    needs={"own-state"},
+    cases=_SEVERAL_TOKENS,
+    controls={"random"},
+)
 def own_state_only(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' updates as they were."""
     return _others_stay(box, q, "updates", lambda question: _of_tokens(box, question), solved(box))
 
 
+@_states(
+    "structure/layer/energy-per-token",
+    "With the memory fixed, other tokens' states do not affect a token's energy.",
+    "x_j changed for all j != i at fixed memory:  E_i unchanged",
+    "A stated energy that mixes tokens is not the sum that the update descends token by token.",
+    _SEVERAL,
+    needs={"energy", "energy-per-token"},
+    cases=_SEVERAL_TOKENS,
+    controls={"random-energy"},
+)
 def energy_is_per_token(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' energies as they were."""
     g = box.mapped(q.x)
@@ -90,6 +121,14 @@ def _others_stay(
     return _judged(comparisons)
 
 
+@_states(
+    "structure/layer/batch-independence",
+    "A batch row's update and energy do not depend on the other rows.",
+    *structure.ROWS_APART,
+    "the update is not zero",
+    cases=_SEVERAL_ROWS,
+    controls={"random"},
+)
 def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     """Every row alone gives what it gives among others, in its update and in its energy."""
     among = box.answer_of_rows(q)
@@ -111,6 +150,15 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     return _judged(comparisons)
 
 
+@_states(
+    "structure/layer/batch-energy",
+    "The energy of a batch is the sum or mean of its rows' energies, as declared.",
+    "E(x_1, ..., x_B) = sum or mean over b of E(x_b), as declared",
+    "Where a sum is declared and a mean is taken, the step is shorter by the size of the batch.",
+    "there are several rows, and their energies are not zero",
+    needs={"energy", "batch-energy"},
+    cases=_SEVERAL_ROWS,
+)
 def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     """One scalar for the batch is the sum, or the mean, of the rows' scalars, as declared."""
     g = box.mapped(q.x)
@@ -128,6 +176,16 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     return judge(Comparison(claim, whole, expected, tolerance), telling=q.batch > 1 and moved(rows, tolerance))
 
 
+@_states(
+    "structure/layer/permutation",
+    "The update of reordered tokens is the reordered update.",
+    "F(pi x) = pi F(x)",
+    "A layer without positions that depends on the order has positions after all.",
+    "the new order changes the update",
+    needs={"permutable"},
+    cases=_SEVERAL_TOKENS,
+    controls={"random"},
+)
 def reordering_reorders(box: Box, q: Question) -> Evidence:
     """The update of reordered tokens is the reordered update."""
     J = token_count(box, q)
@@ -154,6 +212,15 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
     )
 
 
+@_states(
+    "structure/layer/mask",
+    "Masked tokens change nothing.",
+    "x_j, h_j changed where mask_j = 0:  everything else unchanged",
+    "Padding that is read changes results with the length of the longest row in the batch.",
+    "a token is masked, and the others' updates are not zero",
+    needs={"masked"},
+    cases=_SEVERAL_TOKENS,
+)
 def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
     """What masked tokens hold changes nothing, and the others do what they do in a row without them.
 
@@ -263,59 +330,3 @@ def _unchanged(
 
 def _judged(comparisons: list[Comparison]) -> Evidence:
     return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
-
-
-def properties() -> Iterator[Property]:
-    """Who reads whom in an energy layer: tokens, rows, masks."""
-    several = Cases({"J": 2}, long=2)
-    rows = Cases({"B": 2}, long=10, plain=True)
-    for name, claim, explanation, check, premise, needs, cases, controls in (
-        ("causality", "A token's update does not depend on later tokens.",
-         structure.CAUSAL, future_is_not_read, _SEVERAL, {"causality"}, several, {"random"}),
-        ("own-state", "With the memory fixed, other tokens' states do not affect a token's update.",
-         Explanation(
-             "x_j changed for all j != i at fixed memory:  x'_i unchanged",
-             "The energy is per token with the memory fixed. If states couple, what is minimised is another "
-             "function.",
-         ),
-         own_state_only, _SEVERAL, {"own-state"}, several, {"random"}),
-        ("energy-per-token", "With the memory fixed, other tokens' states do not affect a token's energy.",
-         Explanation(
-             "x_j changed for all j != i at fixed memory:  E_i unchanged",
-             "A stated energy that mixes tokens is not the sum that the update descends token by token.",
-         ),
-         energy_is_per_token, _SEVERAL, {"energy", "energy-per-token"}, several, {"random-energy"}),
-        ("batch-independence", "A batch row's update and energy do not depend on the other rows.",
-         structure.ROWS_APART, batch_rows_are_independent, "the update is not zero", set(), rows, {"random"}),
-        ("batch-energy", "The energy of a batch is the sum or mean of its rows' energies, as declared.",
-         Explanation(
-             "E(x_1, ..., x_B) = sum or mean over b of E(x_b), as declared",
-             "Where a sum is declared and a mean is taken, the step is shorter by the size of the batch.",
-         ),
-         batch_energy_is_the_rows, "there are several rows, and their energies are not zero",
-         {"energy", "batch-energy"}, rows, set()),
-        ("permutation", "The update of reordered tokens is the reordered update.",
-         Explanation(
-             "F(pi x) = pi F(x)",
-             "A layer without positions that depends on the order has positions after all.",
-         ),
-         reordering_reorders, "the new order changes the update", {"permutable"}, several, {"random"}),
-        ("mask", "Masked tokens change nothing.",
-         Explanation(
-             "x_j, h_j changed where mask_j = 0:  everything else unchanged",
-             "Padding that is read changes results with the length of the longest row in the batch.",
-         ),
-         masked_tokens_do_not_count, "a token is masked, and the others' updates are not zero",
-         {"masked"}, several, set()),
-    ):  # fmt: skip
-        yield energy_layer_property(
-            f"structure/layer/{name}",
-            claim,
-            *explanation,
-            check,
-            premise,
-            needs=needs,
-            cases=cases,
-            controls=controls,
-            source="memory fixed during the call (Eq. 3)",
-        )
