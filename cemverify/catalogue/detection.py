@@ -3,11 +3,10 @@
 The file has a line for each property, in the order of the catalogue. A command measures it with the mutants of
 `cemverify power`, and tests hold it to the catalogue and to the mutants:
 
-    python -m cemverify.commands.detection            # all of it: hours, resumable
-    python -m cemverify.commands.detection --missing  # only the mutants that it does not have
+    python -m cemverify.commands.detection            # all of it: a day, resumable
+    python -m cemverify.commands.detection --missing  # only the mutants and the seconds that it does not have
 
-A mutant is put to the properties of the functions that its fault may reach, so what is told from it is at least so
-much.
+Not every mutant was put to every property, so shares told from it are lower bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("detection.jsonl")
-NOT = "-"
+HELD = "-"
 _UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
 
 
@@ -30,8 +29,8 @@ class Detects:
     Attributes:
         id: of the property. seconds: of CPU time that it takes where nothing is wrong; 0 if that is not known.
         named: the mutants that it is named for, with the features that each needs besides the property's own.
-        kills: the mutants that it was seen to call wrong, those among them, and for each a word for every seed:
-            "row4" where the fourth example was, and came from that source, `NOT` where all held.
+        kills: each mutant that it called wrong with some seed, and a word for every seed: "row4" where its fourth
+            example was violated, and was a row of the covering array; `HELD` where all held.
     """
 
     id: str
@@ -42,7 +41,7 @@ class Detects:
     @property
     def surely(self) -> list[str]:
         """The mutants that it called wrong with every seed."""
-        return [mutant for mutant, words in self.kills.items() if NOT not in words.split()]
+        return [mutant for mutant, words in self.kills.items() if HELD not in words.split()]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[
             return [*ordered, best, *left]
         ordered.append(best)
         for others in left.values():
-            others -= killed
+            others.difference_update(killed)
     return ordered
 
 

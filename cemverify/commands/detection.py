@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import takewhile
-from typing import Any
 
 import torch
 
 from cemverify.catalogue import detection
-from cemverify.catalogue.detection import NOT, Detects
+from cemverify.catalogue.detection import HELD, Detects
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.console.guard import Run, enter
 from cemverify.console.parsing import count
@@ -27,6 +26,7 @@ from cemverify.processes.atomic_files import replacing
 from cemverify.runs import (
     Cell,
     CellStore,
+    CorruptCell,
     RunOptions,
     ShardFinished,
     add_run_arguments,
@@ -34,6 +34,9 @@ from cemverify.runs import (
     run_cells,
     run_options,
 )
+
+Asked = Sequence[tuple[Mutant, Sequence[str]]]  # mutants, and the ids of properties that they are put to
+Measured = tuple[str, Mapping[str, str]]  # the id of a mutant, and the words of each property
 
 
 def text(rows: Iterable[Detects]) -> str:
@@ -46,60 +49,50 @@ def lacking(known: Mapping[str, Detects]) -> list[Mutant]:
     return [m for m in mutants() if m.property not in known or m.id not in known[m.property].kills]
 
 
-def measure(chosen: Sequence[Mutant], seeds: int, known: Mapping[str, Detects], where: RunOptions) -> list[Detects]:
-    """Puts mutants to properties, with one seed after the other; what is known is written after each, and at Ctrl-C.
+def measure(asked: Asked, seeds: int, known: Mapping[str, Detects], where: RunOptions) -> list[Detects]:
+    """Puts mutants to properties; what is known then is written, at Ctrl-C too.
 
     Raises:
         ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
     """
-    by_seed = [matrix.cells(chosen, seed) for seed in range(seeds)]
-    if where.shard is not None:
-        run_cells([cell for cells in by_seed for cell in cells], where)
-    rows = merged(known, {})
-    for seed, cells in enumerate(by_seed, 1):
-        try:
-            payloads(run_cells(cells, where), where.store)  # none failed
-        finally:
-            rows = merged(known, dict(_stored(chosen, by_seed[:seed], where)))
-            _write(rows)
+    by_seed = [matrix.cells(asked, seed) for seed in range(seeds)]
+    try:
+        payloads(run_cells([cell for cells in by_seed for cell in cells], where), where.store)  # none failed
+    finally:
+        rows = merged(known, list(_stored(asked, by_seed, where)))
+        _write(rows)
     return rows
 
 
-def _stored(
-    chosen: Sequence[Mutant], by_seed: Sequence[Sequence[Cell]], where: RunOptions
-) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """What is stored of each mutant for each seed in turn, as far as it is; of those of which anything is."""
+def _stored(asked: Asked, by_seed: Sequence[Sequence[Cell]], where: RunOptions) -> Iterator[Measured]:
+    """What is stored of mutants, where every seed is."""
     store = CellStore(where.store)
-    for mutant, *cells in zip(chosen, *by_seed, strict=True):
-        records = (store.get(cell.key) for cell in cells)
-        there = takewhile(bool, (None if record is None else record.payload for record in records))
-        if stored := [payload for payload in there if payload is not None]:
-            yield mutant.id, stored
+    for (mutant, ids), *cells in zip(asked, *by_seed, strict=True):
+        with suppress(CorruptCell):  # which is computed again next time
+            stored = [record.payload for cell in cells if (record := store.get(cell.key)) is not None]
+            if len(stored) == len(cells) and None not in stored:
+                words = [payload["words"] for payload in stored if payload is not None]
+                yield mutant.id, {id_: " ".join(of.get(id_, HELD) for of in words) for id_ in ids}
 
 
-def merged(known: Mapping[str, Detects], payloads: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Detects]:
-    """The rows of the catalogue's properties: what is known, but for the mutants that were measured now.
+def merged(known: Mapping[str, Detects], measured: Sequence[Measured]) -> list[Detects]:
+    """The rows of the catalogue's properties: what is known, but for the pairs that were measured now.
 
     Args:
-        known: rows by id. payloads: of each measured mutant, for each seed in turn.
+        known: rows by id. measured: mutants, with the words of each property that they were put to.
     """
-    rows = []
+    rows, now = [], {(mutant, id_): words for mutant, of in measured for id_, words in of.items()}
     for property_ in catalogue():
-        old, kills = known.get(property_.id), dict[str, str]()
-        for mutant in mutants():
-            if mutant.id in payloads:
-                words = [payload["detectors"].get(property_.id, NOT) for payload in payloads[mutant.id]]
-                if set(words) != {NOT}:
-                    kills[mutant.id] = " ".join(words)
-            elif old is not None and mutant.id in old.kills:
-                kills[mutant.id] = old.kills[mutant.id]
+        old = known.get(property_.id) or Detects(property_.id, 0.0, {}, {})
+        words = {m.id: now.get((m.id, property_.id), old.kills.get(m.id, HELD)) for m in mutants()}
         named = {m.id: sorted(m.needs) for m in mutants() if m.property == property_.id}
-        rows.append(Detects(property_.id, 0.0 if old is None else old.seconds, named, kills))
+        kills = {mutant: each for mutant, each in words.items() if {*each.split()} != {HELD}}
+        rows.append(Detects(property_.id, old.seconds, named, kills))
     return rows
 
 
 def _timed(rows: Sequence[Detects], *, missing: bool) -> Iterator[Detects]:
-    """The rows with the seconds of each property; where `missing`, those stay that are known."""
+    """The rows with the seconds of each property; with `missing`, only those are measured that are not known."""
     by_name = {mutant.id: mutant for mutant in mutants()}
     for row in rows:
         killed = [by_name[name] for name in (*row.named, *row.kills)]
@@ -112,7 +105,9 @@ def _chosen(arguments: list[str]) -> Run:
         prog="python -m cemverify.commands.detection",
         description="Measures which properties detect which mutants, for the order in which `cemverify check` asks.",
     )
-    parser.add_argument("--missing", action="store_true", help="keep what is known, measure what the file lacks")
+    parser.add_argument(
+        "--missing", action="store_true", help="put mutants that the file lacks to the properties that must kill them"
+    )
     parser.add_argument("--seeds", type=count, default=3, metavar="N", help="use seeds 0 to N-1 (default: 3)")
     add_run_arguments(parser)
     options = parser.parse_args(arguments)
@@ -120,13 +115,18 @@ def _chosen(arguments: list[str]) -> Run:
     def run() -> int:
         torch.set_num_threads(1)
         known = detection.detected() if detection.FILE.exists() else {}
-        chosen = [m for m in (lacking(known) if options.missing else mutants()) if matrix.there(m)]
+        where, chosen = run_options(options), lacking(known) if options.missing else mutants()
+        reached = {mutant: matrix.reached(mutant) for mutant in chosen if matrix.there(mutant)}
         try:
-            rows = measure(chosen, options.seeds, known, run_options(options))
+            rows = measure([(m, killers) for m, (killers, _) in reached.items()], options.seeds, known, where)
+            rows = list(_timed(rows, missing=options.missing))
+            _write(rows)
+            if not options.missing:
+                others, known = [(m, ids) for m, (_, ids) in reached.items()], {row.id: row for row in rows}
+                rows = measure(others, options.seeds, known, where)
         except ShardFinished as told:
             note(str(told))
             return 0
-        _write(list(_timed(rows, missing=options.missing)))
         note(f"{sum(len(row.kills) for row in rows)} pairs of a property and a mutant that it kills")
         return 0
 

@@ -1,11 +1,13 @@
-"""The matrix of mutants and properties: which property detects which mutant, from how many examples, with few seeds.
+"""Which property detects which mutant, after how many examples, with each of a few seeds.
 
-A mutant is put to every property of the functions that its fault may reach. What is known of each pair is a word for
-each seed, such as "row4": the fourth example was violated, and was a row of the covering array.
+A mutant is put to the properties that must kill it, and to all others of the functions that its fault may reach. What
+is known of a pair is a word for each seed, such as "row4": its fourth example was violated, and was a row of the
+covering array.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,48 +17,50 @@ import torch
 from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import not_offered
+from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.search import search_alone
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.properties import Property, catalogue
-from cemverify.power.cells import SECONDS
+from cemverify.power.cells import SECONDS, by_id
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.runs import Cell, algorithm
 
-_SECONDS = 0.15  # of one property, on average
+_SECONDS = 0.3  # of one property, on average
+_MADE_OF = {"attention": {"block", "decode"}, "mlp": {"block"}}  # a layer; what is made of it
 
 
 @dataclass(frozen=True)
-class DetectorsCell:
-    """Which properties detect a mutant with one seed."""
+class PairsCell:
+    """A mutant, and properties that it is put to with one seed."""
 
     mutant: str
+    properties: tuple[str, ...]
     seed: int
     code: Code
 
 
-def cells(chosen: Sequence[Mutant], seed: int) -> list[Cell]:
-    """One cell for each mutant."""
+def cells(asked: Sequence[tuple[Mutant, Sequence[str]]], seed: int) -> list[Cell]:
+    """One cell for each mutant and the properties that it is put to."""
     code = Code.here(None)
     return [
         detect.cell(
-            DetectorsCell(mutant.id, seed, code),
-            cost=_SECONDS * len(reached(mutant)),
-            label=f"{mutant.id}, seed {seed}",
+            PairsCell(mutant.id, tuple(ids), seed, code),
+            cost=_SECONDS * len(ids),
+            label=f"{mutant.id}, {len(ids)} properties, seed {seed}",
         )
-        for mutant in chosen
+        for mutant, ids in asked
     ]
 
 
-@algorithm("cemverify.power.matrix:detect", detectors=1)
-def detect(cell: DetectorsCell) -> dict[str, Any]:
+@algorithm("cemverify.power.matrix:detect", detectors=2)
+def detect(cell: PairsCell) -> dict[str, Any]:
     """The word of every property that calls the mutant wrong, by id."""
     cell.code.check(None)
     mutant = next(m for m in mutants() if m.id == cell.mutant)
-    words = {property_.id: _word(mutant.subject(), property_, cell.seed) for property_ in reached(mutant)}
-    return {"detectors": {id_: word for id_, word in words.items() if word is not None}}
+    words = {id_: _word(mutant.subject(), by_id()[id_], cell.seed) for id_ in cell.properties}
+    return {"words": {id_: word for id_, word in words.items() if word is not None}}
 
 
 def there(mutant: Mutant) -> bool:
@@ -68,19 +72,21 @@ def there(mutant: Mutant) -> bool:
     return True
 
 
-def reached(mutant: Mutant) -> list[Property]:
-    """The properties that a mutant is put to: those of functions that its fault may reach.
+def reached(mutant: Mutant) -> tuple[list[str], list[str]]:
+    """The ids of the properties that must kill a mutant, and of all others that its fault may reach.
 
-    They are the functions that it wraps, or those of the properties that must kill it, and what is made of these.
+    Those are of the functions that it wraps, or else of those that its properties ask and of what is made of them.
     """
     subject = mutant.subject()
     offered = [p for p in catalogue() if p.kind == kind_of(subject) and _is_asked(p, subject)]
-    faulty = {p.function for p in offered if mutant.kills(p.id)} | _wrapped(mutant)
+    named = [p for p in offered if mutant.kills(p.id)]
+    faulty = {p.function for p in named} | _wrapped(mutant)
     if mutant.wrap is None:
-        faulty |= {"block", "decode"} if "attention" in faulty else {"block"} if "mlp" in faulty else set()
+        faulty = faulty.union(*(_MADE_OF.get(name, ()) for name in faulty))
     # what is said of a stated energy stands in the name of its layer, too
     faulty |= {name.removesuffix("-energy") for name in faulty} | {"all", "layer"}
-    return [p for p in offered if p.function in faulty]
+    others = [p.id for p in offered if p.function in faulty and p not in named]
+    return [p.id for p in named], others
 
 
 def _wrapped(mutant: Mutant) -> set[str]:
@@ -93,14 +99,16 @@ def _wrapped(mutant: Mutant) -> set[str]:
 
 
 def seconds(property_: Property, killed: Iterable[Mutant]) -> float:
-    """CPU seconds that a property takes where nothing is wrong: of what a mutant that it kills would be then.
+    """CPU seconds that a property takes of a right implementation, which a mutant that it kills is without its fault.
 
-    It is 0 where none of them is of a kind that it can be asked, for want of a library say.
+    It is 0 where none of them can be asked here.
     """
     for mutant in filter(there, killed):
         right = mutant.original()
         if kind_of(right) == property_.kind and _is_asked(property_, right):
-            return search_alone(right, property_, _effort(0)).budget.spent()
+            began = time.process_time()
+            judge_property(right, property_, _effort(0))
+            return time.process_time() - began
     return 0.0
 
 

@@ -104,7 +104,7 @@ class SearchTally:
         violation: the smallest so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
         planned: examples that there are to be, about; 0 before that is known.
-        source: where the last question came from: "small", "row", "dense", or "around" a number in the code.
+        source: where questions were taken from last: "small", "row", "dense", or "around" a number in the code.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
 
@@ -399,7 +399,7 @@ class PropertySearch:
 
 
 def search_alone(subject: Subject, property_: Property, effort: Effort) -> PropertySearch:
-    """A search in this process, without controls: nobody doubts the verdict on a subject that is known."""
+    """Searches in this process, without the controls and explanations of `judge_property`."""
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device)
     search = PropertySearch(caller, property_, CoreBudget(effort.seconds, lambda: caller.processes))
     with remembering(), suppress(Exception):  # where the suite itself fails, the tally holds no violation

@@ -117,7 +117,7 @@ class By(Questions):
 class Property:
     """One claim about an implementation: all that is said of it, and how it is judged."""
 
-    id: str  # family/layer/claim
+    id: str  # family/function/name; own/name
     claim: str  # one sentence
     source: str  # where the claim comes from
     # what is compared. x is the state, h the memory, x' the state after the step; eps(x; h) and xi(x; h) are the
@@ -157,7 +157,7 @@ class Property:
 
     @property
     def function(self) -> str:
-        """The part of the id between the slashes: what is asked, "attention-energy" say; "all" or "layer"."""
+        """What is asked, by the id: "attention-energy", "all", "layer"; a layer, too, where its energy is."""
         return self.id.split("/")[1]
 
 
