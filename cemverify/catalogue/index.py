@@ -73,7 +73,7 @@ def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
 
 
 def by_claim(properties: Iterable[Listed]) -> list[list[Listed]]:
-    """The properties of each claim, which is asked of several functions or with several options."""
+    """The properties by family and claim: one claim may be asked of several functions, or with several options."""
     claims: dict[tuple[str, str], list[Listed]] = {}
     for property_ in properties:
         claims.setdefault((property_.id.partition("/")[0], property_.claim), []).append(property_)
@@ -81,11 +81,15 @@ def by_claim(properties: Iterable[Listed]) -> list[list[Listed]]:
 
 
 def patterns(ids: Iterable[str]) -> list[str]:
-    """Patterns of ids, one for each name: "contract/*/threads" where several functions are asked."""
+    """Patterns of ids, one for each name: "contract/*/threads" where these are all that it matches, else the ids."""
     functions: dict[tuple[str, str], list[str]] = {}
     for family, function, name in (id_.split("/") for id_ in ids):
         functions.setdefault((family, name), []).append(function)
-    return [f"{family}/{of[0] if len(of) == 1 else '*'}/{name}" for (family, name), of in functions.items()]
+    found = []
+    for (family, name), of in functions.items():
+        pattern, each = f"{family}/*/{name}", [f"{family}/{function}/{name}" for function in of]
+        found += [pattern] if len(of) > 1 and [p.id for p in listed() if _matches(p.id, pattern)] == each else each
+    return found
 
 
 def new_id(old: str, ids: Iterable[str]) -> str | None:

@@ -103,7 +103,7 @@ def check(old: Mapping[str, str], now: Sequence[Listed], removing: Collection[st
 def _chosen(arguments: list[str]) -> Run:
     parser = argparse.ArgumentParser(
         prog="python -m cemverify.commands.catalogue",
-        description="Writes what `cemverify list` reads, from the records of all properties.",
+        description="Writes what `cemverify list` reads, from the declarations of all properties.",
     )
     parser.add_argument("--removing", nargs="+", default=[], metavar="ID", help="ids that leave the catalogue")
     options = parser.parse_args(arguments)

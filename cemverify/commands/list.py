@@ -36,7 +36,7 @@ files say what they are, and `cemverify check --properties-from FILE` tests them
 EPILOG = """\
 examples:
   cemverify list                                 the families
-  cemverify list '*'                             every property
+  cemverify list '*'                             every claim
   cemverify list gradient 'structure/*/caus*'    some of them
   cemverify list gradient/attention/alibi        one in full
 """
@@ -157,16 +157,21 @@ def _list(properties: Sequence[Listed], width: int | None) -> None:
     if width is None:
         show(grid(_table(properties), "terminal"))
     else:
-        of_all = [("\n".join(patterns(p.id for p in alike)), alike) for alike in claims]
         rows = [
-            (ids, alike[0].claim, ", ".join(dict.fromkeys(p.id.split("/")[1] for p in alike)), alike[0].source)
-            for ids, alike in of_all
+            (
+                "\n".join(patterns(p.id for p in alike)),
+                alike[0].claim,
+                ", ".join(dict.fromkeys(p.id.split("/")[1] for p in alike)),
+                alike[0].source,
+            )
+            for alike in claims
         ]
         columns = ("property", "claim", "of", "source")[: 4 if width >= _FOR_SOURCES else 3]
         show(fitted(Table("", columns, [row[: len(columns)] for row in rows]), width))
     reach = ", ".join(f"{a} = {n}" for a, n in largest(p.asked_up_to for p in properties).items())
     upto = f" They are tested up to {reach}." if reach else ""
-    number = f"{len(claims)} claims, {len(properties)} properties" if len(properties) > 1 else "1 property"
+    counts = ((len(claims), "claim", "claims"), (len(properties), "property", "properties"))
+    number = ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts)
     words = (
         f"{number}, catalogue {versions.current()}.{upto} `cemverify list ID` explains one in full, and "
         "`cemverify list --features` explains the features that they need."

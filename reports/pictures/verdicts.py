@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -134,14 +134,13 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
     budgets = sorted({at["examples"] for mutant in content["mutants"] for at in mutant["budgets"]})
     if not budgets:
         return
-    measured: dict[str, list[Mapping[str, Any]]] = {}  # each family's mutants at each budget
+    weakest: dict[str, dict[int, Mapping[str, Any]]] = {}  # the hardest fault of each family at each budget
     for mutant in content["mutants"]:
-        measured.setdefault(mutant["family"], []).extend(mutant["budgets"])
-    weakest = {  # of each family the least share of seeds at each budget
-        family: [min(several, key=lambda at: at["probability"]) for several in _by_budget(budgets, each)]
-        for family, each in measured.items()
-    }
-    least = min((each[-1]["probability"] for each in weakest.values() if each), default=1.0)
+        hardest = weakest.setdefault(mutant["family"], {})
+        for at in mutant["budgets"]:
+            budget = at["examples"]
+            hardest[budget] = min(hardest.get(budget, at), at, key=lambda each: each["probability"])
+    least = min((of[max(of)]["probability"] for of in weakest.values() if of), default=1.0)
     title = (
         f"With {budgets[-1]} examples every fault is caught with every seed"
         if least == 1
@@ -150,10 +149,10 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
-        for row, each in enumerate(weakest.values()):
-            for i, at in enumerate(each):
+        for row, of in enumerate(weakest.values()):
+            for i, (_, at) in enumerate(sorted(of.items())):
                 colour = COLOURS[budgets.index(at["examples"]) % len(COLOURS)]
-                y = row + (i - (len(each) - 1) / 2) * 0.26
+                y = row + (i - (len(of) - 1) / 2) * 0.26
                 axis.plot([at["low"], at["high"]], [y, y], color=colour, linewidth=1.5)
                 axis.plot([at["probability"]], [y], "o", color=colour)
         for i, examples in enumerate(budgets):
@@ -172,16 +171,11 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
         for at in m["budgets"]
     ]
     about = (
-        "The share of seeds that catch the fault of each family that is hardest at each budget of examples, with its "
-        "exact 95 % interval."
+        "For each family and each budget of examples, the share of seeds that catch the fault that is hardest there, "
+        "with its exact 95 % interval."
     )
     columns = ["family", "mutant", "examples", "probability", "low", "high"]
     yield picture("detection", title, about, 1.0 + 0.34 * len(weakest), draw, columns, rows)
-
-
-def _by_budget(budgets: Sequence[int], measured: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    every = ([at for at in measured if at["examples"] == budget] for budget in budgets)
-    return [several for several in every if several]
 
 
 def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:

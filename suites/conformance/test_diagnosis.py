@@ -80,14 +80,15 @@ def test_what_no_experiment_explains_may_follow_from_what_is_explained() -> None
     assert diagnosis.sentence == "2 of 2 violated, 1 by one cause: mask"
     assert [record.id for record in diagnosis.unexplained] == ["training/attention/b"]
     alone = diagnosed(violated("training/attention/b"))
-    assert alone.sentence == '1 of 1 violated: the claim "A claim." does not hold'
+    assert alone.sentence == '1 of 1 violated: the claim of training/attention/b does not hold: "A claim."'
 
 
 def test_a_violation_says_of_which_functions_its_claim_holds() -> None:
     others = [holding(f"contract/{function}/threads") for function in ("attention", "mlp", "attention-energy")]
     told = report(diagnosed(*others, violated("contract/decode/threads"), holding("contract/decode/windows")))
-    assert "contract/threads: violated in decode; holds in attention, mlp, attention-energy\n" in told
-    assert "holds in" not in report(diagnosed(violated("contract/decode/threads"), holding("own/threads")))
+    assert "contract/*/threads: violated for decode; holds for attention, mlp, attention-energy\n" in told
+    another = replace(holding("contract/mlp/threads"), claim="Another claim.")
+    assert "holds for" not in report(diagnosed(violated("contract/decode/threads"), another, holding("own/threads")))
 
 
 def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:

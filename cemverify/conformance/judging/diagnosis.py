@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered, whose
 from cemverify.conformance.implementations.origin import Origin, Place
@@ -62,11 +62,10 @@ class Diagnosis:
     """Why a run has violations."""
 
     implementation: str  # its name
-    run: int  # how many properties were run
+    tested: Sequence[Record]  # of the properties that were run
     causes: Sequence[Cause]  # the most fundamental first
     unexplained: Sequence[Record] = ()  # violations that may follow from the first cause
     unasked: int = 0  # how many properties were not asked, as the run ended before
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # of the properties that were run, by id
     # options, command: see `RunFinished`
     options: Sequence[str] | None = ()
     command: str = ""
@@ -80,7 +79,7 @@ class Diagnosis:
     def sentence(self) -> str:
         """How much is violated, by how many causes, and the first of them."""
         first, n = self.causes[0], len(self.causes)
-        share = f"{self.violated} of {self.run} violated"
+        share = f"{self.violated} of {len(self.tested)} violated"
         if self.unasked:
             share += f" ({self.unasked} not asked)"
         if n > 1:
@@ -126,9 +125,9 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
             groups.setdefault(key, []).append(record)
     causes = [_cause(records, event.origin) for records in groups.values()]
     causes[:1] = [replace(cause, edit=event.edit) for cause in causes[:1]]
-    run = {record.id: record.verdict for record in event.records if record.verdict != Verdict.NOT_OFFERED}
+    tested = [record for record in event.records if record.verdict != Verdict.NOT_OFFERED]
     unasked = len(event.unasked)
-    return Diagnosis(event.implementation, len(run), causes, unexplained, unasked, run, event.options, event.command)
+    return Diagnosis(event.implementation, tested, causes, unexplained, unasked, event.options, event.command)
 
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
@@ -152,7 +151,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
         return Cause(first.part, because, records, place, at)
     if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
         return Cause(first.reason or first.cause or "", "", records, place, at)
-    return Cause(f'the claim "{first.claim}" does not hold', first.reason or "", records, place, at)
+    return Cause(f'the claim of {first.id} does not hold: "{first.claim}"', first.reason or "", records, place, at)
 
 
 def _or_the_energy(record: Record, origin: Origin) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
@@ -20,7 +20,9 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
     """The conclusion of a run, for the last lines of a terminal of 80 columns and 24 lines."""
     first = diagnosis.causes[0]
     lines = [f"{diagnosis.implementation}: {diagnosis.sentence}"]
-    lines += [f"  {line}" for line in (*_of(first), *_whom(first.first, diagnosis.verdicts), *_case(first.first))]
+    lines += [
+        f"  {line}" for line in (*_of(first), *_of_functions(first.first, diagnosis.tested), *_case(first.first))
+    ]
     commands = {"again": diagnosis.again, "mend": diagnosis.mend}
     lines += [f"  {name}: {command}" for name, command in commands.items() if command]
     for cause in diagnosis.causes[1:_FEW]:
@@ -94,16 +96,16 @@ def _of(cause: Cause) -> Iterator[str]:
             yield from (f"  {sign} {line}" for line in visible(text).splitlines())
 
 
-def _whom(record: Record, verdicts: Mapping[str, Verdict]) -> Iterator[str]:
-    """Of which functions the claim of a violation holds, and of which it does not; nothing where one is asked."""
-    family, _, rest = record.id.partition("/")
-    name = rest.rpartition("/")[2]
-    parts = ((id_.split("/"), verdict) for id_, verdict in verdicts.items())
-    alike = {each[1]: verdict for each, verdict in parts if len(each) > 2 and [each[0], each[2]] == [family, name]}
-    if len(alike) > 1:
-        words = sorted(set(alike.values()), key=lambda verdict: verdict != record.verdict)
-        told = (f"{word} in {', '.join(of for of, verdict in alike.items() if verdict == word)}" for word in words)
-        yield f"{family}/{name}: {'; '.join(told)}"
+def _of_functions(record: Record, tested: Sequence[Record]) -> Iterator[str]:
+    """For which functions a violated claim is violated and for which it holds; nothing if one was asked."""
+    name = record.id.rpartition("/")[2]
+    functions: dict[Verdict, list[str]] = {record.verdict: []}  # which comes first
+    for other in tested:
+        if (other.family, other.id.rpartition("/")[2], other.claim) == (record.family, name, record.claim):
+            functions.setdefault(other.verdict, []).append(other.id.split("/")[1])
+    if sum(map(len, functions.values())) > 1:
+        told = "; ".join(f"{verdict} for {', '.join(of)}" for verdict, of in functions.items())
+        yield f"{record.family}/*/{name}: {told}"
 
 
 def _case(record: Record) -> Iterator[str]:

@@ -9,7 +9,6 @@ from functools import lru_cache
 from cemverify.catalogue.index import chosen
 from cemverify.conformance.properties import (
     contexts,
-    contract,
     decoding,
     descent,
     extremes,
@@ -26,7 +25,8 @@ from cemverify.conformance.properties import (
     training,
     tying,
 )
-from cemverify.conformance.properties.base import Offer, Property, stated_in
+from cemverify.conformance.properties.base import Offer, Property, of_module
+from cemverify.conformance.properties.contract import arrays, calls
 from cemverify.conformance.properties.own import own_properties, properties_of
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
@@ -39,7 +39,8 @@ _FAMILIES = (
     sequences,
     structure,
     decoding,
-    contract,
+    arrays,
+    calls,
     metamorphic,
     extremes,
     sizes,
@@ -75,7 +76,7 @@ ASKED_MORE: Mapping[str, float] = {
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Property, ...]:
     """Every property, the most fundamental first. Every report keeps this order."""
-    every = (p for family in _FAMILIES for p in (*getattr(family, "properties", tuple)(), *stated_in(family)))
+    every = (property_ for family in _FAMILIES for property_ in of_module(family))
     return tuple(replace(p, share=p.share * ASKED_MORE.get(p.id, 1.0)) for p in every)
 
 

@@ -195,7 +195,7 @@ _STATED: dict[str, list[Property]] = {}  # by the name of the module, in its ord
 def statement(make: Callable[[Any], Iterable[Property]]) -> Callable[[Stated], Stated]:
     """Above a check: enters the properties that `make` makes of it, one for each function that is asked.
 
-    Each family of the catalogue has a decorator of its own that is made of this one.
+    `states`, `contract_claim` and their like are made of this one.
     """
 
     def state(check: Stated) -> Stated:
@@ -205,9 +205,10 @@ def statement(make: Callable[[Any], Iterable[Property]]) -> Callable[[Stated], S
     return state
 
 
-def stated_in(module: ModuleType) -> Sequence[Property]:
-    """The properties that stand above the checks of a module, in their order."""
-    return _STATED.get(module.__name__, ())
+def of_module(module: ModuleType) -> Iterator[Property]:
+    """What the `properties()` of a module makes, then what stands above its checks: above one, from the bottom up."""
+    yield from getattr(module, "properties", tuple)()
+    yield from _STATED.get(module.__name__, ())
 
 
 def states(
@@ -216,11 +217,11 @@ def states(
     """Above a check of cases: what it judges, over the cases of each space.
 
     Args:
-        id_: with "{}" for the words by which the spaces go. more: as for `case_property`.
+        id_: with "{}" for the keys of the spaces, the functions say. more: as for `case_property`.
     """
     return statement(
         lambda check: [
-            case_property(id_.format(words), claim, source, formula, why, check, space, **more)
-            for words, space in spaces.items()
+            case_property(id_.format(key), claim, source, formula, why, check, space, **more)
+            for key, space in spaces.items()
         ]
     )

@@ -31,9 +31,8 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
     every = function.name in ("attention", "mlp")
     return Property(
         f"contexts/{function.name.replace('_', '-')}/any-options",
-        "Answers are alike in every context, and arguments are left alone: ways to call a function, calls before it "
-        "or its backward pass, layouts of arrays, numbers in them, batches and steps; "
-        f"{'every pair of them' if every else 'a sample of their pairs'}.",
+        "Answers are the same in every context, and arguments are left alone: ways to call a function, calls before "
+        "it or its backward pass, layouts of arrays, numbers in them, batches and steps, crossed in pairs.",
         "docs/contract.md",
         "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever record",
         "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "

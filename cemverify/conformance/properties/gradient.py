@@ -70,7 +70,7 @@ CONSERVATIVE = Explanation(
     "A field is a gradient exactly if its Jacobian is symmetric. This needs no energy to compare with, so it "
     "catches an untied projection even where everything else about the layer is unknown.",
 )
-_OF_ENERGY: Mapping[Layer, str] = {
+_SOURCES: Mapping[Layer, str] = {
     "attention": "Eq. 1; docs/mathematics.md §4",
     "mlp": "Eq. 7; docs/mathematics.md §2",
 }
@@ -79,7 +79,7 @@ _OF_ENERGY: Mapping[Layer, str] = {
 @states(
     "gradient/{}/conservative-field",
     "With the memory fixed, the Jacobian of the update in x is symmetric, and untying the output breaks this.",
-    "Eq. 1, 7; docs/mathematics.md §2, §4",
+    "Eq. 1 (attention), Eq. 7 (MLP); docs/mathematics.md §2, §4",
     *CONSERVATIVE,
     {
         layer: Space(
@@ -88,7 +88,7 @@ _OF_ENERGY: Mapping[Layer, str] = {
             sizes=FEW_COORDINATES,
             textures=("plain", "repeated-tokens", "non-contiguous"),
         )
-        for layer in _OF_ENERGY
+        for layer in _SOURCES
     },
     needs={"start"},
     dtype=torch.float64,
@@ -242,7 +242,7 @@ def properties() -> Iterator[Property]:
             looks_around=True,
         )
     yield from _long_rows()
-    for layer, source in _OF_ENERGY.items():
+    for layer, source in _SOURCES.items():
         for name, claim, space, rival in _stated_energies(layer):
             yield update_property(
                 f"gradient/{layer}/stated-energy-{name}",

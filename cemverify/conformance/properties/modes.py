@@ -87,6 +87,7 @@ def _compiled(layer: Layer, check: Check) -> Property:
     )
 
 
+# the block is the two one after the other, at twice the time
 @statement(lambda check: [_compiled("attention", check), _compiled("mlp", check)])
 def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     """The compiled function gives what the function gives, for numbers of every kind in the same shapes and options.
@@ -140,6 +141,6 @@ def properties() -> Iterator[Property]:
 
 
 def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence], caller: Caller, case: Case) -> Evidence:
-    """A check of calls as a check of a layer's function."""
+    """What a check of calls says of one call of the layer of a case."""
     function = Function(case.layer, case.layer)
     return check([FunctionCall(function, caller, case.to(caller.dtype).to(torch.float64))])

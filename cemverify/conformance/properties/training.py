@@ -199,7 +199,7 @@ def properties() -> Iterator[Property]:
         ("any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
         ("any-options", mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES), 0.3),
     )
-    of_functions = "Vector-Jacobian products with respect to x, h and every weight are those of the reference"
+    of_functions = "Vector-Jacobian products with respect to states and weights are those of the reference"
     for name, space, share in spaces:
         yield _products(name, f"{of_functions}.", _TRAINS, space, share)
     single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
@@ -215,7 +215,7 @@ def properties() -> Iterator[Property]:
     ):
         yield _products("any-options", f"{of_functions}.", explanation, space, 0.3, function)
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
-    claim = f"{of_functions} at pre-activations of any size from 0.01 to 1460, for every activation."
+    claim = f"{of_functions}, at pre-activations of any size from 0.01 to 1460, for every activation."
     for name, share in (("mlp", 0.3), ("mlp_energy", 0.15)):
         check = gradients_at_extremes(function_of(name), with_every_magnitude)
         yield _products("every-magnitude", claim, _AT_EVERY_MAGNITUDE, bends, share, name, check=check)
@@ -227,7 +227,7 @@ def properties() -> Iterator[Property]:
         space = Space(layer, choices=choices, preconditioners=kinds, textures=("plain",))
         yield _products(
             "preconditioner-every-magnitude",
-            f"{of_functions} where entries of d have any size from 0.01 to 1460 and either sign.",
+            f"{of_functions}, where entries of d have any size from 0.01 to 1460 and either sign.",
             _AT_EVERY_MAGNITUDE,
             space,
             0.6,

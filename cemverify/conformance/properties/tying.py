@@ -33,34 +33,34 @@ _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
 def _recovers(
     id_: str, claim: str, source: str, formula: str, why: str, what: str, spaces: Mapping[str, Space]
 ) -> Callable[[Update], Update]:
-    """Above the update of a standard layer: that one step of the tied one is the same.
+    """Above the update of a standard layer: states that one step of the tied layer equals it.
 
     Args:
-        id_: with "{}" for the words by which the spaces go. what: is compared, in words.
+        id_: with "{}" for the keys of the spaces. what: is compared, in words.
     """
 
     def entered(update: Update) -> Iterator[Property]:
         check = equals(what, update)
         more: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
-        for words, space in spaces.items():
-            yield case_property(id_.format(words), claim, source, formula, why, check, space, **more)
+        for key, space in spaces.items():
+            yield case_property(id_.format(key), claim, source, formula, why, check, space, **more)
 
     return statement(entered)
 
 
-def equals(claim: str, update: Callable[[Case], Tensor]) -> Check:
+def equals(what: str, update: Update) -> Check:
     """A check of x^(T) - x against the update of standard layers whose weights are tied."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = case.to(torch.float64)
         expected, budget = update(case), output_budget(case, torch.float64)
-        comparison = Comparison(claim, caller.output(case) - case.x, expected, budget)
+        comparison = Comparison(what, caller.output(case) - case.x, expected, budget)
         return judge(comparison, telling=moved(expected, budget))
 
     return check
 
 
-_OF_ATTENTION = (
+_MULTI_HEAD = (
     "With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's multi-head attention.",
     "Eq. 5; docs/mathematics.md §1",
     "x' - x = eta MHA(x, h, h),  W_V = W_K,  W_O = W_Q^T,  tau = sqrt(R)",
@@ -71,7 +71,7 @@ _TIED = Space("attention", free_temperature=False, square=True)
 
 @_recovers(
     "tying/attention/{}",
-    *_OF_ATTENTION,
+    *_MULTI_HEAD,
     "update = eta torch.nn.MultiheadAttention",
     {"multi-head-attention": _TIED},
 )
@@ -91,7 +91,7 @@ def multi_head_attention(case: Case) -> Tensor:
 
 @_recovers(
     "tying/attention/{}",
-    *_OF_ATTENTION,
+    *_MULTI_HEAD,
     "update = eta scaled_dot_product_attention",
     {"scaled-dot-product-attention": _TIED},
 )

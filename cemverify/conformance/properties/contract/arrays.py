@@ -367,7 +367,7 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size, *, one
 
 @contract_claim(
     "shared-memory",
-    "Arrays that share memory are read rightly: overlapping x and h, one array for two weights.",
+    "Arrays that share memory are read correctly: overlapping x and h, one array for two weights.",
     "F(x, h overlapping) = F(copies)",
     "x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
     MOVES,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cemverify.conformance.properties.base import Property, stated_in
+from cemverify.conformance.properties.base import Property, of_module
 from cemverify.conformance.properties.layers import (
     contexts,
     contract,
     descent,
     differences,
+    extremes,
     gradient,
     modes,
     parameters,
@@ -17,9 +18,10 @@ from cemverify.conformance.properties.layers import (
     training,
 )
 
+_PARTS = (gradient, extremes, descent, structure, contract, training, differences, parameters, modes, contexts)
+
 
 def properties() -> Iterator[Property]:
     """The properties of energy layers, the most fundamental kind first."""
-    for part in (gradient, descent, structure, contract, training, differences, parameters, modes, contexts):
-        yield from stated_in(part)
-        yield from getattr(part, "properties", tuple)()
+    for part in _PARTS:
+        yield from of_module(part)

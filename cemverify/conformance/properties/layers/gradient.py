@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -12,9 +11,8 @@ from cemverify.conformance.asking.boxes import FORBIDDEN, Box, flat, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties import extremes, gradient
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, energy_layer_property, states
+from cemverify.conformance.properties import gradient
+from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
     MASKED,
     PROXIMAL,
@@ -36,7 +34,7 @@ from cemverify.conformance.properties.layers.oracle import (
 )
 from cemverify.conformance.questions.black_boxes import Question
 
-_GRADIENT_STEP = {"energy", "gradient-step"}
+GRADIENT_STEP = {"energy", "gradient-step"}
 _TENFOLD = 10
 _AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far a state lies beside another, as a share of a step
 _COORDINATES = 24
@@ -48,7 +46,7 @@ _COORDINATES = 24
     "x' = x - eta P dE/dg, at every step",
     "This is what the declaration says. Everything that is derived from the energy rests on it.",
     "the gradient is not zero",
-    needs=_GRADIENT_STEP,
+    needs=GRADIENT_STEP,
     controls={"constant"},
     looks_around=True,
 )
@@ -67,7 +65,7 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
     "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
     "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
     "a token is masked, and the gradient is not zero",
-    needs={*_GRADIENT_STEP, "masked", "masked-gradient"},
+    needs={*GRADIENT_STEP, "masked", "masked-gradient"},
     cases=Cases({"J": 2}, plain=True),
     share=0.2,
 )
@@ -177,7 +175,7 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
     "x' - x = -P dE/dg for one P = P^T > 0, at all states",
     "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
     "the preconditioner can be determined to better than roundoff",
-    needs={*_GRADIENT_STEP, "unknown-preconditioner"},
+    needs={*GRADIENT_STEP, "unknown-preconditioner"},
     share=0.3,
     looks_around=True,
 )
@@ -259,23 +257,6 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
 
 
 @states(
-    "extremes/layer/huge-lagrangian",
-    "At states 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
-    "g(x) = dL/dx at 1024 x",
-    "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
-    "the gradient is not zero",
-    needs={"lagrangian"},
-    source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
-    cases=Cases(texture="exploding-states"),
-    share=0.1,
-)
-def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
-    values = box.lagrangians(q.x)
-    evidence = map_is_the_lagrangians_gradient(box, q)
-    return replace(evidence, telling=evidence.telling and bool(values.any()))
-
-
-@states(
     "gradient/layer/lagrangian-rate",
     "Along the update, the Lagrangian changes by g . dx.",
     "dL = g . dx along the update",
@@ -300,47 +281,3 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
     rate, tolerance = extrapolated(central, width(box), length * rounding(box, q, values, g))
     tolerance = tolerance + rounding(box, q, u, g) * flat(g).abs().sum(1)
     return judge(Comparison("dL/dt = g . dx/dt", rate, expected, tolerance), telling=moved(expected, tolerance))
-
-
-def properties() -> Iterator[Property]:
-    """The update against the stated energy, its field, its preconditioner and its Lagrangian; extreme states."""
-    huge = Explanation(
-        "x' - x = -eta P dE/dg at 256 x", "Overflow inside the layer comes long before the state overflows."
-    )
-    far = Explanation(
-        "x' - x = -eta P dE/dg with 256 m",
-        "What is clipped or normalised beyond some length shows only where a memory is that long.",
-    )
-    # differences of the energy are too wide where both are huge: a softmax takes its turns within them
-    further = {"huge-memory": {"memory"}, "huge": {"memory", "autograd"}}
-    for texture, title, explanation, share in (
-        ("huge-states", "At states 256 times as large,", huge, 0.3),
-        ("huge-memory", "With a memory 256 times as large,", far, 0.15),
-        ("huge", "At states and with a memory 256 times as large,", huge, 0.15),
-        ("zero-states", "At a state of zeros,", extremes.AT_ZERO, 0.3),
-        ("ties", "If tokens and memories are equal,", extremes.AT_TIES, 0.3),
-    ):
-        yield energy_layer_property(
-            f"extremes/layer/{texture}",
-            f"{title} the update is -eta P times the gradient of the stated energy.",
-            *explanation,
-            update_is_gradient,
-            "the gradient is not zero",
-            needs=_GRADIENT_STEP | further.get(texture, set()),
-            cases=Cases(texture=texture),
-            share=share,
-            floor=0.05,
-        )
-    yield energy_layer_property(
-        "extremes/layer/long-rows",
-        "Where one axis is long, up to 257, the update is -eta P times the gradient of the stated energy.",
-        "x' - x = -eta P dE/dg, with up to 257 tokens, patterns, rows: one axis at a time",
-        "Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
-        update_is_gradient,
-        "the gradient is not zero",
-        needs=_GRADIENT_STEP,
-        cases=Cases(few=True, long=1, plain=True),
-        share=0.2,
-        sources=(),
-        scattered=6.0,
-    )

@@ -1,0 +1,77 @@
+"""The matrix of mutants and properties: what is asked, what is written, and that a stopped run spoils nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cemverify.catalogue import detection
+from cemverify.catalogue.detection import Detects
+from cemverify.commands import detection as command
+from cemverify.power import matrix
+from cemverify.power.mutants import Mutant, mutants
+from cemverify.runs import Interrupted, RunOptions, run_cells
+
+KILLER, OTHER = "gradient/attention/plain", "structure/attention/causality"
+KNOWN = {KILLER: Detects(KILLER, 0.5, {}, {"ascent": "small9", "not-causal": "row3"})}
+
+
+def mutant(name: str) -> Mutant:
+    return next(m for m in mutants() if m.id == name)
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
+    monkeypatch.setattr(detection, "FILE", tmp_path / "detection.jsonl")
+    return RunOptions(tmp_path / "store", workers=0)
+
+
+def kills(rows: list[Detects], id_: str) -> dict[str, str]:
+    (row,) = (row for row in rows if row.id == id_)
+    return dict(row.kills)
+
+
+def test_each_seed_has_a_word_and_what_was_not_asked_stays(where: RunOptions) -> None:
+    rows = command.measure([(mutant("ascent"), [KILLER, OTHER])], 2, KNOWN, where)
+    words = kills(rows, KILLER)["ascent"].split()
+    assert len(words) == 2
+    assert all(word.startswith(("small", "row", "dense")) for word in words)
+    assert kills(rows, KILLER)["not-causal"] == "row3"
+    assert "ascent" not in kills(rows, OTHER)  # a step up sees no later tokens
+    assert detection.FILE.read_text() == command.text(rows)
+
+
+def test_a_stopped_run_leaves_what_was_known_of_a_mutant_that_lacks_a_seed(
+    where: RunOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [(mutant("ascent"), [KILLER])]
+    run_cells(matrix.cells(asked, 0), where)
+
+    def stopped(*_: object) -> None:
+        raise Interrupted("interrupted")
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(command, "run_cells", stopped)
+        command.measure(asked, 2, KNOWN, where)
+    assert '"ascent": "small9"' in detection.FILE.read_text()
+    assert kills(command.measure(asked, 1, KNOWN, where), KILLER)["ascent"] != "small9"  # one seed is all, here
+
+
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [
+        ("not-causal", {"attention", "block", "decode", "all"}),
+        ("relu-for-silu", {"mlp", "block", "all"}),
+        ("layer-off-when-mapped", {"layer"}),
+    ],
+)
+def test_a_mutant_is_put_to_the_functions_that_its_fault_may_reach(name: str, functions: set[str]) -> None:
+    killers, others = matrix.reached(mutant(name))
+    assert mutant(name).property in killers
+    assert not {*killers} & {*others}
+    assert {id_.split("/")[1] for id_ in (*killers, *others)} == functions
+
+
+def test_what_holds_with_one_seed_is_not_surely_killed() -> None:
+    assert Detects(KILLER, 0.5, {}, {"ascent": "row4 -", "not-causal": "row3 small1"}).surely == ["not-causal"]
