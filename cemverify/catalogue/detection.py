@@ -3,7 +3,7 @@
 The file has a line for each property, in the order of the catalogue. A command measures it with the mutants of
 `cemverify power`, and tests hold it to the catalogue and to the mutants:
 
-    python -m cemverify.commands.detection            # all of it: a day, resumable
+    python -m cemverify.commands.detection            # all of it: a day or two, resumable
     python -m cemverify.commands.detection --missing  # only the mutants and the seconds that it does not have
 
 Not every mutant was put to every property, so shares told from it are lower bounds.

@@ -67,7 +67,7 @@ ZOO += [off_by(property_, place, exponent) for property_, place, exponents in _P
     "decode",
     "structure/decode/cached-equals-uncached-any-options",
     "cached = uncached",
-    also=("structure/decode/cached-equals-uncached-plain", "structure/decode/every-prefix"),
+    also=("structure/decode/cached-equals-uncached-plain",),
 )
 @fault("A token that equals the one before it gets that one's answer.")
 def decodes_no_token_again(usual: Plain, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
