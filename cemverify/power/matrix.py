@@ -113,7 +113,9 @@ def seconds(property_: Property, killed: Iterable[Mutant]) -> float:
 
 
 def _is_asked(property_: Property, subject: Subject) -> bool:
-    return not_offered(property_, subject.not_offered, torch.float64) is None
+    """Whether it can be, here: on a device that is not there every call fails, whatever the subject."""
+    there = "cuda" not in property_.needs or torch.cuda.is_available()
+    return there and not_offered(property_, subject.not_offered, torch.float64) is None
 
 
 def _word(subject: Subject, property_: Property, seed: int) -> str | None:
