@@ -168,3 +168,30 @@ def test_list_shows_all_families_on_a_screen_of_80_columns(
     assert f"{len(catalogue())} properties" in "\n".join(lines)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+
+
+CAREFUL = """
+from cemverify import implementation
+from cemverify.conformance.implementations.reference import reference
+
+
+def mlp(x, h, weights, config):
+    if config.step_size <= 0 or config.steps < 1:
+        raise ValueError("the step size and the number of steps are positive")
+    return reference.functions["mlp"](x, h, weights, config)
+
+
+mine = implementation(mlp=mlp)
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_layer_that_refuses_bad_input_is_right_while_its_lines_are_recorded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("careful.py").write_text(CAREFUL)
+    chosen = ["rejection/mlp/negative-step-size", "rejection/mlp/zero-steps"]
+    assert main(["check", "careful:mine", "--properties", *chosen]) == 0
+    output = capsys.readouterr().out
+    assert "2 run: 2 hold" in output
+    assert "100 % of the lines of careful.py were reached" in output

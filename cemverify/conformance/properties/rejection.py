@@ -25,7 +25,7 @@ from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
-from cemverify.conformance.asking.process_state import ProcessState
+from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
@@ -85,8 +85,11 @@ def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
 def _outcomes(caller: Caller, name: str, cases: list[Case]) -> list[str]:
     """What each call with bad input came to: "refused", or what it did instead."""
     with caller.guarded():
-        before = ProcessState.now()  # as each of the calls finds it
+        before = ProcessState.now(_OTHERS)  # as each of the calls finds it
     return [_outcome(caller, name, case, before) for case in cases]
+
+
+_TRACING, _OTHERS = SETTINGS[:1], SETTINGS[1:]  # what records which lines run is set anew for every call
 
 
 def _outcome(caller: Caller, name: str, case: Case, before: ProcessState) -> str:
@@ -100,10 +103,11 @@ def _outcome(caller: Caller, name: str, case: Case, before: ProcessState) -> str
     before_it = {key: (as_tensor(array), form_of(array)) for key, array in arrays.items()}
     try:
         with caller.guarded():
+            tracing = ProcessState.now(_TRACING)
             try:
                 caller.functions[name](x, h, weights, config)
             finally:
-                changed = [f"the process's {setting}" for setting in before.restore()]
+                changed = [f"the process's {setting}" for setting in (*tracing.restore(), *before.restore())]
                 changed += [key for key, array in arrays.items() if not _is_as_it_was(array, *before_it[key])]
                 if ["x", "h", *weights] != [*arrays] or any(w is not arrays[key] for key, w in weights.items()):
                     changed.append("the mapping of weights")
