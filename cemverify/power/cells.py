@@ -6,9 +6,7 @@ specification alone: no clock, no machine, so that any process may take the meas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,7 +16,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import Property, catalogue
+from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.console.errors import UsageError
 from cemverify.power.code import Code
 from cemverify.power.injection import falling_short, inject
@@ -139,21 +137,15 @@ def measure(cell: Measurement) -> dict[str, Any]:
             return {"epsilon": _smallest(cell)}
 
 
-def offered_to(subject: Subject, dtype: torch.dtype = torch.float64) -> list[Property]:
+def offered_to(subject: Subject) -> list[Property]:
     """The properties that it can be asked."""
     kind = kind_of(subject)
-    return [p for p in catalogue() if p.kind == kind and not_offered(p, subject.not_offered, dtype) is None]
-
-
-@lru_cache(maxsize=1)
-def by_id() -> Mapping[str, Property]:
-    """Every property of the catalogue, by its id."""
-    return {p.id: p for p in catalogue()}
+    return [p for p in catalogue() if p.kind == kind and not_offered(p, subject.not_offered, torch.float64) is None]
 
 
 def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | None:
     """Why a mutant's fault cannot be measured; None if it can."""
-    property_ = by_id()[mutant.property]
+    property_ = by_id(mutant.property)
     if as_it_is:
         try:
             absent = not_offered(property_, mutant.subject().not_offered, torch.float64)
@@ -175,7 +167,7 @@ def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | 
 
 def _detection(cell: DetectionCell) -> list[dict[str, Any]]:
     """Per seed: whether the mutant was killed for its cause, after how many examples, and what was said."""
-    mutant, property_ = _mutant(cell.mutant), by_id()[cell.property_id]
+    property_, mutant = by_id(cell.property_id), next(m for m in mutants() if m.id == cell.mutant)
     runs = []
     for seed in cell.seeds:
         record = _judge(_faulty(mutant, cell.implementation), property_, cell.examples, seed)
@@ -188,7 +180,7 @@ def _false_alarms(cell: FalseAlarmCell) -> list[dict[str, Any]]:
     """Per property and seed: whether a correct implementation was called wrong."""
     subject = load(cell.implementation)
     return [
-        {"property": id_, "seed": seed, **_outcome(_judge(subject, by_id()[id_], cell.examples, seed))}
+        {"property": id_, "seed": seed, **_outcome(_judge(subject, by_id(id_), cell.examples, seed))}
         for id_ in cell.properties
         for seed in cell.seeds
     ]
@@ -196,7 +188,7 @@ def _false_alarms(cell: FalseAlarmCell) -> list[dict[str, Any]]:
 
 def _smallest(cell: SmallestFaultCell) -> float | None:
     """The smallest epsilon of the grid that every seed detects, by bisection; None if not even the largest."""
-    subject, property_ = _correct(cell.implementation), by_id()[cell.property_id]
+    subject, property_ = _correct(cell.implementation), by_id(cell.property_id)
     assert isinstance(subject, Implementation)
 
     def detected(epsilon: float) -> bool:
@@ -234,7 +226,3 @@ def _faulty(mutant: Mutant, implementation: str | None) -> Subject:
 
 def _correct(implementation: str | None) -> Subject:
     return sound() if implementation is None else load(implementation)
-
-
-def _mutant(id_: str) -> Mutant:
-    return next(mutant for mutant in mutants() if mutant.id == id_)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.power.cells import DetectionCell, FalseAlarmCell, Measurement, SmallestFaultCell, by_id
+from cemverify.conformance.properties import by_id
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, Measurement, SmallestFaultCell
 from cemverify.power.mutants import Mutant
 from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
@@ -222,7 +223,7 @@ def _smallest(taken: Taken) -> list[Smallest]:
     for measurement, payload in taken:
         if not isinstance(measurement, SmallestFaultCell):
             continue
-        family, dtype, epsilon = by_id()[measurement.property_id].family, measurement.dtype, payload["epsilon"]
+        family, dtype, epsilon = by_id(measurement.property_id).family, measurement.dtype, payload["epsilon"]
         before = best.setdefault((family, dtype), Smallest(family, dtype, None))
         if epsilon is not None and (before.epsilon is None or epsilon < before.epsilon):
             best[family, dtype] = Smallest(family, dtype, epsilon, measurement.property_id, measurement.place)

@@ -21,8 +21,8 @@ from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.search import search_alone
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
-from cemverify.conformance.properties import Property, catalogue
-from cemverify.power.cells import SECONDS, by_id
+from cemverify.conformance.properties import Property, by_id, catalogue
+from cemverify.power.cells import SECONDS
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.runs import Cell, algorithm
@@ -59,7 +59,7 @@ def detect(cell: PairsCell) -> dict[str, Any]:
     """The word of every property that calls the mutant wrong, by id."""
     cell.code.check(None)
     mutant = next(m for m in mutants() if m.id == cell.mutant)
-    words = {id_: _word(mutant.subject(), by_id()[id_], cell.seed) for id_ in cell.properties}
+    words = {id_: _word(mutant.subject(), by_id(id_), cell.seed) for id_ in cell.properties}
     return {"words": {id_: word for id_, word in words.items() if word is not None}}
 
 

@@ -10,15 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from cemverify.conformance.properties import by_id
 from cemverify.console.errors import UsageError
-from cemverify.power.cells import (
-    DTYPES,
-    DetectionCell,
-    FalseAlarmCell,
-    Measurement,
-    SmallestFaultCell,
-    by_id,
-)
+from cemverify.power.cells import DTYPES, DetectionCell, FalseAlarmCell, Measurement, SmallestFaultCell
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
 
@@ -89,7 +83,7 @@ class PowerPlan:
     def _sweep(self, properties: Sequence[str], code: Code) -> Iterator[SmallestFaultCell]:
         seeds = tuple(range(min(self.seeds, SWEPT_SEEDS)))
         for id_ in properties:
-            property_ = by_id()[id_]
+            property_ = by_id(id_)
             if property_.kind != "CEM implementation" or property_.family in _UNSWEPT:
                 continue
             places = _PLACES.get(property_.family, ("feature", "position"))

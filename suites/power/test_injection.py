@@ -11,8 +11,9 @@ from cemverify.conformance.implementations.contract import Implementation, imple
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.properties import by_id
 from cemverify.conformance.questions.cases import Case, dense_case
-from cemverify.power.cells import IntroductionCell, by_id, introduce
+from cemverify.power.cells import IntroductionCell, introduce
 from cemverify.power.code import Code
 from cemverify.power.injection import falling_short, inject
 from cemverify.power.mutants.base import sound
@@ -31,14 +32,14 @@ def answer(subject: Implementation, case: Case) -> torch.Tensor:
 )
 def test_a_fault_in_a_numpy_implementation_is_killed_for_its_cause(id_: str) -> None:
     mutant = mutant_of(id_)
-    record = judge_property(inject(mutant, load(_NUMPY)), by_id()[mutant.property], Effort(shrink=False))
+    record = judge_property(inject(mutant, load(_NUMPY)), by_id(mutant.property), Effort(shrink=False))
     assert mutant.is_killed(record), record
 
 
 @pytest.mark.parametrize("id_", ["detached-update", "straight-through-gate", "off-when-mapped", "off-while-training"])
 def test_a_fault_of_gradients_or_modes_lives_on_in_the_torch_implementation_that_gets_it(id_: str) -> None:
     mutant = mutant_of(id_)
-    assert mutant.is_killed(judge_property(inject(mutant, reference), by_id()[mutant.property], Effort(shrink=False)))
+    assert mutant.is_killed(judge_property(inject(mutant, reference), by_id(mutant.property), Effort(shrink=False)))
 
 
 def test_a_fault_of_gradients_cannot_be_put_into_numpy() -> None:
@@ -70,7 +71,7 @@ def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
 def test_an_energy_layer_gets_the_faults_of_layers() -> None:
     mutant = mutant_of("layer-doubled-energy")
     record = judge_property(
-        inject(mutant, load("examples.energy_layer:mine")), by_id()[mutant.property], Effort(shrink=False)
+        inject(mutant, load("examples.energy_layer:mine")), by_id(mutant.property), Effort(shrink=False)
     )
     assert mutant.is_killed(record), record
 

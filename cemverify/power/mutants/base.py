@@ -170,37 +170,29 @@ class Zoo(list[Mutant]):
 
     def killed_by(self, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]) -> Callable[[Kind], Kind]:
         """Enters a subclass of Plain."""
-        return self.enter(lambda id_, fault, kind: self._of_plain(id_, fault, property_, cause, kind, **more))
+        return self.enter(self._of_plain, property_, cause, lambda kind: kind, **more)
 
     def part(
         self, method: str, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]
     ) -> Callable[[Kind], Kind]:
         """Enters a function that stands in for a method of Plain; it gets the usual methods, then the arguments."""
-        return self.enter(
-            lambda id_, fault, part: self._of_plain(
-                id_, fault, property_, cause, partial(plain_but, {method: part}), **more
-            )
-        )
+        return self.enter(self._of_plain, property_, cause, lambda part: partial(plain_but, {method: part}), **more)
 
     def layers(self, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]) -> Callable[[Kind], Kind]:
         """Enters a function that stands in for attention and the MLP; it gets the usual one, then its arguments."""
-        return self.enter(
-            lambda id_, fault, layer: self._of_plain(
-                id_, fault, property_, cause, partial(plain_but, in_both(layer)), **more
-            )
-        )
+        return self.enter(self._of_plain, property_, cause, lambda of: partial(plain_but, in_both(of)), **more)
 
     def calls(self, property_: str, cause: str, *, of: str = "*", **more: Unpack[OfAny]) -> Callable[[Kind], Kind]:
         """Enters a function as the `answer` of `calling`."""
-        return self.enter(
-            lambda id_, fault, answer: self.calling(id_, fault, property_, cause, answer=answer, of=of, **more)
-        )
+        return self.enter(self.calling, property_, cause, lambda answer: answer, of=of, **more)
 
-    def enter(self, make: Callable[[str, str, Any], Mutant]) -> Callable[[Kind], Kind]:
-        """Enters the mutant that is made of an id, a fault, and the function or class that states it."""
+    def enter(
+        self, make: Callable[..., Mutant], property_: str, cause: str, given: Callable[[Any], Any], **more: Any
+    ) -> Callable[[Kind], Kind]:
+        """Enters the mutant that `make` makes of `given(kind)`, where `kind` is the function or class under it."""
 
         def enter(kind: Kind) -> Kind:
-            self.append(make(id_of(kind), getattr(kind, _FAULT), kind))
+            self.append(make(id_of(kind), getattr(kind, _FAULT), property_, cause, given(kind), **more))
             return kind
 
         return enter
@@ -244,8 +236,8 @@ class Zoo(list[Mutant]):
         fault: str,
         property_: str,
         cause: str,
-        *,
         answer: Function,
+        *,
         of: str = "*",
         **more: Unpack[OfAny],
     ) -> Mutant:
@@ -275,48 +267,34 @@ class Zoo(list[Mutant]):
         cause: str,
         wrap: Wrap,
         *,
-        also: tuple[str, ...] = (),
-        original: Callable[[], Implementation] | None = None,
-        edits: bool = False,
+        original: Callable[[], Subject] | None = None,
+        **more: Any,
     ) -> Mutant:
         """A mutant that `wrap` makes of any implementation."""
-        return Mutant(
-            id_,
-            fault,
-            property_,
-            cause,
-            lambda: wrap((original or self.original)()),
-            self.family,
-            _in_full(property_, also),
-            wrap=wrap,
-            original=original or self.original,
-            edits=edits,
-        )
+        make = original or self.original
+        return self.made(id_, fault, property_, cause, lambda: wrap(make()), wrap=wrap, original=make, **more)
 
     def _of_plain(
+        self, id_: str, fault: str, property_: str, cause: str, make: Callable[[], Plain], **more: Unpack[OfPlain]
+    ) -> Mutant:
+        original = lambda: Plain().subject()  # noqa: E731
+        return self.made(id_, fault, property_, cause, lambda: make().subject(), original=original, **more)
+
+    def made(
         self,
         id_: str,
         fault: str,
         property_: str,
         cause: str,
-        make: Callable[[], Plain],
+        subject: Callable[[], Subject],
         *,
         also: tuple[str, ...] = (),
-        own_dtype: bool = False,
         needs: tuple[str, ...] = (),
+        **more: Any,
     ) -> Mutant:
-        return Mutant(
-            id_,
-            fault,
-            property_,
-            cause,
-            lambda: make().subject(),
-            self.family,
-            _in_full(property_, also),
-            original=lambda: Plain().subject(),
-            own_dtype=own_dtype,
-            needs=frozenset(needs),
-        )
+        """A mutant of this family that `subject` makes; more as for `Mutant`."""
+        also = _in_full(property_, also)
+        return Mutant(id_, fault, property_, cause, subject, self.family, also, needs=frozenset(needs), **more)
 
 
 def _in_full(property_: str, also: tuple[str, ...]) -> tuple[str, ...]:

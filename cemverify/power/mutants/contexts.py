@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,48 +35,38 @@ class OneArrayTrainedOnce(Plain):
         return output
 
 
-class _TimesTheLatestStep(torch.autograd.Function):
-    """What it is given, whose gradient is multiplied by the step size of the latest call over that of its own."""
-
-    latest: ClassVar[float] = 1.0
+class Backwards(torch.autograd.Function):
+    """What it is given, with a change of the gradient that comes back."""
 
     @staticmethod
-    def forward(context: Any, a: Tensor, step_size: float) -> Tensor:
-        context.own = _TimesTheLatestStep.latest = step_size
+    def forward(ctx: Any, a: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.change = change
         return a.clone()
 
     @staticmethod
-    def backward(context: Any, *products: Tensor) -> tuple[Tensor, None]:
-        return products[0] * (_TimesTheLatestStep.latest / context.own), None
+    def backward(ctx: Any, *products: Tensor) -> tuple[Tensor, None]:
+        return ctx.change(products[0]), None
+
+
+_LATEST = {"step size": 1.0}  # of all calls
 
 
 @ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("mlp",), needs=("step-size",))
 @fault("Backward passes use the step size of the latest call, whichever output they belong to.")
 def pulls_back_with_the_latest_step(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     if not is_traced(heads):
-        heads = _TimesTheLatestStep.apply(heads, c.step_size)  # type: ignore[no-untyped-call]
+        own = _LATEST["step size"] = c.step_size
+        heads = Backwards.apply(heads, lambda product: product * (_LATEST["step size"] / own))  # type: ignore[no-untyped-call]
     return usual.advance(x, heads, w, c)
-
-
-class _PulledBackOnce(torch.autograd.Function):
-    """What it is given; of a second backward pass through it nothing comes back."""
-
-    @staticmethod
-    def forward(context: Any, a: Tensor) -> Tensor:
-        context.kept = True
-        return a.clone()
-
-    @staticmethod
-    def backward(context: Any, *products: Tensor) -> Tensor:
-        product: Tensor = products[0] * context.kept
-        context.kept = False
-        return product
 
 
 @ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("mlp",))
 @fault("A backward pass gives away what it kept, and a second one through the same graph gives zeros.")
 def pulls_back_once(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    return usual.advance(x, heads if is_traced(heads) else _PulledBackOnce.apply(heads), w, c)  # type: ignore[no-untyped-call]
+    kept = itertools.chain([1], itertools.repeat(0))
+    if not is_traced(heads):
+        heads = Backwards.apply(heads, lambda product: product * next(kept))  # type: ignore[no-untyped-call]
+    return usual.advance(x, heads, w, c)
 
 
 @ZOO.calls("contexts/attention/any-options", "*", also=("mlp",))

@@ -14,7 +14,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Call, Mutant, Zoo, fault, sound
+from cemverify.power.mutants.base import Call, Zoo, fault, sound
 
 ZOO = Zoo("energies")
 
@@ -58,7 +58,7 @@ def _one_sigma(x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
 
 
 ZOO += [
-    Mutant(id_, fault, property_, _STATED, partial(_stating, **{function: energy}), ZOO.family, also)
+    ZOO.made(id_, fault, property_, _STATED, partial(_stating, **{function: energy}), also=also)
     for id_, fault, property_, function, energy, also in (
         ("mean-energy", "The stated energy is averaged over tokens while the update is not.",
          "gradient/attention/stated-energy-plain", "attention_energy",

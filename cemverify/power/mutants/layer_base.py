@@ -52,9 +52,7 @@ class LayerZoo(Zoo):
 
     def answers(self, property_: str, cause: str, **more: Unpack[OfLayer]) -> Callable[[Function], Function]:
         """Enters a function as the `answer` of `answering`; its name becomes the id."""
-        return self.enter(
-            lambda id_, fault, answer: self.answering(id_, fault, property_, cause, answer=answer, **more)
-        )
+        return self.enter(self.answering, property_, cause, lambda answer: answer, **more)
 
     def answering(
         self,
@@ -62,8 +60,8 @@ class LayerZoo(Zoo):
         fault: str,
         property_: str,
         cause: str,
-        *,
         answer: Function,
+        *,
         of: str = "update",
         original: Callable[[], EnergyLayer] = sound_layer,
         example: str = "",
@@ -89,18 +87,7 @@ class LayerZoo(Zoo):
             changed: dict[str, Any] = {of: wrong}
             return replace(layer, **changed)
 
-        return Mutant(
-            id_,
-            fault,
-            property_,
-            cause,
-            lambda: wrap(make()),
-            self.family,
-            wrap=wrap,
-            original=make,
-            edits=edits,
-            needs=frozenset(needs),
-        )
+        return self.wrapping(id_, fault, property_, cause, wrap, original=make, needs=needs, edits=edits)
 
 
 def each(change: Callable[..., Any], *states: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
-from cemverify.power.mutants.base import UPDATE, Function, Mutant, fault
+from cemverify.power.mutants.base import UPDATE, Function, fault
 from cemverify.power.mutants.layer_base import LayerZoo, each
 
 ZOO = LayerZoo("layer-regions")
@@ -113,7 +113,7 @@ ZOO += [
 
 
 ZOO += [
-    Mutant(id_, fault, property_, cause, partial(ravine, step, bound), ZOO.family, original=partial(ravine, 0.1))
+    ZOO.made(id_, fault, property_, cause, partial(ravine, step, bound), original=partial(ravine, 0.1))
     for id_, fault, property_, cause, step, bound in (
         ("ravine-step-too-long", "A step by a four hundredth beyond two over the curvature is declared monotone.",
          _WHOLE, "energy after the whole step*", 2.005 / _STIFFEST, _STIFFEST),
@@ -264,18 +264,18 @@ ZOO += [
     ZOO.answering("energy-hears-masked-tokens", "What masked tokens hold moves the energy.",
         "structure/layer/mask", "energy w*", example="energy_transformer", of="energy", needs=("torch", "masked"),
         answer=lambda f, x: f(x) + _beyond_mask(f, x.detach())),
-    Mutant("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
-        "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)), ZOO.family,
+    ZOO.made("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
+        "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)),
         original=partial(strategies, _MEAN)),
-    Mutant("pair-in-the-other-order", "Its blocks are set in another order than it says.",
+    ZOO.made("pair-in-the-other-order", "Its blocks are set in another order than it says.",
         "descent/layer/whole-step", "the energy <= that with another value of block*", partial(pair, "b", "a"),
-        ZOO.family, original=partial(pair, "a", "b")),
-    Mutant("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
-        "the update descends nothing*", partial(turned, _SKEW), ZOO.family, original=partial(turned, _FLAT)),
-    Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
-        "the energy's curvature <= L", partial(chain, 3.8), ZOO.family, original=partial(chain, 4.0)),
-    Mutant("smoothed-over-gaps", "A token that follows a masked one is pulled towards it.", _STATIONARY,
-        "the gradient at the returned state*", partial(smoothed, lambda v: v[:, 1:]), ZOO.family,
+        original=partial(pair, "a", "b")),
+    ZOO.made("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
+        "the update descends nothing*", partial(turned, _SKEW), original=partial(turned, _FLAT)),
+    ZOO.made("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
+        "the energy's curvature <= L", partial(chain, 3.8), original=partial(chain, 4.0)),
+    ZOO.made("smoothed-over-gaps", "A token that follows a masked one is pulled towards it.", _STATIONARY,
+        "the gradient at the returned state*", partial(smoothed, lambda v: v[:, 1:]),
         original=partial(smoothed, lambda v: v[:, 1:] * v[:, :-1])),
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Mutant, Zoo, fault, plain_but
+from cemverify.power.mutants.base import After, Zoo, fault, plain_but
 from cemverify.power.mutants.positions import distances_capped_at, narrow_rotary
 from cemverify.power.mutants.preconditioners import of_ranks
 
@@ -41,9 +41,9 @@ ZOO += [
         _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 1024)),
     ZOO.but("cache-of-five-hundred-and-twelve", "The cache holds the newest 512 tokens.",
         "sizes/decode/tokens", _LARGE, decode=lambda _, h, w, c: _FORGETFUL.decode(h, w, c)),
-    Mutant("cache-of-five-hundred-and-twelve-alone",
+    ZOO.made("cache-of-five-hundred-and-twelve-alone",
         "Nothing but decoding is offered, and its cache holds the newest 512 tokens.", "sizes/decode/tokens", _LARGE,
-        lambda: implementation(decode=_FORGETFUL.decode, not_offered=("validation",)), ZOO.family,
+        lambda: implementation(decode=_FORGETFUL.decode, not_offered=("validation",)),
         original=lambda: Plain().subject()),
     ZOO.but("last-token-of-atile-forgotten",
         "Where a last tile of 1024 tokens holds a single token, that token is not updated.",
@@ -222,16 +222,21 @@ class SlopesInBfloat16(_Positions):
         return [float(torch.tensor(slope, dtype=torch.bfloat16)) for slope in exact]
 
 
+def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
+    """The sum along an axis, chunk after chunk, with a running total in bfloat16."""
+    total = torch.zeros_like(terms.select(axis, 0), dtype=torch.bfloat16)
+    for part in torch.split(terms, chunk, axis):
+        total = total + part.sum(axis).bfloat16()
+    return total.to(terms.dtype)
+
+
 @ZOO.part("softmax", "sizes/attention/tokens-bfloat16", _LARGE, own_dtype=True)
 @fault("The sum of the softmax is kept in bfloat16, term by term, in layers of bfloat16.")
 def normaliser_grows_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
     if logits.dtype != torch.bfloat16:
         return usual.softmax(logits)
     terms = (logits.float() - logits.amax(-1, keepdim=True).float()).exp().bfloat16()
-    total = torch.zeros_like(terms[..., 0])
-    for term in terms.unbind(-1):
-        total = total + term
-    return (terms.float() / total[..., None].float()).to(logits.dtype)
+    return (terms.float() / _in_chunks(terms, -1, 1)[..., None].float()).to(logits.dtype)
 
 
 @ZOO.part("softmax", "sizes/attention/tokens-float32", _LARGE, own_dtype=True)
@@ -259,30 +264,15 @@ ZOO += [
         "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("norm:channel",), root=lambda usual, x, c:
             usual.root(x, c) if x.dtype != torch.float32
             else (x.square().mean(-1, keepdim=True).bfloat16().float() + c.norm_eps).sqrt()),
+    ZOO.but("mean-square-grows-in-bfloat16",
+        "The mean square of the norm is summed in bfloat16, feature by feature, in layers of bfloat16.",
+        "sizes/mlp/bfloat16", _LARGE, own_dtype=True, needs=("norm:channel",), root=lambda usual, x, c:
+            usual.root(x, c) if x.dtype != torch.bfloat16
+            else (_in_chunks(x.square(), -1, 1)[..., None] / x.shape[-1] + c.norm_eps).sqrt()),
 ]  # fmt: skip
 
 
-@ZOO.part("root", "sizes/mlp/bfloat16", _LARGE, own_dtype=True, needs=("norm:channel",))
-@fault("The mean square of the norm is summed in bfloat16, feature by feature, in layers of bfloat16.")
-def mean_square_grows_in_bfloat16(usual: Plain, x: Tensor, c: Any) -> Tensor:
-    if x.dtype != torch.bfloat16:
-        return usual.root(x, c)
-    total = torch.zeros_like(x[..., :1])
-    for value in x.square().unbind(-1):
-        total = total + value[..., None]
-    root: Tensor = (total / x.shape[-1] + c.norm_eps).sqrt()
-    return root
-
-
 # --- large cases in float32 -------------------------------------------------------------------------
-
-
-def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
-    """The sum along an axis, chunk after chunk, with a running total in bfloat16."""
-    total = torch.zeros_like(terms.select(axis, 0), dtype=torch.bfloat16)
-    for part in torch.split(terms, chunk, axis):
-        total = total + part.sum(axis).bfloat16()
-    return total.to(terms.dtype)
 
 
 ZOO += [

@@ -12,7 +12,7 @@ from torch import Tensor
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import Call, Part, Zoo, fault
-from cemverify.power.mutants.contexts import first_are_trained
+from cemverify.power.mutants.contexts import Backwards, first_are_trained
 
 ZOO = Zoo("training")
 
@@ -46,22 +46,9 @@ def _a_step_less(x: Tensor, c: Any) -> Any:
     return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
 
 
-class _Backwards(torch.autograd.Function):
-    """What it is given, with a change of the gradient that comes back."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.change = change
-        return a.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *products: Tensor) -> tuple[Tensor, None]:
-        return ctx.change(products[0]), None
-
-
 def _backwards(change: Callable[[Tensor], Tensor]) -> Part:
     """The usual step, whose gradient is changed on its way back."""
-    return lambda usual, x, heads, w, c: _Backwards.apply(usual.advance(x, heads, w, c), change)  # type: ignore[no-untyped-call]
+    return lambda usual, x, heads, w, c: Backwards.apply(usual.advance(x, heads, w, c), change)  # type: ignore[no-untyped-call]
 
 
 def _read_by_pointer(gradient: Tensor) -> Tensor:
