@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -171,7 +171,7 @@ def summarise(
         if (reason := inapplicable.get(mutant.id)) is not None:
             measured.append(Measured(mutant, (), inapplicable=reason))
             continue
-        runs = {examples: list(_detection_runs(taken, mutant.id, examples)) for examples in sorted(plan.budgets)}
+        runs = {n: _runs(taken, DetectionCell, mutant=mutant.id, examples=n) for n in sorted(plan.budgets)}
         escaped = [run for run in runs[plan.budget] if not run["killed"]]
         measured.append(
             Measured(
@@ -180,23 +180,15 @@ def summarise(
                 _otherwise(escaped[0]) if escaped else None,
             )
         )
-    alarms = [_alarms(name, len(offered[name]), list(_alarm_runs(taken, name))) for name in plan.bank]
+    runs_of = {name: _runs(taken, FalseAlarmCell, implementation=name) for name in plan.bank}
+    alarms = [_alarms(name, len(offered[name]), runs) for name, runs in runs_of.items()]
     return Power(plan, measured, alarms, _smallest(taken))
 
 
-def _detection_runs(taken: Taken, mutant: str, examples: int) -> Iterator[Payload]:
-    for measurement, payload in taken:
-        if isinstance(measurement, DetectionCell) and (measurement.mutant, measurement.examples) == (
-            mutant,
-            examples,
-        ):
-            yield from payload["runs"]
-
-
-def _alarm_runs(taken: Taken, implementation: str) -> Iterator[Payload]:
-    for measurement, payload in taken:
-        if isinstance(measurement, FalseAlarmCell) and measurement.implementation == implementation:
-            yield from payload["runs"]
+def _runs(taken: Taken, kind: type[Measurement], **of: object) -> list[Payload]:
+    """The runs of all measurements of a kind that have these values."""
+    measured = (payload["runs"] for m, payload in taken if isinstance(m, kind) and vars(m).items() >= of.items())
+    return [run for runs in measured for run in runs]
 
 
 def _detection(examples: int, runs: Sequence[Mapping[str, Any]]) -> Detection:

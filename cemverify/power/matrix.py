@@ -20,7 +20,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.search import search_alone
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.judging.wording import conclude, unanswered
+from cemverify.conformance.judging.wording import conclude
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.power.cells import SECONDS
 from cemverify.power.code import Code
@@ -121,7 +121,7 @@ def _is_asked(property_: Property, subject: Subject) -> bool:
 def _word(subject: Subject, property_: Property, seed: int) -> str | None:
     """Where the search found a violation, and after how many examples; None where it found none."""
     tally = search_alone(subject, property_, _effort(seed)).tally
-    record = conclude(unanswered(property_), tally, once=property_.once)
+    record = conclude(property_, tally)
     return f"{tally.source}{record.examples}" if record.verdict == Verdict.VIOLATED else None
 
 

@@ -16,7 +16,7 @@ from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.judging.wording import conclude, unanswered
+from cemverify.conformance.judging.wording import conclude
 from cemverify.conformance.properties import Property, by_id, select
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.workers.isolation import run
@@ -49,7 +49,7 @@ def searched(implementation: Any, property_: Property, drawn: int = 6) -> Proper
 
 def killed(mutant: Mutant, property_: Property, *, thorough: bool) -> Record:
     """The record of a mutant by a few scattered questions; of a whole search if it lives, or in a thorough run."""
-    record = conclude(unanswered(property_), searched(mutant.subject(), property_).tally, once=property_.once)
+    record = conclude(property_, searched(mutant.subject(), property_).tally)
     is_dead = mutant.is_killed(record) if property_.id == mutant.property else record.verdict == Verdict.VIOLATED
     return record if is_dead and not thorough else judge_property(mutant.subject(), property_, Effort(shrink=False))
 

@@ -166,7 +166,7 @@ def judge_property(
     try:
         with remembering():  # for the controls, and for what is judged again while a violation is made smaller
             search.look(effort)
-            record = conclude(record, search.tally, once=property_.once, seconds=effort.seconds)
+            record = conclude(property_, search.tally, effort.seconds)
             if record.verdict == Verdict.HOLDS:
                 record = _against_controls(record, search)
             if record.verdict == Verdict.HOLDS:
@@ -207,8 +207,7 @@ def judge_again(
             return replace(record, reason=str(broke))
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"{_MISFIT} ({broke})")
     search.tally.telling = search.tally.examples  # it was violated once, which is as telling as can be
-    record = conclude(record, search.tally, once=property_.once)
-    return replace(record, seconds=time.monotonic() - started)
+    return replace(conclude(property_, search.tally), seconds=time.monotonic() - started)
 
 
 _MISFIT = "what was saved is no question of this property: its file was edited, or saved by another version"

@@ -23,14 +23,10 @@ def unanswered(property_: Property) -> Record:
     )
 
 
-def conclude(record: Record, tally: SearchTally, *, once: bool, seconds: float = math.inf) -> Record:
-    """The record with the verdict that follows from the tally.
-
-    Args:
-        once: whether a single failure proves a violation even if it cannot be repeated. seconds: the time budget.
-    """
-    record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
-    if tally.flaky and not (once and tally.violation is not None):
+def conclude(property_: Property, tally: SearchTally, seconds: float = math.inf) -> Record:
+    """The record with the verdict that follows from the tally; seconds are the time budget."""
+    record = replace(unanswered(property_), examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
+    if tally.flaky and not (property_.once and tally.violation is not None):
         return _inconclusive(record, "non-deterministic: a case failed once and passed when it was repeated")
     if tally.violation is not None and isinstance(tally.violation.fault, Unsupported):
         return _inconclusive(record, str(tally.violation.fault))

@@ -99,13 +99,8 @@ def _suite(name: str, classname: str, cases: Iterable[tuple[str, str, str]]) -> 
             ElementTree.SubElement(case, tag, message=visible(sentence))
         else:
             ElementTree.SubElement(case, "system-out").text = visible(sentence)
-    for attribute, count in {
-        "tests": tally.total(),
-        "failures": tally["failure"],
-        "errors": 0,
-        "skipped": tally["skipped"],
-    }.items():
-        suite.set(attribute, str(count))
+    failures, skipped = str(tally["failure"]), str(tally["skipped"])
+    suite.attrib.update(tests=str(tally.total()), failures=failures, errors="0", skipped=skipped)
     return suite
 
 

@@ -23,24 +23,8 @@ _COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
 
 def verdict_table(event: RunFinished) -> Table:
     """The verdicts as a table, one row for each property."""
-    rows = [
-        (
-            r.id,
-            _verdict(r),
-            _count(r, r.examples),
-            _telling(r),
-            _count(r, r.discarded),
-            _margin(r),
-            r.part or "",
-            next(iter((r.reason or "").splitlines()), ""),
-        )
-        for r in event.records
-    ]
-    return Table(
-        f"Properties of {event.implementation}",
-        ("property", "verdict", "examples", "telling", "discarded", "margin", "wrong part", "reason"),
-        rows,
-    )
+    rows = [(*_row(r), r.part or "", next(iter((r.reason or "").splitlines()), "")) for r in event.records]
+    return Table(f"Properties of {event.implementation}", (*_COLUMNS, "wrong part", "reason"), rows)
 
 
 def report(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
@@ -117,7 +101,7 @@ def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _row(r: Record) -> tuple[str, ...]:
-    return (r.id, _verdict(r), str(r.examples), _telling(r), str(r.discarded), _margin(r))
+    return (r.id, _verdict(r), _count(r, r.examples), _telling(r), _count(r, r.discarded), _margin(r))
 
 
 def _fitting(table: Table, width: int | None) -> Table:

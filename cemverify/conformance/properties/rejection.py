@@ -149,19 +149,20 @@ def properties() -> Iterator[Property]:
             rejects_only_what_is_not_finite,
             OneAfterTheOther(tuple(spaces), len(spaces)),
         )
-        ways: list[tuple[str, str, Spoil, Questions]] = [
-            ("nan-input", "NaN anywhere in x", _nan_x, any_options),
-            ("mismatched-memory", "x and h with different numbers of tokens", _other_memory, any_options),
-            ("zero-steps", "T = 0", _config("steps", 0), usual),
-            ("negative-step-size", "a negative step size", _config("step_size", *_NEGATIVE), usual),
+        ways: list[tuple[str, str, Spoil, Questions, str]] = [
+            ("nan-input", "NaN anywhere in x", _nan_x, any_options, "validation"),
+            ("mismatched-memory", "x and h with different numbers of tokens", _other_memory, any_options, "start"),
+            ("zero-steps", "T = 0", _config("steps", 0), usual, "steps"),
+            ("negative-step-size", "a negative step size", _config("step_size", *_NEGATIVE), usual, "step-size"),
         ]
         if layer == "attention":
+            negative, zero = _config("temperature", *_NEGATIVE), _config("temperature", 0.0)
             ways += [
-                ("negative-temperature", "a negative temperature", _config("temperature", *_NEGATIVE), usual),
-                ("zero-temperature", "a temperature of zero", _config("temperature", 0.0), usual),
+                ("negative-temperature", "a negative temperature", negative, usual, "temperature"),
+                ("zero-temperature", "a temperature of zero", zero, usual, "temperature"),
             ]
-        for name, fault, spoil, questions in ways:
-            yield _property(layer, name, fault, rejects(spoil), questions)
+        for name, fault, spoil, questions, need in ways:
+            yield _property(layer, name, fault, rejects(spoil), questions, need)
 
 
 _NEGATIVE = (-1.0, -1e-4, -(2.0**-40))  # a check that rounds loses the small ones
@@ -203,16 +204,9 @@ def _of_many_numbers(layer: Layer) -> Sequence[Space]:
     return [replace(space, sizes=sizes, textures=("plain",)) for space, sizes in of_weights]
 
 
-_NEEDS = {
-    "zero-steps": {"steps"},
-    "negative-step-size": {"step-size"},
-    "negative-temperature": {"temperature"},
-    "zero-temperature": {"temperature"},
-    "mismatched-memory": {"start"},
-}
-
-
-def _property(layer: Layer, name: str, fault: str, check: Check, questions: Questions) -> Property:
+def _property(
+    layer: Layer, name: str, fault: str, check: Check, questions: Questions, need: str = "validation"
+) -> Property:
     return Property(
         f"rejection/{layer}/{name}",
         f"A ValueError or TypeError with a message is raised for {fault}.",
@@ -221,7 +215,7 @@ def _property(layer: Layer, name: str, fault: str, check: Check, questions: Ques
         "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
         check,
         questions,
-        Space(layer).features() | {"validation"} | _NEEDS.get(name, set()),
+        Space(layer).features() | {"validation", need},
         share=0.15,
         sources=("small", "dense"),
         premise="the valid input is answered",

@@ -94,14 +94,8 @@ def smallest_eigenvalue(layer: nn.Module, box: Box, q: Question) -> float | None
     """Of P, which acts on the last axis; the smallest over heads. None where P acts otherwise."""
     if isinstance(layer, CEMLayer):
         return float(layer.preconditioner().smallest_eigenvalue().detach().min())
-    if box.layer.step.unknown_preconditioner:
-        P = calibrated(box, q)[0]
-    else:
-        dense = matrix(box, q)
-        if dense is None:
-            return None
-        P = dense
-    return float(torch.linalg.eigvalsh((P + P.mT) / 2)[0])
+    P = calibrated(box, q)[0] if box.layer.step.unknown_preconditioner else matrix(box, q)
+    return None if P is None else float(torch.linalg.eigvalsh((P + P.mT) / 2)[0])
 
 
 def matrix(box: Box, q: Question) -> Tensor | None:
