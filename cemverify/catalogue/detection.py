@@ -78,24 +78,29 @@ def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str])
 
 
 def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[str]:
-    """Ids of properties, each time the one that kills most mutants that are left for its seconds.
+    """Ids of properties, each time the one that tells most for its seconds, after those before it.
+
+    A mutant counts half for the second property that kills it, a quarter for the third: faults that nobody thought of
+    are found by properties that kill much, and not by those alone that kill what no other does.
 
     Args:
         offered: those that the implementation can be asked. absent: features that it lacks.
 
     Returns:
-        all of them; at the end what kills no further mutant, in the order given.
+        all of them; at the end what kills no mutant, in the order given.
     """
     possible, rows = _possible(offered, absent), detected()
-    left = {id_: {*rows[id_].surely} & possible if id_ in rows else set[str]() for id_ in offered}
+    kills = {id_: {*rows[id_].surely} & possible if id_ in rows else set[str]() for id_ in offered}
+    counts, worth = dict.fromkeys(possible, 1.0), {id_: float(len(killed)) for id_, killed in kills.items()}
     ordered: list[str] = []
-    while left:
-        best = max(left, key=lambda id_: len(left[id_]) / _seconds(id_))  # the first of equal ones
-        if not (killed := left.pop(best)):
-            return [*ordered, best, *left]
+    while worth:
+        best = max(worth, key=lambda id_: worth[id_] / _seconds(id_))  # the first of equal ones
         ordered.append(best)
-        for others in left.values():
-            others.difference_update(killed)
+        del worth[best]
+        for id_ in worth:
+            worth[id_] -= sum(counts[mutant] / 2 for mutant in kills[id_] & kills[best])
+        for mutant in kills[best]:
+            counts[mutant] /= 2
     return ordered
 
 
