@@ -10,7 +10,6 @@ from cemverify.catalogue.detection import KilledShare, most_telling_first, share
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 
-
 _TELLING = 12  # properties that are asked before those that mix options, and take a second together
 
 
