@@ -4,7 +4,7 @@ The file has a line for each property, in the order of the catalogue. A command 
 `cemverify power`, and tests hold it to the catalogue and to the mutants:
 
     python -m cemverify.commands.detection            # all of it: a day or two, resumable
-    python -m cemverify.commands.detection --missing  # only the mutants and the seconds that it does not have
+    python -m cemverify.commands.detection --missing  # mutants that it lacks, and what must kill them
 
 Not every mutant was put to every property, so shares told from it are lower bounds.
 """

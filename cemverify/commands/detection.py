@@ -1,7 +1,9 @@
 """Writes `cemverify/catalogue/detection.jsonl`, which properties detect which mutants, and how long each takes.
 
-python -m cemverify.commands.detection               # every mutant, with three seeds: hours, resumable
-python -m cemverify.commands.detection --missing     # keeps what is known, and measures what the file lacks
+    python -m cemverify.commands.detection               # every pair, with three seeds: a day or two, resumable
+    python -m cemverify.commands.detection --missing     # mutants that the file lacks, and what must kill them
+
+What must kill a mutant is asked first, which takes minutes, and then all else that its fault may reach.
 """
 
 from __future__ import annotations

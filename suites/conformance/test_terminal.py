@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -116,6 +117,15 @@ def test_where_something_is_violated_the_families_are_counted_and_the_diagnosis_
         "    got [[[1.25]]]  expected [[[0.0]]]",
         f"  again: cemverify check mypkg.layers.attention:mine --properties {VIOLATED.id}",
     ]
+
+
+def test_what_cannot_be_judged_for_one_reason_is_told_once() -> None:
+    alike = replace(UNDECIDED, id="descent/mlp/slower")
+    told = terminal.findings(
+        RunFinished("mine", [UNDECIDED, alike, replace(alike, id="a/b/c", reason="another")], 1.0)
+    )
+    assert "INCONCLUSIVE descent/mlp/slow, descent/mlp/slower\n  the time budget ran out\n" in told
+    assert "INCONCLUSIVE a/b/c\n  another\n" in told
 
 
 def test_a_few_properties_are_not_folded() -> None:

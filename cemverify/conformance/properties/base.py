@@ -157,7 +157,7 @@ class Property:
 
     @property
     def function(self) -> str:
-        """What is asked, by the id: "attention-energy", "all", "layer"; a layer, too, where its energy is."""
+        """What is asked, by the id: "attention-energy", "all", "layer"; of some stated energies the layer's name."""
         return self.id.split("/")[1]
 
 
@@ -217,7 +217,8 @@ def states(
     """Above a check of cases: what it judges, over the cases of each space.
 
     Args:
-        id_: with "{}" for the keys of the spaces, the functions say. more: as for `case_property`.
+        id_: with "{}" for the keys of the spaces, the functions say; the whole id of a single one, whose key is "".
+        more: as for `case_property`.
     """
     return statement(
         lambda check: [

@@ -48,10 +48,10 @@ def _decoding(
 
 
 @_decoding(
-    "{}",
+    "long-rows",
     f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
     {
-        "long-rows": Space(
+        "": Space(
             "attention",
             choices={"position": ("none", "alibi", "rotary")},
             apart=False,
@@ -64,9 +64,9 @@ def _decoding(
     looks_around=True,
 )
 @_decoding(
-    "cached-equals-uncached-{}",
+    "cached-equals-uncached-any-options",
     "Decoding from a cache gives the output of the whole row, for any combination of options.",
-    {"any-options": mixed("attention", steps=(1, 2, 3), apart=False)},
+    {"": mixed("attention", steps=(1, 2, 3), apart=False)},
     source="docs/mathematics.md §13",
     share=0.9,
     looks_around=True,
@@ -99,9 +99,9 @@ def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
 
 
 @_decoding(
-    "{}",
+    "every-prefix",
     "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
-    {"every-prefix": mixed("attention", steps=(1, 2), apart=False)},
+    {"": mixed("attention", steps=(1, 2), apart=False)},
     share=0.4,
 )
 def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:

@@ -53,11 +53,11 @@ _KINDS = {kind: PreconditionerConfig(kind) for kind in ("identity", "diagonal", 
 
 
 @_descends(
-    "descent/attention/any-step-size-{}",
+    "descent/attention/any-step-size-with-diagonal-and-bias",
     "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
     "docs/mathematics.md §4",
     *_ATTENTION,
-    {"with-diagonal-and-bias": Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP)},
+    {"": Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP)},
 )
 @_descends(
     "descent/attention/any-step-size-{}",
@@ -73,11 +73,11 @@ def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Ev
 
 
 @_descends(
-    "descent/{}/along-steps",
+    "descent/attention/along-steps",
     "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
     "Eq. 3; docs/mathematics.md §4",
     *_ATTENTION,
-    {"attention": Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))},
+    {"": Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))},
     needs=(),
     share=0.5,
 )
@@ -119,11 +119,11 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
 
 
 @_descends(
-    "descent/{}/along-steps",
+    "descent/mlp/along-steps",
     "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
     "docs/mathematics.md §9",
     *_MLP,
-    {"mlp": Space("mlp", steps=(2, 3))},
+    {"": Space("mlp", steps=(2, 3))},
     share=0.5,
     premise="the energy falls by more than roundoff",
     controls=frozenset({"random"}),

@@ -65,12 +65,12 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
 
 
 @states(
-    "structure/{}/token-independence",
+    "structure/mlp/token-independence",
     "A token's output depends on that token only.",
     "Eq. 7",
     "x_j changed for all j != i:  x'_i unchanged",
     "An MLP that mixes tokens bypasses the causal mask.",
-    {"mlp": Space("mlp", steps=(1, 2), tokens=2)},
+    {"": Space("mlp", steps=(1, 2), tokens=2)},
     share=0.6,
     premise="the update is not zero",
     controls=_READS_OTHERS,

@@ -5,7 +5,7 @@ The other side is torch's own layer in float64, an oracle that shares nothing wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Check, Property, case_property, statement, states
+from cemverify.conformance.properties.base import Check, states
 from cemverify.conformance.properties.gradient import FEW_COORDINATES, TRIVIAL, golden_jacobian, jacobian, untied
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
@@ -39,13 +39,12 @@ def _recovers(
         id_: with "{}" for the keys of the spaces. what: is compared, in words.
     """
 
-    def entered(update: Update) -> Iterator[Property]:
-        check = equals(what, update)
+    def state(update: Update) -> Update:
         more: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
-        for key, space in spaces.items():
-            yield case_property(id_.format(key), claim, source, formula, why, check, space, **more)
+        states(id_, claim, source, formula, why, spaces, **more)(equals(what, update))
+        return update
 
-    return statement(entered)
+    return state
 
 
 def equals(what: str, update: Update) -> Check:
@@ -70,10 +69,10 @@ _TIED = Space("attention", free_temperature=False, square=True)
 
 
 @_recovers(
-    "tying/attention/{}",
+    "tying/attention/multi-head-attention",
     *_MULTI_HEAD,
     "update = eta torch.nn.MultiheadAttention",
-    {"multi-head-attention": _TIED},
+    {"": _TIED},
 )
 def multi_head_attention(case: Case) -> Tensor:
     """eta times torch's module with the case's tied weights, query x, key and value h: (B, J, D)."""
@@ -90,10 +89,10 @@ def multi_head_attention(case: Case) -> Tensor:
 
 
 @_recovers(
-    "tying/attention/{}",
+    "tying/attention/scaled-dot-product-attention",
     *_MULTI_HEAD,
     "update = eta scaled_dot_product_attention",
-    {"scaled-dot-product-attention": _TIED},
+    {"": _TIED},
 )
 def scaled_dot_product_attention(case: Case) -> Tensor:
     """eta times torch's scaled_dot_product_attention at its default scale, keys as values, through W_Q: (B, J, D)."""
@@ -123,18 +122,14 @@ def _gated_update(case: Case) -> Tensor:
 
 
 @_recovers(
-    "tying/block/{}",
+    "tying/block/pre-norm",
     "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
     "Sec. 2; docs/mathematics.md §7d",
     "h + MHA(N(h)), then h + MLP(N(h)), at T = 1 and P = I",
     "A block that normalises the residual stream itself, as Algorithm 1 is printed, is no pre-norm block and does "
     "not train like one.",
     "block = standard pre-norm block",
-    {
-        "pre-norm": Space(
-            "block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False
-        )
-    },
+    {"": Space("block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False)},
 )
 def pre_norm_block(case: Case) -> Tensor:
     """What h + MHA(N(h)), then h + MLP(N(h)), of torch's own layers add to h: (B, J, D)."""
@@ -151,17 +146,13 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
 
 
 @states(
-    "tying/{}",
+    "tying/attention/untying-breaks-the-field",
     "An untied output projection makes the update field non-conservative.",
     "Eq. 5; docs/mathematics.md §1, §7b",
     "J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
     "If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and its green "
     "means nothing.",
-    {
-        "attention/untying-breaks-the-field": Space(
-            "attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous")
-        )
-    },
+    {"": Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))},
     needs={"start"},
     dtype=torch.float64,
     share=0.5,

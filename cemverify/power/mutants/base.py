@@ -277,8 +277,7 @@ class Zoo(list[Mutant]):
     def _of_plain(
         self, id_: str, fault: str, property_: str, cause: str, make: Callable[[], Plain], **more: Unpack[OfPlain]
     ) -> Mutant:
-        original = lambda: Plain().subject()  # noqa: E731
-        return self.made(id_, fault, property_, cause, lambda: make().subject(), original=original, **more)
+        return self.made(id_, fault, property_, cause, lambda: make().subject(), original=_plain, **more)
 
     def made(
         self,
@@ -295,6 +294,10 @@ class Zoo(list[Mutant]):
         """A mutant of this family that `subject` makes; more as for `Mutant`."""
         also = _in_full(property_, also)
         return Mutant(id_, fault, property_, cause, subject, self.family, also, needs=frozenset(needs), **more)
+
+
+def _plain() -> Implementation:
+    return Plain().subject()
 
 
 def _in_full(property_: str, also: tuple[str, ...]) -> tuple[str, ...]:
