@@ -3,7 +3,7 @@
 The file has a line for each property, in the order of the catalogue. A command measures it with the mutants of
 `cemverify power`, and tests hold it to the catalogue and to the mutants:
 
-    python -m cemverify.commands.detection            # all of it: a day or two, resumable
+    python -m cemverify.commands.detection            # all of it: three hours, resumable
     python -m cemverify.commands.detection --missing  # mutants that it lacks, and what must kill them
 
 Not every mutant was put to every property, so shares told from it are lower bounds.
@@ -29,9 +29,9 @@ class Detects:
     Attributes:
         id: of the property. seconds: of CPU time that it takes where nothing is wrong; 0 if that is not known.
         named: the mutants that it is named for, with the features that each needs besides the property's own.
-        kills: each mutant that it called wrong with some seed, and a word for every seed: "row4" where its fourth
-            example was violated, and was a row of the covering array; `HELD` where all held; "?" alone where it was
-            on a machine with a device that the one that measured the others lacks.
+        kills: each mutant that it called wrong with some seed, and a word for every seed that was tried: "row4" where
+            the fourth row of the covering array was violated; `HELD` where all held; "?" alone where it was on a
+            machine with a device that the one that measured the others lacks.
     """
 
     id: str

@@ -1,9 +1,10 @@
 """Writes `cemverify/catalogue/detection.jsonl`, which properties detect which mutants, and how long each takes.
 
-    python -m cemverify.commands.detection               # every pair, with three seeds: a day or two, resumable
+    python -m cemverify.commands.detection               # every pair: three hours on two cores, resumable
     python -m cemverify.commands.detection --missing     # mutants that the file lacks, and what must kill them
 
-What must kill a mutant is asked first, which takes minutes, and then all else that its fault may reach.
+What must kill a mutant is asked first, with many seeds; then all else that its fault may reach, with one seed, and
+where that kills, with two more. Stop it at any moment: what is known by then is written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from types import MappingProxyType
 
 import torch
 
@@ -23,6 +25,7 @@ from cemverify.console.guard import Run, enter
 from cemverify.console.parsing import count
 from cemverify.console.streams import note
 from cemverify.power import matrix
+from cemverify.power.matrix import Pair
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.processes.atomic_files import replacing
 from cemverify.runs import (
@@ -37,8 +40,9 @@ from cemverify.runs import (
     run_options,
 )
 
-Asked = Sequence[tuple[Mutant, Sequence[str]]]  # mutants, and the ids of properties that they are put to
-Measured = tuple[str, Mapping[str, str]]  # the id of a mutant, and the words of each property
+Words = Mapping[Pair, Sequence[str]]  # of pairs, one for each seed, from 0 on
+
+_OTHERS = 3  # seeds at most of pairs that need not kill
 
 
 def text(rows: Iterable[Detects]) -> str:
@@ -51,42 +55,53 @@ def lacking(known: Mapping[str, Detects]) -> list[Mutant]:
     return [m for m in mutants() if m.property not in known or m.id not in known[m.property].kills]
 
 
-def measure(asked: Asked, seeds: int, known: Mapping[str, Detects], where: RunOptions) -> list[Detects]:
-    """Puts mutants to properties; what is known then is written, at Ctrl-C too.
-
-    Raises:
-        ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
-    """
-    by_seed = [matrix.cells(asked, seed) for seed in range(seeds)]
-    try:
-        payloads(run_cells([cell for cells in by_seed for cell in cells], where), where.store)  # none failed
-    finally:
-        rows = merged(known, list(_stored(asked, by_seed, where)))
-        _write(rows)
-    return rows
-
-
-def _stored(asked: Asked, by_seed: Sequence[Sequence[Cell]], where: RunOptions) -> Iterator[Measured]:
-    """What is stored of mutants, where every seed is."""
-    store = CellStore(where.store)
-    for (mutant, ids), *cells in zip(asked, *by_seed, strict=True):
-        with suppress(CorruptCell):  # which is computed again next time
-            stored = [record.payload for cell in cells if (record := store.get(cell.key)) is not None]
-            if len(stored) == len(cells) and None not in stored:
-                words = [payload["words"] for payload in stored if payload is not None]
-                yield mutant.id, {id_: " ".join(of.get(id_, HELD) for of in words) for id_ in ids}
-
-
-def merged(known: Mapping[str, Detects], measured: Sequence[Measured]) -> list[Detects]:
-    """The rows of the catalogue's properties: what is known, but for the pairs that were measured now.
+def measure(
+    pairs: Sequence[Pair],
+    seeds: Sequence[int],
+    known: Mapping[str, Detects],
+    where: RunOptions,
+    before: Words = MappingProxyType({}),
+) -> Words:
+    """The words of pairs with these seeds, after those with all seeds before; what is known then is written.
 
     Args:
-        known: rows by id. measured: mutants, with the words of each property that they were put to.
+        known: rows by id, which hold what is known of other pairs. before: the words with earlier seeds.
+
+    Raises:
+        ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C, after writing.
     """
-    rows, now = [], {(mutant, id_): words for mutant, of in measured for id_, words in of.items()}
+    by_seed = {seed: matrix.cells(pairs, seed) for seed in seeds}
+    try:
+        payloads(run_cells([cell for cells in by_seed.values() for cell in cells], where), where.store)  # none failed
+    finally:
+        words = {**before, **_stored(by_seed, CellStore(where.store), before)}
+        _write(merged(known, words))
+    return words
+
+
+def _stored(by_seed: Mapping[int, Sequence[Cell]], store: CellStore, before: Words) -> Words:
+    """What is stored of pairs, up to the first seed that is not."""
+    words: dict[Pair, list[str]] = {}
+    for seed, cells in by_seed.items():
+        for cell in cells:
+            with suppress(CorruptCell):  # which is computed again next time
+                record = store.get(cell.key)
+                if record is not None and record.payload is not None:
+                    for subject in cell.spec["subjects"]:
+                        pair = subject, cell.spec["property"]
+                        of = words.setdefault(pair, [*before.get(pair, ())])
+                        of += [record.payload["words"].get(subject, HELD)] * (len(of) == seed)
+    return words
+
+
+def merged(known: Mapping[str, Detects], measured: Words) -> list[Detects]:
+    """The rows of the catalogue's properties: what is known by id, but for the pairs that were measured now."""
+    rows = []
     for property_ in catalogue():
         old = known.get(property_.id) or Detects(property_.id, 0.0, {}, {})
-        words = {m.id: now.get((m.id, property_.id), old.kills.get(m.id, HELD)) for m in mutants()}
+        words = {
+            m.id: " ".join(measured.get((m.id, property_.id), ())) or old.kills.get(m.id, HELD) for m in mutants()
+        }
         named = {m.id: sorted(m.needs) for m in mutants() if m.property == property_.id}
         kills = {mutant: each for mutant, each in words.items() if {*each.split()} != {HELD}}
         rows.append(Detects(property_.id, old.seconds, named, kills))
@@ -110,7 +125,9 @@ def _chosen(arguments: list[str]) -> Run:
     parser.add_argument(
         "--missing", action="store_true", help="put mutants that the file lacks to the properties that must kill them"
     )
-    parser.add_argument("--seeds", type=count, default=3, metavar="N", help="use seeds 0 to N-1 (default: 3)")
+    parser.add_argument(
+        "--seeds", type=count, default=20, metavar="N", help="put what must die to the seeds 0 to N-1 (default: 20)"
+    )
     add_run_arguments(parser)
     options = parser.parse_args(arguments)
 
@@ -118,14 +135,16 @@ def _chosen(arguments: list[str]) -> Run:
         torch.set_num_threads(1)
         known = detection.detected() if detection.FILE.exists() else {}
         where, chosen = run_options(options), lacking(known) if options.missing else mutants()
-        reached = {mutant: matrix.reached(mutant) for mutant in chosen if matrix.there(mutant)}
+        reached = {mutant.id: matrix.reached(mutant) for mutant in chosen if matrix.there(mutant)}
+        named, others = ([(name, id_) for name, ids in reached.items() for id_ in ids[i]] for i in range(2))
         try:
-            rows = measure([(m, killers) for m, (killers, _) in reached.items()], options.seeds, known, where)
-            rows = list(_timed(rows, missing=options.missing))
-            _write(rows)
+            rows = merged(known, measure(named, range(options.seeds), known, where))
+            _write(rows := list(_timed(rows, missing=options.missing)))
             if not options.missing:
-                others, known = [(m, ids) for m, (_, ids) in reached.items()], {row.id: row for row in rows}
-                rows = measure(others, options.seeds, known, where)
+                known = {row.id: row for row in rows}
+                first = measure(others, [0], known, where)
+                killing = [pair for pair in others if first[pair] != [HELD]]
+                rows = merged(known, measure(killing, range(1, _OTHERS), known, where, first))
         except ShardFinished as told:
             note(str(told))
             return 0

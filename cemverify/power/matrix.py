@@ -1,66 +1,80 @@
 """Which property detects which mutant, after how many examples, with each of a few seeds.
 
 A mutant is put to the properties that must kill it, and to all others of the functions that its fault may reach. What
-is known of a pair is a word for each seed, such as "row4": its fourth example was violated, and was a row of the
-covering array.
+is known of a pair is a word for each seed, such as "row4": the fourth row of the covering array that was asked was
+violated.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of
+from cemverify.conformance.asking.process_state import ProcessState
+from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.search import search_alone
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.judging.wording import conclude
+from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.power.cells import SECONDS
 from cemverify.power.code import Code
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.runs import Cell, algorithm
 
-_SECONDS = 0.3  # of one property, on average
+Pair = tuple[str, str]  # the name of a mutant; the id of a property
+
+_SECONDS = 0.1  # of one pair, on average
+_TOGETHER = 40  # mutants, in one process after each other
 _MADE_OF = {"attention": {"block", "decode"}, "mlp": {"block"}}  # a layer; what is made of it
 
 
 @dataclass(frozen=True)
 class PairsCell:
-    """A mutant, and properties that it is put to with one seed."""
+    """A property, and what it is asked of with one seed: mutants by id, others by module:attribute."""
 
-    mutant: str
-    properties: tuple[str, ...]
+    property: str
+    subjects: tuple[str, ...]
     seed: int
     code: Code
 
 
-def cells(asked: Sequence[tuple[Mutant, Sequence[str]]], seed: int) -> list[Cell]:
-    """One cell for each mutant and the properties that it is put to."""
-    code = Code.here(None)
+def cells(pairs: Iterable[Pair], seed: int) -> list[Cell]:
+    """Cells of one property each, whose questions its mutants share: what is right is computed once for all."""
+    code, by_property = Code.here(None), dict[str, list[str]]()
+    for subject, id_ in pairs:
+        by_property.setdefault(id_, []).append(subject)
     return [
         detect.cell(
-            PairsCell(mutant.id, tuple(ids), seed, code),
-            cost=_SECONDS * len(ids),
-            label=f"{mutant.id}, {len(ids)} properties, seed {seed}",
+            PairsCell(id_, names, seed, code),
+            cost=_SECONDS * len(names),
+            label=f"{id_}, {len(names)} mutants, seed {seed}",
         )
-        for mutant, ids in asked
+        for id_, subjects in by_property.items()
+        for names in (tuple(subjects[i : i + _TOGETHER]) for i in range(0, len(subjects), _TOGETHER))
     ]
 
 
-@algorithm("cemverify.power.matrix:detect", detectors=2)
+@algorithm("cemverify.power.matrix:detect", detectors=3)
 def detect(cell: PairsCell) -> dict[str, Any]:
-    """The word of every property that calls the mutant wrong, by id."""
+    """The word of every subject that the property calls wrong, by name."""
     cell.code.check(None)
-    mutant = next(m for m in mutants() if m.id == cell.mutant)
-    words = {id_: _word(mutant.subject(), by_id(id_), cell.seed) for id_ in cell.properties}
-    return {"words": {id_: word for id_, word in words.items() if word is not None}}
+    by_name, property_ = {mutant.id: mutant for mutant in mutants()}, by_id(cell.property)
+    words, before = dict[str, str](), ProcessState.now()
+    with remembering():
+        for name in cell.subjects:
+            subject = by_name[name].subject() if name in by_name else load(name)
+            if (word := _word(subject, property_, cell.seed)) is not None:
+                words[name] = word
+            before.restore()
+    return {"words": words}
 
 
 def there(mutant: Mutant) -> bool:
@@ -119,10 +133,10 @@ def _is_asked(property_: Property, subject: Subject) -> bool:
 
 
 def _word(subject: Subject, property_: Property, seed: int) -> str | None:
-    """Where the search found a violation, and after how many examples; None where it found none."""
+    """Where the search found a violation; None where it found none."""
     tally = search_alone(subject, property_, _effort(seed)).tally
-    record = conclude(property_, tally)
-    return f"{tally.source}{record.examples}" if record.verdict == Verdict.VIOLATED else None
+    violated = conclude(property_, tally).verdict == Verdict.VIOLATED
+    return f"{tally.source}{tally.number}" if violated else None
 
 
 def _effort(seed: int) -> Effort:

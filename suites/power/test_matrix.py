@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,30 +34,42 @@ def kills(rows: list[Detects], id_: str) -> dict[str, str]:
 
 
 def test_each_seed_has_a_word_and_what_was_not_asked_stays(where: RunOptions) -> None:
-    rows = command.measure([(mutant("ascent"), [KILLER, OTHER])], 2, KNOWN, where)
-    words = kills(rows, KILLER)["ascent"].split()
-    assert len(words) == 2
-    assert all(word.startswith(("small", "row", "dense")) for word in words)
+    words = command.measure([("ascent", KILLER), ("ascent", OTHER)], range(2), KNOWN, where)
+    rows = command.merged(KNOWN, words)
+    assert len(each := kills(rows, KILLER)["ascent"].split()) == 2
+    assert all(word.startswith(("small", "row", "dense")) for word in each)
     assert kills(rows, KILLER)["not-causal"] == "row3"
     assert "ascent" not in kills(rows, OTHER)  # a step up sees no later tokens
     assert detection.FILE.read_text() == command.text(rows)
 
 
-def test_a_stopped_run_leaves_what_was_known_of_a_mutant_that_lacks_a_seed(
+def test_a_word_counts_the_questions_of_its_source_alone(where: RunOptions) -> None:
+    rare = "wrong-where-hidden-exceeds-width"
+    words = command.measure([(rare, mutant(rare).property)], range(5), {}, where)
+    assert "row1" in words[rare, mutant(rare).property]  # though small cases were asked before
+
+
+def test_further_seeds_follow_those_known(where: RunOptions) -> None:
+    first = command.measure([("ascent", KILLER), ("ascent", OTHER)], [0], {}, where)
+    words = command.measure([("ascent", KILLER)], [1], {}, where, first)
+    assert len(words["ascent", KILLER]) == 2
+    assert words["ascent", OTHER] == ["-"]
+
+
+def test_a_stopped_run_keeps_the_seeds_up_to_the_first_that_is_lacking(
     where: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = [(mutant("ascent"), [KILLER])]
-    run_cells(matrix.cells(asked, 0), where)
+    pairs = [("ascent", KILLER)]
+    run_cells([cell for seed in (0, 2) for cell in matrix.cells(pairs, seed)], where)
 
     def stopped(*_: object) -> None:
         raise Interrupted("interrupted")
 
     monkeypatch.setattr(command, "run_cells", stopped)
     with pytest.raises(Interrupted):
-        command.measure(asked, 2, KNOWN, where)
-    monkeypatch.setattr(command, "run_cells", run_cells)
-    assert '"ascent": "small9"' in detection.FILE.read_text()
-    assert kills(command.measure(asked, 1, KNOWN, where), KILLER)["ascent"] != "small9"  # one seed is all, here
+        command.measure(pairs, range(3), KNOWN, where)
+    (row,) = (json.loads(line) for line in detection.FILE.read_text().splitlines() if KILLER in line)
+    assert len(row["kills"]["ascent"].split()) == 1
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ class SearchTally:
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
         planned: examples that there are to be, about; 0 before that is known.
         source: where questions were taken from last: "small", "row", "dense", or "around" a number in the code.
+        number: how many were, the discarded ones and the first that was violated among them.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
 
@@ -118,9 +119,14 @@ class SearchTally:
     cut_short: bool = False
     planned: int = 0
     source: str = ""
+    number: int = 0
     discard_reasons: list[str] = field(default_factory=list)
     latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_LATEST))
     sizes: dict[str, int] = field(default_factory=dict)
+
+    def turn_to(self, source: str) -> None:
+        """Counts what comes as questions of that source."""
+        self.source, self.number = source, 0
 
     def held(self, question: Any, margin: float, *, telling: bool, tested: Any = None) -> None:
         """Counts an example, unless a violation has been found already.
@@ -194,18 +200,18 @@ class PropertySearch:
         }
         self.tally.planned = rows + sum(few.values())
         if "small" in few:
-            self.tally.source = "small"
+            self.tally.turn_to("small")
             self._explore(strategies["small"], self._seeded(effort, "small", few["small"]))
         if self.tally.violation is None:
-            self.tally.source = "row"
+            self.tally.turn_to("row")
             self._ask_each(self._scattered(offer, self._seeded(effort, "scattered", rows)))
             if "small" in few and effort.shrink:
                 self._make_readable(strategies["small"], self._seeded(effort, "readable", each))
         if self.tally.violation is None and "dense" in few:
-            self.tally.source = "dense"
+            self.tally.turn_to("dense")
             self._explore(strategies["dense"], self._seeded(effort, "dense", few["dense"]))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
-            self.tally.source = "around"
+            self.tally.turn_to("around")
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
             self._ask_each(self._around(self.aiming, offer, self._seeded(effort, "around", most)))
         if effort.shrink and not self.tally.flaky:
@@ -251,6 +257,7 @@ class PropertySearch:
 
     def _judge(self, question: Any) -> float:
         tally = self.tally
+        tally.number += tally.violation is None
         if self.caller.elsewhere is not None:
             self.caller.elsewhere.asking(question)
         try:
