@@ -5,6 +5,7 @@ The file has a line for each property, in the order of the catalogue. A command 
 
     python -m cemverify.commands.detection            # all of it: three hours, resumable
     python -m cemverify.commands.detection --missing  # mutants that it lacks, and what must kill them
+    python -m cemverify.commands.detection --named    # all mutants, and what must kill them
 
 Not every mutant was put to every property, so shares told from it are lower bounds.
 """

@@ -1,10 +1,14 @@
-"""Writes `cemverify/catalogue/detection.jsonl`, which properties detect which mutants, and how long each takes.
+"""Writes which properties detect which mutants, how long each takes, and how many rows they need for that.
+
+These are `detection.jsonl` and `budgets.json` of `cemverify/catalogue`.
 
     python -m cemverify.commands.detection               # every pair: three hours on two cores, resumable
-    python -m cemverify.commands.detection --missing     # mutants that the file lacks, and what must kill them
+    python -m cemverify.commands.detection --named       # what must kill a mutant: a quarter of an hour
+    python -m cemverify.commands.detection --missing     # that, of mutants which the file lacks
 
-What must kill a mutant is asked first, with many seeds; then all else that its fault may reach, with one seed, and
-where that kills, with two more. Stop it at any moment: what is known by then is written.
+What must kill a mutant is asked first, with many seeds and twice as many rows as in a check; then all else that its
+fault may reach, with one seed, and where that kills, with two more. Stop it at any moment: what is known by then is
+written.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from types import MappingProxyType
 
 import torch
 
-from cemverify.catalogue import detection
+from cemverify.catalogue import budgets, detection
 from cemverify.catalogue.detection import HELD, Detects
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.console.guard import Run, enter
@@ -43,6 +47,7 @@ from cemverify.runs import (
 Words = Mapping[Pair, Sequence[str]]  # of pairs, one for each seed, from 0 on
 
 _OTHERS = 3  # seeds at most of pairs that need not kill
+_HARDER = 2  # times as many rows are asked where a mutant must die, so that it shows how many that takes
 
 
 def text(rows: Iterable[Detects]) -> str:
@@ -61,16 +66,19 @@ def measure(
     known: Mapping[str, Detects],
     where: RunOptions,
     before: Words = MappingProxyType({}),
+    *,
+    harder: int = 1,
 ) -> Words:
     """The words of pairs with these seeds, after those with all seeds before; what is known then is written.
 
     Args:
         known: rows by id, which hold what is known of other pairs. before: the words with earlier seeds.
+        harder: times as many rows are asked as by a check.
 
     Raises:
         ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C, after writing.
     """
-    by_seed = {seed: matrix.cells(pairs, seed) for seed in seeds}
+    by_seed = {seed: matrix.cells(pairs, seed, harder) for seed in seeds}
     try:
         payloads(run_cells([cell for cells in by_seed.values() for cell in cells], where), where.store)  # none failed
     finally:
@@ -122,9 +130,9 @@ def _chosen(arguments: list[str]) -> Run:
         prog="python -m cemverify.commands.detection",
         description="Measures which properties detect which mutants, for the order in which `cemverify check` asks.",
     )
-    parser.add_argument(
-        "--missing", action="store_true", help="put mutants that the file lacks to the properties that must kill them"
-    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--named", action="store_true", help="put mutants only to the properties that must kill them")
+    only.add_argument("--missing", action="store_true", help="only that, and of the mutants that the file lacks")
     parser.add_argument(
         "--seeds", type=count, default=20, metavar="N", help="put what must die to the seeds 0 to N-1 (default: 20)"
     )
@@ -138,9 +146,9 @@ def _chosen(arguments: list[str]) -> Run:
         reached = {mutant.id: matrix.reached(mutant) for mutant in chosen if matrix.there(mutant)}
         named, others = ([(name, id_) for name, ids in reached.items() for id_ in ids[i]] for i in range(2))
         try:
-            rows = merged(known, measure(named, range(options.seeds), known, where))
+            rows = merged(known, measure(named, range(options.seeds), known, where, harder=_HARDER))
             _write(rows := list(_timed(rows, missing=options.missing)))
-            if not options.missing:
+            if not (options.missing or options.named):
                 known = {row.id: row for row in rows}
                 first = measure(others, [0], known, where)
                 killing = [pair for pair in others if first[pair] != [HELD]]
@@ -149,14 +157,25 @@ def _chosen(arguments: list[str]) -> Run:
             note(str(told))
             return 0
         note(f"{sum(len(row.kills) for row in rows)} pairs of a property and a mutant that it kills")
+        by_id = {row.id: row for row in rows}
+        for name, id_ in named:
+            if HELD in (words := by_id[id_].kills.get(name, HELD)).split():
+                note(f"{id_} must kill {name}, and does not with every seed: {words}")
         return 0
 
     return run
 
 
 def _write(rows: Sequence[Detects]) -> None:
-    with replacing(detection.FILE) as aside:
-        aside.write_text(text(rows), encoding="utf-8")
+    rows_needed = budgets.needed({row.id: _must(row) for row in rows})
+    for file, content in ((detection.FILE, text(rows)), (budgets.FILE, budgets.text("mutants", rows_needed))):
+        with replacing(file) as aside:
+            aside.write_text(content, encoding="utf-8")
+
+
+def _must(row: Detects) -> list[str]:
+    """The words of what a property must kill."""
+    return [word for m in mutants() if m.kills(row.id) for word in row.kills.get(m.id, HELD).split()]
 
 
 if __name__ == "__main__":

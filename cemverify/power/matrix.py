@@ -7,9 +7,10 @@ violated.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,17 +44,18 @@ class PairsCell:
     property: str
     subjects: tuple[str, ...]
     seed: int
+    harder: int  # times as many rows as a check asks
     code: Code
 
 
-def cells(pairs: Iterable[Pair], seed: int) -> list[Cell]:
+def cells(pairs: Iterable[Pair], seed: int, harder: int = 1) -> list[Cell]:
     """Cells of one property each, whose questions its mutants share: what is right is computed once for all."""
     code, by_property = Code.here(None), dict[str, list[str]]()
     for subject, id_ in pairs:
         by_property.setdefault(id_, []).append(subject)
     return [
         detect.cell(
-            PairsCell(id_, names, seed, code),
+            PairsCell(id_, names, seed, harder, code),
             cost=_SECONDS * len(names),
             label=f"{id_}, {len(names)} mutants, seed {seed}",
         )
@@ -67,12 +69,13 @@ def detect(cell: PairsCell) -> dict[str, Any]:
     """The word of every subject that the property calls wrong, by name."""
     cell.code.check(None)
     by_name, property_ = {mutant.id: mutant for mutant in mutants()}, by_id(cell.property)
+    property_ = replace(property_, least=math.ceil(cell.harder * property_.rows))
     words, before = dict[str, str](), ProcessState.now()
     with remembering():
         for name in cell.subjects:
             subject = by_name[name].subject() if name in by_name else load(name)
-            if (word := _word(subject, property_, cell.seed)) is not None:
-                words[name] = word
+            if (found := word(subject, property_, cell.seed)) is not None:
+                words[name] = found
             before.restore()
     return {"words": words}
 
@@ -86,20 +89,27 @@ def there(mutant: Mutant) -> bool:
     return True
 
 
+def offered(subject: Subject) -> list[Property]:
+    """The properties that it can be asked here: on a device that is not there every call fails, whatever it is."""
+    there = [p for p in catalogue() if "cuda" not in p.needs or torch.cuda.is_available()]
+    return [
+        p for p in there if p.kind == kind_of(subject) and not_offered(p, subject.not_offered, torch.float64) is None
+    ]
+
+
 def reached(mutant: Mutant) -> tuple[list[str], list[str]]:
     """The ids of the properties that must kill a mutant, and of all others that its fault may reach.
 
     Those are of the functions that it wraps, or else of those that its properties ask and of what is made of them.
     """
-    subject = mutant.subject()
-    offered = [p for p in catalogue() if p.kind == kind_of(subject) and _is_asked(p, subject)]
-    named = [p for p in offered if mutant.kills(p.id)]
+    properties = offered(mutant.subject())
+    named = [p for p in properties if mutant.kills(p.id)]
     faulty = {p.function for p in named} | _wrapped(mutant)
     if mutant.wrap is None:
         faulty = faulty.union(*(_MADE_OF.get(name, ()) for name in faulty))
     # what is said of a stated energy stands in the name of its layer, too
     faulty |= {name.removesuffix("-energy") for name in faulty} | {"all", "layer"}
-    others = [p.id for p in offered if p.function in faulty and p not in named]
+    others = [p.id for p in properties if p.function in faulty and p not in named]
     return [p.id for p in named], others
 
 
@@ -119,20 +129,14 @@ def seconds(property_: Property, killed: Iterable[Mutant]) -> float:
     """
     for mutant in filter(there, killed):
         right = mutant.original()
-        if kind_of(right) == property_.kind and _is_asked(property_, right):
+        if property_ in offered(right):
             began = time.process_time()
             judge_property(right, property_, _effort(0))
             return time.process_time() - began
     return 0.0
 
 
-def _is_asked(property_: Property, subject: Subject) -> bool:
-    """Whether it can be, here: on a device that is not there every call fails, whatever the subject."""
-    there = "cuda" not in property_.needs or torch.cuda.is_available()
-    return there and not_offered(property_, subject.not_offered, torch.float64) is None
-
-
-def _word(subject: Subject, property_: Property, seed: int) -> str | None:
+def word(subject: Subject, property_: Property, seed: int) -> str | None:
     """Where the search found a violation; None where it found none."""
     tally = search_alone(subject, property_, _effort(seed)).tally
     violated = conclude(property_, tally).verdict == Verdict.VIOLATED

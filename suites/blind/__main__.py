@@ -18,6 +18,7 @@ from cemverify.processes.cores import cores
 from cemverify.results import envelope
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
+from cemverify.runs import add_run_arguments, run_options
 from suites.blind.asking import Answer, apart, context
 from suites.blind.page import page
 from suites.blind.reading import read
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask.set_defaults(run=_ask)
     words = "test what survived first contact with its code read; goes on"
     commands.add_parser("read", parents=[chosen], help=words).set_defaults(run=_read)
+    words = "write matrix.jsonl, which properties find the faults that are found, and when; an hour or two, resumable"
+    found = commands.add_parser("matrix", help=words)
+    add_run_arguments(found)
+    found.set_defaults(run=_matrix)
     commands.add_parser("page", help="write docs/blind-rounds.md from the answers").set_defaults(run=_page)
     beside = commands.add_parser(
         "peers",
@@ -154,6 +159,13 @@ def _peers(options: argparse.Namespace) -> int:
         envelope.write(options.page.with_suffix(".json"), result)
         envelope.write_text(options.page, peers.page(result))
     envelope.show(terminal(envelope.tables_of(result)[:3]))
+    return 0
+
+
+def _matrix(options: argparse.Namespace) -> int:
+    from suites.blind import matrix
+
+    matrix.measure(run_options(options))
     return 0
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from cemverify.catalogue.detection import most_telling_first
 from cemverify.conformance.asking.process_state import ProcessState
-from cemverify.conformance.implementations.contract import kind_of
+from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import catalogue
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties import Property
+from cemverify.power import matrix
 from cemverify.processes.time_limits import computed
 from suites.blind.rounds import read
 
@@ -65,17 +66,15 @@ def ask(folder: Path, name: str, first: str = "") -> Answer:
     """Whether some property is violated, at the default budget with seed 0; the first one that is.
 
     Args:
-        folder: of the round. first: id of the property that is asked before all others, if there is one.
+        folder: of the round. first: id of the property that is asked before others, if there is one.
     """
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     began = time.process_time()
     round_ = read(folder)
-    subject, area = round_.implementation(name), round_.area(name)
+    subject = round_.implementation(name)
     usual, undecided = ProcessState.now(), dict[str, str]()
-    for property_ in sorted(applicable(kind_of(subject), catalogue()), key=lambda p: (p.id != first, order(p, area))):
-        if not_offered(property_, subject.not_offered, torch.float64) is not None:
-            continue
+    for property_ in in_order(subject, first):
         if property_.first:  # a check asks it of a process of its own
             subject = round_.implementation(name, anew=True)
         record = judge_property(subject, property_, Effort(shrink=False))
@@ -92,32 +91,12 @@ def ask(folder: Path, name: str, first: str = "") -> Answer:
     return {"violated": False, "undecided": undecided, "seconds": round(time.process_time() - began, 1)}
 
 
-# Where a fault of an area most likely shows: asked first, to save time. Everything else follows.
-_LIKELY = {
-    "aliasing": ("contract/",),
-    "compile": ("modes/",),
-    "compile-vmap": ("modes/",),
-    "decode": ("structure/decode", "training/decode", "sizes/decode"),
-    "dtype": ("precision/", "contract/attention/shape", "sizes/"),
-    "energy": (
-        "gradient/attention/stated",
-        "gradient/mlp/stated",
-        "extremes/mlp/energy",
-        "training/attention-energy",
-    ),
-    "gradient": ("training/",),
-    "gradients": ("training/",),
-    "layout": ("contract/",),
-    "numpy": ("contract/",),
-    "sizes": ("sizes/",),
-    "state": ("contract/", "sequences/"),
-    "threads": ("contract/",),
-    "tiles": ("gradient/attention/long", "sizes/"),
-    "validation": ("rejection/",),
-}
+def in_order(subject: Subject, first: str = "") -> list[Property]:
+    """The properties that it can be asked, in the order of a check.
 
-
-def order(property_: Property, area: str) -> tuple[bool, bool, bool]:
-    """Where a property stands if a fault of that area is to be found soon."""
-    likely = property_.id.startswith(_LIKELY.get(area, ()))
-    return not property_.first, not likely, not property_.id.endswith("any-options")
+    Args:
+        first: id of the one that comes before all others, but for those that a check asks of a process of their own.
+    """
+    offered = {p.id: p for p in matrix.offered(subject)}
+    ordered = (offered[id_] for id_ in most_telling_first(list(offered), subject.not_offered))
+    return sorted(ordered, key=lambda p: (not p.first, p.id != first))

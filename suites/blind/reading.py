@@ -11,10 +11,10 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import Ending
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import Property, catalogue
+from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import isolation
 from suites.apart import Row, apart
-from suites.blind.asking import order
+from suites.blind.asking import in_order
 from suites.blind.rounds import Round
 
 _NAME = "asked"
@@ -23,8 +23,7 @@ _SECONDS = 600.0  # for each property, as the machine may be busy
 
 def read(round_: Round, name: str, workers: int) -> Row:
     """By which property a fault dies when its code is read, and by which without; None where it survives."""
-    ordered = sorted(catalogue(), key=lambda property_: order(property_, round_.area(name)))
-    return apart(_read, {f"{_NAME}.py": round_.module(name)}, ordered, workers)
+    return apart(_read, {f"{_NAME}.py": round_.module(name)}, in_order(round_.implementation(name)), workers)
 
 
 def _read(properties: list[Property], workers: int) -> Row:

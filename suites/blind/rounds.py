@@ -109,11 +109,6 @@ mine = implementation(
 )
 """
 
-    def area(self, name: str) -> str:
-        """Where the mistake lies, in its author's word; nothing for what is right."""
-        fault = self._by_name.get(name)
-        return "" if fault is None else fault.area
-
     def implementation(self, name: str, *, anew: bool = False) -> Subject:
         """The implementation of that name.
 

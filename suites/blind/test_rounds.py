@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from cemverify.catalogue import budgets
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.properties import select
 from suites.blind import __main__ as command
-from suites.blind import faults
+from suites.blind import faults, matrix
 from suites.blind.asking import apart, context
 from suites.blind.page import page
 from suites.blind.rounds import answers, load, rounds
@@ -101,6 +102,26 @@ def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path:
     assert "<summary>Round 9, 2026-11-23: " in made
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in made.splitlines() if "first tested" in line]
     assert rows == [["of all, first tested after a mend", "1", "1", "1", "100.0 %", "1", "100.0 %"]]
+
+
+def test_the_matrix_says_what_finds_a_fault_and_how_many_rows_that_takes(
+    layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = {"violated": True, "by": "gradient/layer/energy", "commit": "c"}
+    (layers / "answers.json").write_text(json.dumps({"twice": killed, "anew": {"violated": False, "commit": "c"}}))
+    monkeypatch.setattr(matrix, "FILE", tmp_path / "matrix.jsonl")
+    monkeypatch.setattr(budgets, "FILE", tmp_path / "budgets.json")
+    budgets.FILE.write_text('{"mutants": {}, "faults": {}}')
+    assert command.main(["matrix", "--store", str(tmp_path / "store"), "--workers", "0"]) == 0
+    (row,) = map(json.loads, matrix.FILE.read_text().splitlines())
+    assert row["fault"] == "twice"
+    assert len(row["kills"]["gradient/layer/energy"].split()) == 3
+    assert json.loads(budgets.FILE.read_text()) == {"mutants": {}, "faults": matrix.needed([row["kills"]])}
+
+
+def test_a_fault_needs_what_finds_it_with_every_seed_or_else_all_that_find_it() -> None:
+    assert matrix.needed([{"first": "row9 - row9", "second": "row2 small1 row4"}]) == {"second": 6}
+    assert matrix.needed([{"first": "row9 - row9"}, {"first": "row2 row2 row2"}]) == {"first": 14}
 
 
 def test_a_fault_that_never_answers_is_killed(layers: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_a_trial_fails_on_another_exit_code_and_on_other_words_and_does_not_find
 
 def test_a_wheel_with_strangers_or_without_its_data_is_noticed(tmp_path: Path) -> None:
     ours = [str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py")]
-    for name, left_out, added in (("good", "", []), ("bad", DATA[1], ["suites/devices.py"])):
+    for name, left_out, added in (("good", "", []), ("bad", DATA[2], ["suites/devices.py"])):
         with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as packed:
             for path in [*ours, *DATA, *added]:
                 if path != left_out:

@@ -35,6 +35,7 @@ _GIT = shutil.which("git") or "git"
 # What comes with the code and is not code.
 DATA = (
     "cemverify/py.typed",
+    "cemverify/catalogue/budgets.json",
     "cemverify/catalogue/detection.jsonl",
     "cemverify/catalogue/listing.jsonl",
     "cemverify/results/result.schema.json",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from cemverify.catalogue import detection
+from cemverify.catalogue import budgets, detection
 from cemverify.catalogue.detection import Detects
 from cemverify.commands import detection as command
 from cemverify.power import matrix
@@ -25,6 +26,8 @@ def mutant(name: str) -> Mutant:
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
     monkeypatch.setattr(detection, "FILE", tmp_path / "detection.jsonl")
+    monkeypatch.setattr(budgets, "FILE", tmp_path / "budgets.json")
+    budgets.FILE.write_text('{"mutants": {}, "faults": {"kept": 2}}')
     return RunOptions(tmp_path / "store", workers=0)
 
 
@@ -47,6 +50,20 @@ def test_a_word_counts_the_questions_of_its_source_alone(where: RunOptions) -> N
     rare = "wrong-where-hidden-exceeds-width"
     words = command.measure([(rare, mutant(rare).property)], range(5), {}, where)
     assert "row1" in words[rare, mutant(rare).property]  # though small cases were asked before
+
+
+def test_the_budget_is_half_as_many_rows_again_as_the_deepest_kill(where: RunOptions) -> None:
+    rare = "wrong-where-hidden-exceeds-width"
+    words = command.measure([(rare, mutant(rare).property)], range(5), {}, where)
+    deepest = max(int(word.removeprefix("row")) for word in words[rare, mutant(rare).property] if "row" in word)
+    written = json.loads(budgets.FILE.read_text())
+    assert written == {"mutants": {mutant(rare).property: math.ceil(1.5 * deepest)}, "faults": {"kept": 2}}
+
+
+def test_what_must_die_is_asked_more_rows_than_a_check_asks(where: RunOptions) -> None:
+    rare = "epsilon-has-floor"
+    words = command.measure([(rare, mutant(rare).property)], range(13), {}, where, harder=3)
+    assert "-" not in words[rare, mutant(rare).property]
 
 
 def test_further_seeds_follow_those_known(where: RunOptions) -> None:

@@ -34,9 +34,10 @@ _ALSO = [
 _OF_THE_TABLE = [
     (name, row.id)
     for row in detected().values()
-    for name in row.kills
+    for name in row.surely
     if name in _BY_NAME and _BY_NAME[name].property != row.id
 ]
+_SAMPLE = 60
 _OWNERS = {m.property for m in mutants()}
 
 
@@ -50,10 +51,10 @@ def _own() -> list[Any]:
 def _also() -> list[Any]:
     """Pairs as parameters of a test.
 
-    By default each property without a mutant of its own has to kill one, and of the table every fortieth pair.
+    By default each property without a mutant of its own has to kill one, and of the table there is a sample.
     """
     unarmed = {p.id for p in catalogue()} - _OWNERS
-    usual = {pair: number % 40 == 0 for number, pair in enumerate(_OF_THE_TABLE)}
+    usual = dict.fromkeys(_OF_THE_TABLE[:: max(1, len(_OF_THE_TABLE) // _SAMPLE)], True)
     for pair in _ALSO:
         usual[pair] = usual.get(pair, False) or pair[1] in unarmed
         unarmed.discard(pair[1])

@@ -47,8 +47,7 @@ from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
 _USUAL = 60  # `Effort.examples` where nobody asks for more
-# Questions of two sources where so many are asked for; the properties of mutants that need more say so.
-_ROWS, _DENSE = 12, 3
+_DENSE = 3  # dense questions where so many are asked for
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
@@ -186,7 +185,7 @@ class PropertySearch:
         layer = subject if isinstance(subject, EnergyLayer) else None
         offer = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
         each = self._number(effort, MANY * self.property.share)  # small ones at most
-        rows = self._number(effort, _ROWS * self.property.share * self.property.scattered)
+        rows = self._number(effort, self.property.rows)
         if (listed := self.property.questions.rows(offer)) is not None:
             rows = max(1, round(effort.examples * listed / _USUAL))
         if offer.kind.compiles and self.property.compiled is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from cemverify.catalogue.budgets import least
 from cemverify.catalogue.index import chosen
 from cemverify.conformance.properties import (
     contexts,
@@ -51,33 +52,12 @@ _FAMILIES = (
     layers,
 )
 
-# How many times the usual number of questions these properties are asked: with that number, one of their mutants held
-# at some of 20 seeds.
-ASKED_MORE: Mapping[str, float] = {
-    "gradient/attention/plain": 3,
-    "gradient/attention/preconditioner-diagonal": 2,
-    "gradient/attention/norm-channel": 2,
-    "gradient/attention/long-rows": 3,
-    "gradient/attention/wide": 2.5,
-    "gradient/mlp/silu": 2.5,
-    "training/attention/plain": 3,
-    "training/attention/any-options": 2,
-    "training/layer/states": 2.5,
-    "descent/layer/smoothness": 2,
-    "structure/decode/cached-equals-uncached-any-options": 2.5,
-    "structure/layer/inputs-unchanged": 2,
-    "extremes/attention/large-logits": 2,
-    "extremes/mlp/large-preactivations": 2,
-    "extremes/mlp/every-magnitude": 2.5,
-    "modes/mlp/compiled": 1.4,
-}
-
 
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Property, ...]:
     """Every property, the most fundamental first. Every report keeps this order."""
     every = (property_ for family in _FAMILIES for property_ in of_module(family))
-    return tuple(replace(p, share=p.share * ASKED_MORE.get(p.id, 1.0)) for p in every)
+    return tuple(replace(p, least=least().get(p.id, 0)) for p in every)
 
 
 @lru_cache(maxsize=1)
@@ -111,4 +91,4 @@ def select(patterns: Sequence[str], own: Sequence[Property] = ()) -> tuple[Prope
     return tuple(p for p in every if p.id in wanted)
 
 
-__all__ = ["ASKED_MORE", "Offer", "Property", "by_id", "catalogue", "own_properties", "select"]
+__all__ = ["Offer", "Property", "by_id", "catalogue", "own_properties", "select"]

@@ -27,6 +27,7 @@ FIRST = "2026.11"  # the first version of the catalogue
 
 # small cases of a property for each 60 examples
 FEW, MORE, MANY = 3, 5, 20
+_ROWS = 12.0  # scattered questions, for each 60 examples, of a property that costs as usual
 
 # Trivial answers that a property may have to call wrong, by name.
 CONTROLS: Mapping[str, str] = MappingProxyType(
@@ -136,6 +137,7 @@ class Property:
     # small cases for each 60 examples: MORE where zeros and ties tell, MANY towards a bound that few of them reach
     small: int = FEW
     scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
+    least: int = 0  # scattered questions at least, for each 60 examples (`cemverify.catalogue.budgets`)
     compiled: int | None = 8  # scattered questions at most where each is compiled; None for as many as elsewhere
     first: bool = False  # whether it is asked before anything else, of a process of its own
     once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)
@@ -149,6 +151,11 @@ class Property:
     # own properties are apart from them, in `cemverify.power`, and are run by its tests
     mutants: Mapping[str, Subject] = field(default_factory=dict, repr=False)
     stated_in: str | None = None  # the module that states it, if it is not of the catalogue (see `own`)
+
+    @property
+    def rows(self) -> float:
+        """The number of scattered questions for each 60 examples."""
+        return max(_ROWS * self.share * self.scattered, self.least)
 
     @property
     def family(self) -> str:

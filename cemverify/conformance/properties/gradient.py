@@ -201,6 +201,9 @@ _OF_ENERGIES = Explanation(
 )
 
 
+_SMALL = {"plain": MANY, "norm-channel": 2 * MORE}
+
+
 def properties() -> Iterator[Property]:
     """The update is the energy's gradient step, option by option and combined; fields and stated energies."""
     for name, source, explanation, space, rival in (*_attention_options(), *_mlp_options()):
@@ -217,7 +220,7 @@ def properties() -> Iterator[Property]:
             # few options vary, but ranks and epsilons take turns
             scattered=1.2 if "norm" in name or "preconditioner" in name else 0.85,
             # few options come back, as caches need it; epsilons tell where states are small
-            small=MANY if name == "plain" else MORE if "norm" in name else FEW,
+            small=_SMALL.get(name, MORE if "norm" in name else FEW),
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (

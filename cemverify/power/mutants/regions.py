@@ -103,10 +103,6 @@ ZOO += [
 
 
 ZOO += [
-    ZOO.but("steps-of-attention", "The MLP of a block takes as many steps as attention.",
-        "gradient/block/any-options", needs=("steps",), block=one_for_both("steps")),
-    ZOO.but("step-size-of-attention", "The MLP of a block uses attention's step size.",
-        "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),
     ZOO.but("epsilon-of-attention", "The MLP of a block uses attention's epsilon in its norm.",
         "gradient/block/any-options", needs=("norm:scalar",), block=one_for_both("norm_eps")),
 ]  # fmt: skip

@@ -1,0 +1,91 @@
+"""Which properties find the faults of blind rounds, after how many questions: what budgets have to keep.
+
+Each fault is put to the properties in the order of a check, what killed it before first, until one kills it with
+every seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cemverify.catalogue import budgets
+from cemverify.catalogue.detection import HELD
+from cemverify.conformance.implementations.contract import load
+from cemverify.power import matrix
+from cemverify.power.code import Code
+from cemverify.processes.atomic_files import replacing
+from cemverify.runs import Cell, RunOptions, algorithm, payloads, run_cells
+from suites.blind.asking import in_order
+from suites.blind.rounds import HERE, answers, rounds
+
+FILE = HERE / "matrix.jsonl"
+_SEEDS = 3
+_SECONDS = 5.0  # of one fault, on average
+
+
+@dataclass(frozen=True)
+class FaultCell:
+    """A fault of a blind round, and the property that killed it when it was last asked."""
+
+    name: str
+    first: str
+    code: Code
+
+
+@algorithm("suites.blind.matrix:detect", detectors=1)
+def detect(cell: FaultCell) -> dict[str, Any]:
+    """The words of properties that kill it, one for each seed, by id; the last kills it with all."""
+    cell.code.check(None)
+    subject = load(f"suites.blind.faults:{cell.name}")
+    words: dict[str, str] = {}
+    for property_ in (p for p in in_order(subject, cell.first) if not p.first):
+        if (first := matrix.word(subject, property_, 0)) is not None:
+            others = (matrix.word(subject, property_, seed) or HELD for seed in range(1, _SEEDS))
+            words[property_.id] = " ".join((first, *others))
+            if HELD not in words[property_.id]:
+                break
+    return {"words": words}
+
+
+def measure(where: RunOptions) -> None:
+    """Puts every fault in torch or NumPy that is known to be found to properties; writes the file, and budgets.
+
+    Raises:
+        ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
+    """
+    cells = list(_cells())
+    random.Random(0).shuffle(cells)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
+    found = payloads(run_cells(cells, where), where.store)
+    kills = {str(cell.spec["name"]): each["words"] for cell, each in zip(cells, found, strict=True)}
+    for file, content in ((FILE, text(kills)), (budgets.FILE, budgets.text("faults", needed(kills.values())))):
+        with replacing(file) as aside:
+            aside.write_text(content)
+
+
+def needed(kills: Iterable[Mapping[str, str]]) -> budgets.Budgets:
+    """How many rows properties need: what kills a fault with every seed, or else all that kill it with some."""
+    words: dict[str, list[str]] = {}
+    for of_fault in kills:
+        surely = {id_: of for id_, of in of_fault.items() if HELD not in of.split()}
+        for id_, of in (surely or of_fault).items():
+            words.setdefault(id_, []).extend(of.split())
+    return budgets.needed(words)
+
+
+def text(kills: Mapping[str, Mapping[str, str]]) -> str:
+    """The text of the file, a line for each fault."""
+    return "".join(f"{json.dumps({'fault': name, 'kills': kills[name]})}\n" for name in sorted(kills))
+
+
+def _cells() -> Iterator[Cell]:
+    code = Code.here(None)
+    for round_ in rounds():
+        known = answers(round_.number)
+        for fault in round_.faults:
+            by = str(known.get(fault.name, {}).get("by", ""))
+            if fault.framework != "jax" and "/" in by:
+                yield detect.cell(FaultCell(fault.name, by, code), cost=_SECONDS, label=fault.name)
