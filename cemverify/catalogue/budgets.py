@@ -27,8 +27,13 @@ Budgets = Mapping[str, int]  # by the id of a property, rows for each 60 example
 @cache
 def least() -> Budgets:
     """How many rows the properties are asked at least."""
-    parts = _parts().values()
-    return {id_: max(part.get(id_, 0) for part in parts) for id_ in sorted({id_ for part in parts for id_ in part})}
+    mutants, faults = of("mutants"), of("faults")
+    return {id_: max(mutants.get(id_, 0), faults.get(id_, 0)) for id_ in {**mutants, **faults}}
+
+
+def of(part: Part) -> Budgets:
+    """One part of the file."""
+    return _parts()[part]
 
 
 def needed(words: Mapping[str, Iterable[str]]) -> Budgets:
@@ -48,6 +53,6 @@ def text(part: Part, budgets: Budgets) -> str:
     return f"{json.dumps({**_parts(), part: dict(budgets)}, indent=2)}\n"
 
 
-def _parts() -> Mapping[str, Budgets]:
+def _parts() -> dict[str, Budgets]:
     parts: dict[str, Budgets] = json.loads(FILE.read_text(encoding="utf-8"))
     return parts

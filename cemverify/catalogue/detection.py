@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("detection.jsonl")
-HELD = "-"
+HELD, _ELSEWHERE = "-", "?"
 _UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
 
 
@@ -32,7 +32,8 @@ class Detects:
         named: the mutants that it is named for, with the features that each needs besides the property's own.
         kills: each mutant that it called wrong with some seed, and a word for every seed that was tried: "row4" where
             the fourth row of the covering array was violated; `HELD` where all held; "?" alone where it was on a
-            machine with a device that the one that measured the others lacks.
+            machine with a device that the one that measured the others lacks. Without a number where it was not
+            counted by source.
     """
 
     id: str
@@ -42,8 +43,9 @@ class Detects:
 
     @property
     def surely(self) -> list[str]:
-        """The mutants that it called wrong with every seed."""
-        return [mutant for mutant, words in self.kills.items() if HELD not in words.split()]
+        """The mutants that it called wrong with every seed, three at least where the words say that."""
+        words = {mutant: of.split() for mutant, of in self.kills.items()}
+        return [mutant for mutant, of in words.items() if of == [_ELSEWHERE] or (HELD not in of and len(of) > 2)]
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,11 @@ def _write(rows: Sequence[Detects]) -> None:
 
 
 def _must(row: Detects) -> list[str]:
-    """The words of what a property must kill."""
-    return [word for m in mutants() if m.kills(row.id) for word in row.kills.get(m.id, HELD).split()]
+    """The words of the mutants that are named for a property, or, where none is, of the one that it finds soonest."""
+    if row.named:
+        return [word for name in row.named for word in row.kills.get(name, HELD).split()]
+    others = (row.kills[m.id].split() for m in mutants() if m.kills(row.id) and m.id in row.surely)
+    return min(others, key=lambda words: budgets.needed({row.id: words}).get(row.id, 0), default=[])
 
 
 if __name__ == "__main__":

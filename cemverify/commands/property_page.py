@@ -105,8 +105,7 @@ def _tested(property_: Property) -> Iterator[str]:
     if reach := largest([property_.questions.reach()]):
         yield "up to " + ", ".join(f"{letter} = {size}" for letter, size in reach.items())
     if isinstance(property_.questions, Over):
-        kinds = {"small": "small integer cases", "dense": "dense normal ones"}
-        searched = [] if property_.questions.space.sizes else [kinds[source] for source in property_.sources]
+        searched = ["small integer cases"] if property_.small and not property_.questions.space.sizes else []
         yield ", then ".join([*searched, "cases spread evenly over sizes and options"])
     if property_.first:
         yield "first, in a process of its own"

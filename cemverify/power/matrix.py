@@ -139,7 +139,7 @@ def seconds(property_: Property, killed: Iterable[Mutant]) -> float:
 def word(subject: Subject, property_: Property, seed: int) -> str | None:
     """Where the search found a violation; None where it found none."""
     tally = search_alone(subject, property_, _effort(seed)).tally
-    violated = conclude(property_, tally).verdict == Verdict.VIOLATED
+    violated = conclude(property_, tally, SECONDS).verdict == Verdict.VIOLATED
     return f"{tally.source}{tally.number}" if violated else None
 
 

@@ -32,7 +32,9 @@ Where a table says that fewer were tested than written, they were taken in rando
 sample. Of JAX, which takes minutes for each, these are few, and the row "all" is mostly torch and NumPy.
 
 The faults lie in `suites/blind`. `python -m suites.blind ask N` tests what was not yet tested in round N,
-`cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind page` writes this page."""
+`cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind page` writes this page.
+`python -m suites.blind matrix` finds out how many questions it takes to find each fault that was killed; what it
+writes decides, beside our own mutants, how many a check asks."""
 
 COLUMNS = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
 

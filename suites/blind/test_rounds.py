@@ -119,9 +119,10 @@ def test_the_matrix_says_what_finds_a_fault_and_how_many_rows_that_takes(
     assert json.loads(budgets.FILE.read_text()) == {"mutants": {}, "faults": matrix.needed([row["kills"]])}
 
 
-def test_a_fault_needs_what_finds_it_with_every_seed_or_else_all_that_find_it() -> None:
-    assert matrix.needed([{"first": "row9 - row9", "second": "row2 small1 row4"}]) == {"second": 6}
-    assert matrix.needed([{"first": "row9 - row9"}, {"first": "row2 row2 row2"}]) == {"first": 14}
+def test_a_fault_needs_what_finds_it_with_every_seed_and_lacks_fewest_rows_or_else_all_that_find_it() -> None:
+    deep, deeper, unsure = (f"gradient/mlp/{name}" for name in ("tanh", "relu", "silu"))
+    assert matrix.needed([{deeper: "row90", deep: "row80 small1", unsure: "row99 -"}]) == {deep: 120}
+    assert matrix.needed([{unsure: "row9 -"}, {deep: "row80"}]) == {unsure: 14, deep: 120}
 
 
 def test_a_fault_that_never_answers_is_killed(layers: Path, monkeypatch: pytest.MonkeyPatch) -> None:

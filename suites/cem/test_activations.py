@@ -38,25 +38,9 @@ def edge(x: float) -> list[float]:
 
 TINY = [1e-150, 1e-100, 1e-60, 1e-30, 1e-16, 1e-12, 1e-8, 1e-6, 1e-4, 1e-3]
 BELOW_ONE = [0.01, 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85, 0.93]
-MIDDLE = [
-    1.0694493458922156,
-    1.0844854268745545,
-    1.2,
-    1.333002267778586,
-    1.45,
-    1.5656399120910582,
-    1.8,
-    1.99,  # where the series for arguments below 1 have lost digits
-    2.0,
-    2.3,
-    2.7,
-    math.pi,
-    3.6,
-    4.2,
-    5.0,
-    6.0,
-    7.0,
-]
+# at 1.99 the series for arguments below 1 have lost digits
+MIDDLE = [1.0694493458922156, 1.0844854268745545, 1.2, 1.333002267778586, 1.45, 1.5656399120910582, 1.8, 1.99]
+MIDDLE += [2.0, 2.3, 2.7, math.pi, 3.6, 4.2, 5.0, 6.0, 7.0]
 LARGE = [9.0, 11.0, 14.0, 18.0, 23.0, 30.0, 36.0, 50.0, 75.0, 100.0, 300.0, 745.0, 1e3, 3e3, 1e4]
 EDGES = [*edge(1.0), *edge(1.5), *edge(8.0), *edge(20.0), *edge(40.0), *edge(60.0)]
 MAGNITUDES = sorted([*TINY, *BELOW_ONE, *MIDDLE, *LARGE, *EDGES])

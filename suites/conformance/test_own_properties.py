@@ -64,7 +64,7 @@ def test_a_right_layer_holds_and_a_wrong_one_has_a_small_counterexample() -> Non
     held = judged(RIGHT, mutants={"looks at magnitudes": WRONG})
     assert held.verdict == Verdict.HOLDS
     assert held.controls == {"mutant: looks at magnitudes": "failed"}
-    assert held.telling > 4
+    assert held.telling > 2
     record = judged(WRONG)
     assert (record.verdict, record.cause) == (Verdict.VIOLATED, "It is odd")
     assert record.saved is not None
@@ -82,7 +82,7 @@ def test_what_is_wrong_with_the_layer_is_named() -> None:
 @pytest.mark.parametrize(
     ("mutants", "reason"),
     [
-        ({"is right": RIGHT}, "its mutant 'is right' passes 6 examples"),
+        ({"is right": RIGHT}, "its mutant 'is right' passes 4 examples"),
         ({"is broken": layer_of(lambda x, _: x.flatten())}, "its mutant 'is broken' gives no answer to compare"),
         ({"is small": energy_layer(update=update, dim=3, causal=False)}, "its mutant 'is small' is not asked"),
     ],

@@ -237,15 +237,9 @@ READERS = {
 }
 # those that are JSON, and so can be damaged in their meaning
 JSON = (
-    "result",
-    "compared result",
-    "baseline",
-    "counterexample",
-    "cell",
-    "side file of a cell",
-    "corpus",
+    "result", "compared result", "baseline", "counterexample", "cell", "side file of a cell", "corpus",
     "stage of a benchmark",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -99,15 +99,6 @@ def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
     assert all(m.fault.endswith(".") and m.family for m in mutants())
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("mutant", mutants()[::12], ids=lambda m: m.id)
-def test_a_mutant_dies_under_other_seeds_too(mutant: Mutant, seed: int) -> None:
-    _skip_without_device(by_id(mutant.property))
-    record = judge_property(mutant.subject(), by_id(mutant.property), Effort(seed=seed, shrink=False))
-    assert mutant.is_killed(record), record
-
-
 # --- the table of who detects whom ---
 
 OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]

@@ -41,23 +41,11 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     named = [base for base in BASES if any(row["base"] == base for row in rows)]
     body = [_row(base, BASES[base], [row for row in rows if row["base"] == base]) for base in named]
-    return Table(
-        "Mistakes of one token",
-        (
-            "implementation",
-            "library",
-            "mistakes",
-            "violated",
-            "mended",
-            "true edit first",
-            "as the diff",
-            "within three",
-            "median CPU s",
-            "most",
-        ),
-        [*body, _row("all", "", rows)],
-        rules=[len(body)],
+    columns = (
+        *("implementation", "library", "mistakes", "violated", "mended"),
+        *("true edit first", "as the diff", "within three", "median CPU s", "most"),
     )
+    return Table("Mistakes of one token", columns, [*body, _row("all", "", rows)], rules=[len(body)])
 
 
 def _row(name: str, library: str, rows: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
@@ -65,18 +53,10 @@ def _row(name: str, library: str, rows: Sequence[dict[str, Any]]) -> tuple[Any, 
     mended = [row for row in violated if row.get("mended")]
     ranks = [rank for row in mended if (rank := _rank(row)) is not None]
     seconds = [row["cpu"] for row in violated if "cpu" in row]
-    return (
-        name,
-        library,
-        len(rows),
-        len(violated),
-        len(mended),
-        sum(rank == 1 for rank in ranks),
-        sum(row["rank"] == 1 for row in mended),
-        sum(rank <= 3 for rank in ranks),
-        f"{median(seconds):.0f}" if seconds else "–",
-        f"{max(seconds):.0f}" if seconds else "–",
-    )
+    first, as_shown = sum(rank == 1 for rank in ranks), sum(row["rank"] == 1 for row in mended)
+    within_three = sum(rank <= 3 for rank in ranks)
+    typical, most = (f"{median(seconds):.0f}", f"{max(seconds):.0f}") if seconds else ("–", "–")
+    return (name, library, len(rows), len(violated), len(mended), first, as_shown, within_three, typical, most)
 
 
 def _rank(row: dict[str, Any]) -> int | None:

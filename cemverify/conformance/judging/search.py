@@ -1,10 +1,9 @@
 """The search for a counterexample to one property.
 
-Questions come from three sources in turn: a few small integer cases, whose violations are readable; scattered cases
-from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and, for some
-properties, a few dense cases, which are generic. The first violation ends the search. It is then shrunk as long as it
-still fails in the same way; where a row is violated, small cases are drawn at length first, as one of them says the
-same in fewer numbers.
+Questions come from two sources in turn: a few small integer cases, whose violations are readable; and scattered cases
+from a plain random generator, which are the rows of a covering array (see `questions.spaces`). The first violation
+ends the search. It is then shrunk as long as it still fails in the same way; where a row is violated, small cases are
+drawn at length first, as one of them says the same in fewer numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
 _USUAL = 60  # `Effort.examples` where nobody asks for more
-_DENSE = 3  # dense questions where so many are asked for
 _WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _LATEST = 32  # telling examples that are kept, to put trivial controls to
@@ -103,7 +101,7 @@ class SearchTally:
         violation: the smallest so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
         planned: examples that there are to be, about; 0 before that is known.
-        source: where questions were taken from last: "small", "row", "dense", or "around" a number in the code.
+        source: where questions were taken from last: "small", "row", or "around" a number in the code.
         number: how many were, the discarded ones and the first that was violated among them.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
@@ -188,27 +186,21 @@ class PropertySearch:
         rows = self._number(effort, self.property.rows)
         if (listed := self.property.questions.rows(offer)) is not None:
             rows = max(1, round(effort.examples * listed / _USUAL))
-        if offer.kind.compiles and self.property.compiled is not None:
+        compiles = offer.kind.compiles or "compile" in self.property.needs
+        if compiles and self.property.compiled is not None:
             rows = min(rows, max(1, round(effort.examples * self.property.compiled / _USUAL)))
-        strategies = {source: self.property.questions.search(source, offer) for source in self.property.sources}
-        drawn = {"small": self.property.small, "dense": _DENSE}
-        few = {  # more where options mix
-            source: min(each, self._number(effort, drawn[source] * max(1.0, self.property.share)))
-            for source, strategy in strategies.items()
-            if strategy is not None
-        }
-        self.tally.planned = rows + sum(few.values())
-        if "small" in few:
+        strategy = self.property.questions.search(offer) if self.property.small else None
+        # more where options mix
+        few = min(each, self._number(effort, self.property.small * max(1.0, self.property.share)))
+        self.tally.planned = rows + (0 if strategy is None else few)
+        if strategy is not None:
             self.tally.turn_to("small")
-            self._explore(strategies["small"], self._seeded(effort, "small", few["small"]))
+            self._explore(strategy, self._seeded(effort, "small", few))
         if self.tally.violation is None:
             self.tally.turn_to("row")
             self._ask_each(self._scattered(offer, self._seeded(effort, "scattered", rows)))
-            if "small" in few and effort.shrink:
-                self._make_readable(strategies["small"], self._seeded(effort, "readable", each))
-        if self.tally.violation is None and "dense" in few:
-            self.tally.turn_to("dense")
-            self._explore(strategies["dense"], self._seeded(effort, "dense", few["dense"]))
+            if strategy is not None and effort.shrink:
+                self._make_readable(strategy, self._seeded(effort, "readable", each))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
             self.tally.turn_to("around")
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each

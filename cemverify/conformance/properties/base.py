@@ -18,7 +18,7 @@ from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import Aim, Questions, aims
 from cemverify.conformance.questions.shrinking import smaller
-from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
+from cemverify.conformance.questions.spaces import Space, cases, scattered_case
 from cemverify.conformance.source.reading.numbers import Number
 
 Check = Callable[[Caller, Any], Evidence]  # judges one question
@@ -76,10 +76,10 @@ class Over(Questions):
 
     space: Space
 
-    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
+    def search(self, offer: Offer) -> SearchStrategy[Any] | None:
         if self.space.sizes:
             return None  # each size has its turn among the scattered cases, and nobody reads long rows of integers
-        return cases(offer.within(self.space), source)
+        return cases(offer.within(self.space))
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return self.space.emptied(absent)
@@ -101,20 +101,6 @@ class Over(Questions):
 
 
 @dataclass(frozen=True)
-class By(Questions):
-    """Questions from a strategy that the property provides, of sizes that it states where it knows them."""
-
-    strategy: Callable[[Source, Offer], SearchStrategy[Any]]
-    largest: Mapping[str, int] = field(default_factory=dict)
-
-    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any]:
-        return self.strategy(source, offer)
-
-    def reach(self) -> Mapping[str, int]:
-        return self.largest
-
-
-@dataclass(frozen=True)
 class Property:
     """One claim about an implementation: all that is said of it, and how it is judged."""
 
@@ -132,9 +118,8 @@ class Property:
     kind: Kind = "CEM implementation"  # of implementation that it is for
     dtype: torch.dtype | None = None  # the dtype it is asked in, if not the run's
     share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
-    # what Hypothesis draws from, besides the scattered cases; "dense" too where these do not find what it finds
-    sources: tuple[Source, ...] = ("small",)
-    # small cases for each 60 examples: MORE where zeros and ties tell, MANY towards a bound that few of them reach
+    # small cases that Hypothesis draws for each 60 examples, or 0: MORE where zeros and ties tell, MANY towards a
+    # bound that few of them reach
     small: int = FEW
     scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
     least: int = 0  # scattered questions at least, for each 60 examples (`cemverify.catalogue.budgets`)

@@ -43,7 +43,7 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
         Table(space, long=function.name != "decode", part=1.0 if every else _SOME_ROWS),
         frozenset({function.name}),
         dtype=torch.float64,
-        sources=(),
+        small=0,
         compiled=None,
         premise="the right answer is not that of a layer that does nothing",
         controls=frozenset({"zero", "constant", "random"}),

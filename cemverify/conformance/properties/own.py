@@ -242,7 +242,6 @@ def layer_property(
                 features,
                 kind="energy layer" if of == "energy layer" else "CEM implementation",
                 dtype=torch.float64 if of == "energy layer" else None,
-                sources=("small", "dense"),
                 small=MANY if at_most else FEW,
                 premise=premise or f"{sides} by more than twice what is allowed",
                 floor=floor,

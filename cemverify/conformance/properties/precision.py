@@ -13,14 +13,12 @@ terms, so the MLP is asked with as few hidden units as keep the allowance below 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
@@ -28,17 +26,19 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import MORE, By, Explanation, Offer, Property, case_property
+from cemverify.conformance.properties.base import MORE, Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, update_property
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Layer, dense_case
-from cemverify.conformance.questions.spaces import Source, mixed
+from cemverify.conformance.questions.spaces import mixed
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
 _ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}
 _MLP = {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)}
 _FEW_UNITS = 48  # hidden units in bfloat16
+_SIZES = ((16, 8), (64, 32), (128, 64))  # features and tokens
 
 
 def attention_error_follows_the_law(caller: Caller, case: Case) -> Evidence:
@@ -79,7 +79,8 @@ def properties() -> Iterator[Property]:
             "share": 0.25,
             "premise": "the update is not zero",
             "floor": 0.9,
-            "sources": ("small", "dense"),
+            "small": 0,
+            "scattered": 2.0,
             "controls": TRIVIAL,
         }
         yield Property(
@@ -88,7 +89,7 @@ def properties() -> Iterator[Property]:
             "docs/mathematics.md §16",
             *_OF_ATTENTION,
             attention_error_follows_the_law,
-            By(_draw_attention, {"T": 1, "J": 64, "B": 1, "K": 4, "D": 128}),
+            _OfTheLaw("attention"),
             frozenset({"attention", f"dtype:{name}"}),
             **law,
         )
@@ -98,7 +99,7 @@ def properties() -> Iterator[Property]:
             "docs/mathematics.md §16",
             *_OF_THE_MLP,
             mlp_error_follows_the_law,
-            By(partial(_draw_mlp, hidden=hidden), {"T": 1, "J": 8, "B": 2, "M": hidden or 384, "D": 128}),
+            _OfTheLaw("mlp", hidden),
             frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
             **law,
         )
@@ -113,7 +114,6 @@ def properties() -> Iterator[Property]:
         needs={"dtype:bfloat16"},
         dtype=torch.bfloat16,
         share=1.5,  # few cases tell
-        sources=("small", "dense"),
     )
 
 
@@ -149,23 +149,30 @@ def _bounded() -> Iterator[Property]:
         yield update_property(id_, claim, source, *BOUNDED, mixed(layer), rival, **more)
 
 
-@st.composite
-def _draw_attention(draw: st.DrawFn, source: Source, offer: Offer) -> Case:
-    dims, tokens = ((16,), (8,)) if source == "small" else ((64, 128), (32, 64))
-    largest = -1 if offer.kind.compiles else 0  # alone where each shape is compiled
-    D, J, K = (draw(st.sampled_from(sizes[largest:])) for sizes in (dims, tokens, (2, 4)))
-    config = AttentionConfig(D, K, D // K, temperature=math.sqrt(D / K))
-    return _start(dense_case(config, 1, J, draw(st.integers(0, 2**32 - 1))), offer)
+@dataclass(frozen=True)
+class _OfTheLaw(Questions):
+    """Normal cases of three sizes in turn; the largest alone where each shape is compiled.
 
+    Attributes:
+        hidden: units of the MLP if it has the same in every size.
+    """
 
-@st.composite
-def _draw_mlp(draw: st.DrawFn, source: Source, offer: Offer, hidden: int | None) -> Case:
-    D = draw(st.sampled_from((16,) if source == "small" else (64, 128)))
-    return _start(dense_case(MLPConfig(D, hidden or 3 * D), 2, 8, draw(st.integers(0, 2**32 - 1))), offer)
+    layer: Layer
+    hidden: int | None = None
 
+    def scattered(self, offer: Offer, seed: int) -> Case:
+        D, J = _SIZES[-1 if offer.kind.compiles else seed % len(_SIZES)]
+        if self.layer == "mlp":
+            case = dense_case(MLPConfig(D, self.hidden or 3 * D), 2, 8, seed)
+        else:
+            K = 4 if offer.kind.compiles or seed // len(_SIZES) % 2 else 2
+            case = dense_case(AttentionConfig(D, K, D // K, temperature=math.sqrt(D / K)), 1, J, seed)
+        return replace(case, x=case.h) if "start" in offer.absent else case
 
-def _start(case: Case, offer: Offer) -> Case:
-    return replace(case, x=case.h) if "start" in offer.absent else case
+    def reach(self) -> Mapping[str, int]:
+        D, J = _SIZES[-1]
+        of_layer = {"J": 8, "B": 2, "M": self.hidden or 3 * D} if self.layer == "mlp" else {"J": J, "B": 1, "K": 4}
+        return {"T": 1, **of_layer, "D": D}
 
 
 def _law(caller: Caller, case: Case, whole: float, row: float) -> Evidence:

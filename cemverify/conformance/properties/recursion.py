@@ -121,7 +121,7 @@ def properties() -> Iterator[Property]:
             replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",)),
             ONE_STEP,
             share=0.1,
-            sources=(),
+            small=0,
             scattered=4,
             compiled=2,  # of a T each
         )

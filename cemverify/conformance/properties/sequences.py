@@ -20,9 +20,10 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden, gradient
-from cemverify.conformance.properties.base import MORE, By, Offer, Property
+from cemverify.conformance.properties.base import MORE, Offer, Property
+from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import Source, Space, cases
+from cemverify.conformance.questions.spaces import Space, cases
 
 _STEP_SIZES = (1.0, 0.5, 0.125, 0.03125)
 _TEMPERATURES = (1.0, 2.0, 0.5)
@@ -110,25 +111,25 @@ def properties() -> Iterator[Property]:
                 "A cache that outlives its call, a mask or slopes of an earlier shape say, answers a later call "
                 "with the numbers of an earlier one.",
             every_step_is_its_own,
-            By(_journeys(space)),
+            _Journeys(space),
             space.features() | {"start", "step-size", "preconditioner:diagonal", "preconditioner:low-rank"}
             | ({"temperature"} if layer == "attention" else set()),
             dtype=torch.float64,
             share=0.5,
             small=2 * MORE,
-            sources=("small", "dense"),
             premise="the options change between steps, and the updates are not zero",
             controls=frozenset({"identity", "zero", "constant", "random"}),
         )  # fmt: skip
 
 
-def _journeys(space: Space) -> Any:
-    def search(source: Source, offer: Offer) -> SearchStrategy[Journey]:
+@dataclass(frozen=True)
+class _Journeys(Questions):
+    """Small cases, and how the options change from one step to the next."""
+
+    space: Space
+
+    def search(self, offer: Offer) -> SearchStrategy[Journey]:
         moves = st.builds(
             Move, st.sampled_from(_STEP_SIZES), st.sampled_from(_SAFE), st.sampled_from(_TEMPERATURES), st.booleans()
         )
-        return st.builds(
-            Journey, cases(offer.within(space), source), st.lists(moves, min_size=3, max_size=5).map(tuple)
-        )
-
-    return search
+        return st.builds(Journey, cases(offer.within(self.space)), st.lists(moves, min_size=3, max_size=5).map(tuple))

@@ -285,7 +285,6 @@ def _products(
         # roots of zero, and loops that end early
         small=MORE if name in ("any-options", "preconditioner-every-magnitude") else FEW,
         looks_around=name == "any-options",
-        sources=("small",) if name.endswith("any-options") else ("small", "dense"),
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from cemverify.conformance.questions.spaces import Source
 from cemverify.conformance.source.reading.numbers import Number
 
 # The largest size of each axis that is asked for; steps are T.
@@ -123,7 +122,7 @@ def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:
 class Questions(Protocol):
     """Where a property's questions come from; by default from nowhere."""
 
-    def search(self, source: Source, offer: Any) -> SearchStrategy[Any] | None:  # noqa: ARG002
+    def search(self, offer: Any) -> SearchStrategy[Any] | None:  # noqa: ARG002
         """A strategy for Hypothesis, or None if it has nothing to search."""
         return None
 

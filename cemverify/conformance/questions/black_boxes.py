@@ -1,8 +1,8 @@
 """States and memories for an energy layer: drawn from its declared shapes, and made smaller where they found a fault.
 
 A shape is written without the batch axis. Its letters are sizes that vary, one size for each letter; "J" counts
-tokens. As for CEM implementations there are small integers, which shrink well, dense normals in degenerate textures,
-scattered cases that spread evenly over sizes and textures, and cases with one long axis.
+tokens. As for CEM implementations there are small integers, which shrink well, scattered cases that spread evenly
+over sizes and textures, and cases with one long axis.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ from cemverify.conformance.questions.shrinking import simpler_arrays
 
 Shape = tuple[int | str, ...]
 Named = Mapping[str, Tensor]
-Source = Literal["small", "dense"]
 
 _ANY: Mapping[str, int] = MappingProxyType({})
 _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
@@ -112,13 +111,13 @@ class Question:
 
 
 @st.composite
-def questions(draw: st.DrawFn, form: Form, source: Source, least: Mapping[str, int] = _ANY) -> Question:
+def questions(draw: st.DrawFn, form: Form, least: Mapping[str, int] = _ANY) -> Question:
     """Questions of that form for Hypothesis.
 
     Args:
         least: larger least sizes than the form's, by letter; "B" is the batch.
     """
-    most = {"B": 2, "J": 4} if source == "small" else {"B": 3, "J": 6}
+    most = {"B": 2, "J": 4}
     if form.shapes is not None:
         sizes = _one_of_few(form, least, draw(st.integers(0, form.shapes - 1)))
     else:
@@ -129,13 +128,11 @@ def questions(draw: st.DrawFn, form: Form, source: Source, least: Mapping[str, i
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
     seed = draw(st.integers(0, 2**32 - 1))
     noise = _normal(x, seed + 1, "noise") if form.noisy else {}
-    if source == "small":
-        count = sum(int(np.prod(shape)) for shape in (*x.values(), *memory.values()))
-        if count <= _DRAWN_ONE_BY_ONE:
-            return Question(_integers(draw, x), _integers(draw, memory), noise, seed)
-        few = {k: a.clamp(-2.4, 2.4).round() for k, a in {**_normal(x, seed), **_normal(memory, seed)}.items()}
-        return Question({k: few[k] for k in x}, {k: few[k] for k in memory}, noise, seed)
-    return dressed(_of_sizes(form, seed, sizes), draw(st.sampled_from(("plain", *_TEXTURES))))
+    count = sum(int(np.prod(shape)) for shape in (*x.values(), *memory.values()))
+    if count <= _DRAWN_ONE_BY_ONE:
+        return Question(_integers(draw, x), _integers(draw, memory), noise, seed)
+    few = {k: a.clamp(-2.4, 2.4).round() for k, a in {**_normal(x, seed), **_normal(memory, seed)}.items()}
+    return Question({k: few[k] for k in x}, {k: few[k] for k in memory}, noise, seed)
 
 
 def scattered(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:

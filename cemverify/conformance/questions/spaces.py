@@ -1,22 +1,18 @@
-"""Spaces: the cases of a property, and three ways to draw from them.
+"""Spaces: the cases of a property, and two ways to draw from them.
 
-*small*: arrays of small integers, which shrink to readable minimal cases and contain ties and zeros. *dense*:
-normally distributed values, drawn from a seed at the largest shape and sliced, so that dimensions shrink without
-redrawing the values; some have degenerate textures. Both are Hypothesis strategies and are searched separately,
-because a joint strategy shrinks badly. Hypothesis tends to revisit what it has seen, so there is a third way,
-*scattered*: the same cases drawn by a plain random generator, which covers all sizes and combinations of options
-evenly.
+*small*: arrays of small integers, which shrink to readable minimal cases and contain ties and zeros; a Hypothesis
+strategy. *scattered*: normally distributed values, some in degenerate textures, drawn by a plain random generator.
+Hypothesis tends to revisit what it has seen; scattered cases cover all sizes and combinations of options evenly.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -30,7 +26,6 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.cases import Case, Config, Layer, scaled, tensor, weight_shapes
 from cemverify.conformance.questions.coverage import covering, stride_over
 
-Source = Literal["small", "dense"]
 Arrays = dict[str, Tensor]
 T = TypeVar("T")
 
@@ -50,7 +45,6 @@ class Dims:
 
 
 SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
-DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
 SCATTERED = Dims(B=4, J=9, D=13, K=12, R=6, M=8, rank=4)
 LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
 _BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
@@ -60,7 +54,6 @@ _COMPILED_SIZES = 2  # that a space names
 # numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
 LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
 WIDTHS = {"D": (16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129), "R": (5, 8, 9, 16, 17, 32, 33), "K": (1, 2, 4, 16)}
-_BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest D is K R
 
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
@@ -182,28 +175,18 @@ def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **oth
 
 
 @st.composite
-def cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
+def cases(draw: st.DrawFn, space: Space) -> Case:
     """A Hypothesis strategy for cases of that space: float64, at most 5 tokens and 12 dimensions, except
     for named sizes."""
     pick = _Drawn(draw)
     if space.few:
         turns = _turns(space)
-        every = len(COMPILED) if source == "small" else 1  # of the smallest sizes
+        every = len(COMPILED)  # of the smallest sizes
         config, batch, tokens = _in_few(space, every * draw(st.integers(0, (turns - 1) // every)))
     else:
-        config, batch, tokens = _question(pick, space, SMALL if source == "small" else DENSE)
+        config, batch, tokens = _question(pick, space, SMALL)
     shapes = _array_shapes(space, config, batch, tokens)
-    if source == "small":
-        return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
-    seed = draw(st.integers(0, 2**32 - 1))
-
-    def boxed(name: str, shape: tuple[int, ...]) -> Any:
-        # each array from its own stream, drawn in a box and sliced: a smaller shape keeps its values
-        sides = tuple(max(_BOX, n) for n in shape)
-        box = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(sides)
-        return box[tuple(slice(n) for n in shape)]
-
-    return _dressed(pick, space, config, shapes, boxed)
+    return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
 
 
 def scattered_case(space: Space, seed: int) -> Case:

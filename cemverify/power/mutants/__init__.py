@@ -41,37 +41,10 @@ from cemverify.power.mutants import (
 from cemverify.power.mutants.base import Mutant
 
 _FAMILIES = (
-    attention,
-    diagonals,
-    positions,
-    preconditioners,
-    norms,
-    mlp,
-    recursion,
-    block,
-    decoding,
-    tiles,
-    energies,
-    behaviour,
-    contract,
-    settings,
-    conditional,
-    contexts,
-    precision,
-    rejection,
-    subtle,
-    extremes,
-    metamorphic,
-    modes,
-    sequences,
-    training,
-    layers,
-    layer_contract,
-    layer_papers,
-    layer_regions,
-    regions,
-    sizes,
-)
+    attention, diagonals, positions, preconditioners, norms, mlp, recursion, block, decoding, tiles, energies,
+    behaviour, contract, settings, conditional, contexts, precision, rejection, subtle, extremes, metamorphic,
+    modes, sequences, training, layers, layer_contract, layer_papers, layer_regions, regions, sizes,
+)  # fmt: skip
 
 
 def mutants() -> tuple[Mutant, ...]:

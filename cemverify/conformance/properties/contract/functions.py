@@ -291,7 +291,7 @@ def of_all(
                 OfAllFunctions(space),
                 frozenset(needs),
                 share=0.1,
-                sources=(),
+                small=0,
                 first=True,
                 once=True,
                 **more,

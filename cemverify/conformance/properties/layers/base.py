@@ -30,7 +30,6 @@ from cemverify.conformance.questions.black_boxes import (
     stretched,
     wears,
 )
-from cemverify.conformance.questions.spaces import Source
 from cemverify.conformance.source.reading.numbers import Number
 
 Check = Callable[[Box, Question], Evidence]
@@ -53,10 +52,10 @@ class Cases(Questions):
     plain: bool = False
     sometimes: str | None = None  # one that every fourth scattered question takes
 
-    def search(self, source: Source, offer: Offer) -> SearchStrategy[Any] | None:
+    def search(self, offer: Offer) -> SearchStrategy[Any] | None:
         if self.few:
             return None
-        strategy = questions(self._form(offer), source, self._drawn)
+        strategy = questions(self._form(offer), self._drawn)
         return strategy if self.texture is None else strategy.map(self._dressed)
 
     def scattered(self, offer: Offer, seed: int) -> Any | None:
@@ -157,7 +156,7 @@ def energy_layer_property(
         kind="energy layer",
         premise=premise,
         controls=frozenset(controls),
-        **{"dtype": torch.float64, "sources": ("small", "dense"), **more},
+        **{"dtype": torch.float64, **more},
     )
 
 

@@ -119,7 +119,7 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     needs={"editable"},
     source="contract",
     cases=_AtUnusedSizes(),
-    sources=(),
+    small=0,
     compiled=None,
     once=True,  # what earlier calls left behind need not come back
 )

@@ -74,6 +74,6 @@ def properties() -> Iterator[Property]:
         needs=GRADIENT_STEP,
         cases=Cases(few=True, long=1, plain=True),
         share=0.2,
-        sources=(),
+        small=0,
         scattered=6.0,
     )

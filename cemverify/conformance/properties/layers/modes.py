@@ -92,7 +92,7 @@ def properties() -> Iterator[Property]:
         "modes/layer/compiled", "Compiling changes no output.", *modes.COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
-        sources=(), scattered=5.0,  # each takes a second to compile
+        small=0, scattered=5.0,  # each takes a second to compile
     )  # fmt: skip
     yield energy_layer_property(
         "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", *modes.MAPPED,
