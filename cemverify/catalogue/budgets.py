@@ -1,8 +1,9 @@
 """How many rows of its covering array a property is asked at least, as the faults tell that it has to find.
 
 A property declares how many questions it is asked. Some faults are found by few of them: the file says how many rows
-it takes to find each with every seed, and half as many again. It has a part for mutants and one for the faults of
-blind rounds; the commands that measure them write it:
+it takes to find each with every seed, and half as many again. Nothing follows for a property that has a list of
+cases, which are all asked. The file has a part for mutants and one for the faults of blind rounds; the commands that
+measure them write it:
 
     python -m cemverify.commands.detection
     python -m suites.blind matrix

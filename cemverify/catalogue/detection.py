@@ -20,6 +20,7 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("detection.jsonl")
 HELD, _ELSEWHERE = "-", "?"
+SEEDS = 3  # that a pair is tried with before it counts
 _UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
 
 
@@ -31,9 +32,8 @@ class Detects:
         id: of the property. seconds: of CPU time that it takes where nothing is wrong; 0 if that is not known.
         named: the mutants that it is named for, with the features that each needs besides the property's own.
         kills: each mutant that it called wrong with some seed, and a word for every seed that was tried: "row4" where
-            the fourth row of the covering array was violated; `HELD` where all held; "?" alone where it was on a
-            machine with a device that the one that measured the others lacks. Without a number where it was not
-            counted by source.
+            the fourth row of the covering array was violated, or "row" where nobody counted; `HELD` where all held;
+            "?" alone where it was on a machine with a device that the one that measured the others lacks.
     """
 
     id: str
@@ -43,9 +43,9 @@ class Detects:
 
     @property
     def surely(self) -> list[str]:
-        """The mutants that it called wrong with every seed, three at least where the words say that."""
+        """The mutants that it called wrong with every seed, of `SEEDS` at least."""
         words = {mutant: of.split() for mutant, of in self.kills.items()}
-        return [mutant for mutant, of in words.items() if of == [_ELSEWHERE] or (HELD not in of and len(of) > 2)]
+        return [mutant for mutant, of in words.items() if of == [_ELSEWHERE] or (HELD not in of and len(of) >= SEEDS)]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from types import MappingProxyType
 import torch
 
 from cemverify.catalogue import budgets, detection
-from cemverify.catalogue.detection import HELD, Detects
+from cemverify.catalogue.detection import HELD, SEEDS, Detects
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.console.guard import Run, enter
 from cemverify.console.parsing import count
@@ -46,7 +46,6 @@ from cemverify.runs import (
 
 Words = Mapping[Pair, Sequence[str]]  # of pairs, one for each seed, from 0 on
 
-_OTHERS = 3  # seeds at most of pairs that need not kill
 _HARDER = 2  # times as many rows are asked where a mutant must die, so that it shows how many that takes
 
 
@@ -138,6 +137,8 @@ def _chosen(arguments: list[str]) -> Run:
     )
     add_run_arguments(parser)
     options = parser.parse_args(arguments)
+    if options.seeds < SEEDS:
+        parser.error(f"--seeds must be {SEEDS} at least: a pair that was tried with fewer counts for nothing")
 
     def run() -> int:
         torch.set_num_threads(1)
@@ -152,14 +153,14 @@ def _chosen(arguments: list[str]) -> Run:
                 known = {row.id: row for row in rows}
                 first = measure(others, [0], known, where)
                 killing = [pair for pair in others if first[pair] != [HELD]]
-                rows = merged(known, measure(killing, range(1, _OTHERS), known, where, first))
+                rows = merged(known, measure(killing, range(1, SEEDS), known, where, first))
         except ShardFinished as told:
             note(str(told))
             return 0
         note(f"{sum(len(row.kills) for row in rows)} pairs of a property and a mutant that it kills")
-        by_id = {row.id: row for row in rows}
+        kills = {row.id: row.kills for row in rows}
         for name, id_ in named:
-            if HELD in (words := by_id[id_].kills.get(name, HELD)).split():
+            if HELD in (words := kills[id_].get(name, HELD)).split():
                 note(f"{id_} must kill {name}, and does not with every seed: {words}")
         return 0
 

@@ -7,7 +7,6 @@ violated.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -68,8 +67,8 @@ def cells(pairs: Iterable[Pair], seed: int, harder: int = 1) -> list[Cell]:
 def detect(cell: PairsCell) -> dict[str, Any]:
     """The word of every subject that the property calls wrong, by name."""
     cell.code.check(None)
-    by_name, property_ = {mutant.id: mutant for mutant in mutants()}, by_id(cell.property)
-    property_ = replace(property_, least=math.ceil(cell.harder * property_.rows))
+    by_name, usual = {mutant.id: mutant for mutant in mutants()}, by_id(cell.property)
+    property_ = replace(usual, scattered=cell.harder * usual.scattered, least=cell.harder * usual.least)
     words, before = dict[str, str](), ProcessState.now()
     with remembering():
         for name in cell.subjects:

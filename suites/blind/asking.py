@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from cemverify.catalogue.detection import most_telling_first
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.ending import TO_THE_END
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Property
@@ -97,6 +97,5 @@ def in_order(subject: Subject, first: str = "") -> list[Property]:
     Args:
         first: id of the one that comes before all others, but for those that a check asks of a process of their own.
     """
-    offered = {p.id: p for p in matrix.offered(subject)}
-    ordered = (offered[id_] for id_ in most_telling_first(list(offered), subject.not_offered))
+    ordered = TO_THE_END.ordered(matrix.offered(subject), subject.not_offered)
     return sorted(ordered, key=lambda p: (not p.first, p.id != first))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cemverify.catalogue import budgets
-from cemverify.catalogue.detection import HELD
+from cemverify.catalogue.detection import HELD, SEEDS
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.properties import by_id
 from cemverify.power import matrix
@@ -23,7 +23,6 @@ from suites.blind.asking import in_order
 from suites.blind.rounds import HERE, answers, rounds
 
 FILE = HERE / "matrix.jsonl"
-_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def detect(cell: FaultCell) -> dict[str, Any]:
     words: dict[str, str] = {}
     for property_ in (p for p in in_order(subject, cell.first) if not p.first):
         if (first := matrix.word(subject, property_, 0)) is not None:
-            others = (matrix.word(subject, property_, seed) or HELD for seed in range(1, _SEEDS))
+            others = (matrix.word(subject, property_, seed) or HELD for seed in range(1, SEEDS))
             words[property_.id] = " ".join((first, *others))
             if HELD not in words[property_.id] and not _lacking(property_.id, words[property_.id]):
                 break

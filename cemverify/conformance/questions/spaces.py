@@ -176,8 +176,7 @@ def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **oth
 
 @st.composite
 def cases(draw: st.DrawFn, space: Space) -> Case:
-    """A Hypothesis strategy for cases of that space: float64, at most 5 tokens and 12 dimensions, except
-    for named sizes."""
+    """A Hypothesis strategy for small cases of that space: float64, at most 3 tokens but for named sizes."""
     pick = _Drawn(draw)
     if space.few:
         turns = _turns(space)
