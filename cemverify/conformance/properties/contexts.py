@@ -23,12 +23,12 @@ from cemverify.conformance.questions.spaces import mixed
 
 # Of the rows of the table, how many others than the layers are asked: blocks and decoding take long, and are made of
 # the layers; an energy has no steps.
-_SOME_ROWS = 0.2
+_PART = {"attention": 1.0, "mlp": 1.0, "block": 0.1, "decode": 0.1}
+_OF_ENERGIES = 0.2
 
 
 def _in_every_context(function: Function, check: Callable[[Function, Caller, InContext], Evidence]) -> Property:
     space = mixed(function.layer, activations=SMOOTH, apart=not function.starts_at_the_memory)
-    every = function.name in ("attention", "mlp")
     return Property(
         f"contexts/{function.name.replace('_', '-')}/any-options",
         "Answers are the same in every context, and arguments are left alone: ways to call a function, calls before "
@@ -40,7 +40,7 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
         "another call before the backward pass.",
         partial(check, function),
         # decoding asks one token after the other
-        Table(space, long=function.name != "decode", part=1.0 if every else _SOME_ROWS),
+        Table(space, long=function.name != "decode", part=_PART.get(function.name, _OF_ENERGIES)),
         frozenset({function.name}),
         dtype=torch.float64,
         small=0,

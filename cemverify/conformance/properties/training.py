@@ -290,9 +290,9 @@ def _products(
     )
     # attention's cases are five times as many as others', and cost the square of their tokens
     tokens, every = _DECODED if asked.name == "decode" else _MANY, 6 if asked.name == "attention" else 3
-    deep = {"attention": 20, "mlp": 4}.get(asked.name)
+    deep = {"attention": 12, "mlp": 4}.get(asked.name)
     many = _SometimesMany(space, tokens, every, deep)
-    return replace(property_, questions=many, compiled=None) if name == "any-options" else property_
+    return replace(property_, questions=many, compiled=12) if name == "any-options" else property_
 
 
 def _cotangent(answer: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ _POSITIONS = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3,
     replace(_POSITIONS, choices={**_POSITIONS.choices, "position": ("rotary",)}),
     needs={"gradients"},
     scattered=5,
-    compiled=3,
+    compiled=2,
     premise="the products with respect to all arrays are not zero",
     floor=0.3,
 )

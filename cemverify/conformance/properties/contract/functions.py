@@ -243,7 +243,7 @@ def contract_claim(
 
     Args:
         name: the last part of the ids. premise: what makes an example telling. of: the functions.
-        rows: scattered questions as a multiple of the usual number, 19 where 60 examples are asked for, and 10 of
+        rows: scattered questions as a multiple of the usual number, 19 where 60 examples are asked for, and 7 of
             functions that are made of the layers.
         every_dtype: whether some questions are asked in the lower dtypes.
     """
@@ -267,7 +267,7 @@ def contract_claim(
             frozenset({function.name, *needs}),
             share=0.1,
             # what others are made of is asked every row
-            scattered=16 * rows * (1.0 if function.name in ("attention", "mlp") else 0.5),
+            scattered=16 * rows * (1.0 if function.name in ("attention", "mlp") else 0.35),
             premise=premise,
             **more,
         )
