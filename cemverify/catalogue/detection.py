@@ -38,8 +38,8 @@ class Detects:
         id: of the property. seconds: of CPU time that it takes where nothing is wrong; 0 if that is not known.
         named: the mutants that it is named for, with the features that each needs besides the property's own.
         kills: each mutant that it called wrong with some seed, and a word for every seed that was tried: "row4" where
-            the fourth row of the covering array was violated; `HELD` where all held; "?" alone where it was on
-            a machine with a device that the one that measured the others lacks.
+            the fourth row of the covering array was violated; `HELD` where all held; "?" alone where it was on a
+            machine with a device that the one that measured the others lacks.
     """
 
     id: str

@@ -290,7 +290,7 @@ def _products(
     )
     # attention's cases are five times as many as others', and cost the square of their tokens
     tokens, every = _DECODED if asked.name == "decode" else _MANY, 6 if asked.name == "attention" else 3
-    deep = {"attention": 12, "mlp": 4}.get(asked.name)
+    deep = {"attention": 12, "mlp": 4}.get(asked.name)  # so that where each is compiled, 12 at most, one is deep
     many = _SometimesMany(space, tokens, every, deep)
     return replace(property_, questions=many, compiled=12) if name == "any-options" else property_
 
