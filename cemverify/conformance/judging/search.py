@@ -190,8 +190,8 @@ class PropertySearch:
         if compiles and self.property.compiled is not None:
             rows = min(rows, max(1, round(effort.examples * self.property.compiled / _USUAL)))
         strategy = self.property.questions.search(offer) if self.property.small else None
-        # more where options mix
-        few = min(each, self._number(effort, self.property.small * max(1.0, self.property.share)))
+        # more where options mix; where each is compiled only the simplest, all zeros
+        few = 1 if compiles else min(each, self._number(effort, self.property.small * max(1.0, self.property.share)))
         self.tally.planned = rows + (0 if strategy is None else few)
         if strategy is not None:
             self.tally.turn_to("small")

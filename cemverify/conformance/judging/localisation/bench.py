@@ -110,7 +110,7 @@ def two_answers(before: Tensor, now: Tensor, tolerance: Tensor) -> WrongPart | N
     because = (
         f"the answer changes from call to call: the same arrays get another one, by up to {float(moved.max()):.2g}. "
         "Where dropout or another random layer is in training mode, call eval() on the module first; "
-        "in eval mode, no buffer may move with a call, as in a power iteration"
+        "in eval mode, no buffer may move with a call, as in a power iteration, nor a parameter in free= be random"
     )
     return WrongPart(TWO_ANSWERS, because)
 

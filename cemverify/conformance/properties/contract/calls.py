@@ -183,7 +183,7 @@ _SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # o
     "the call returns an answer",
     every_dtype=True,
     rows=0.45,
-    compiled=3,  # each is compiled ten times
+    compiled=2,  # each is compiled ten times
     once=True,
     floor=1.0,
 )
