@@ -11,9 +11,10 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-# Emitting the kernels of fused operations by MLIR takes as long again as all the rest. XLA ends the process where it
-# does not know a flag, so this one is for the versions of jaxlib that it was tried with: the first and the last.
-_WITHOUT_MLIR = "--xla_cpu_use_fusion_emitters=false"
+# Emitting the kernels of fused operations by MLIR takes as long again as all the rest, and splitting a program for
+# several compilers a quarter. XLA ends the process where it does not know a flag, so these are for the versions of
+# jaxlib that they were tried with: the first and the last.
+_PLAINLY = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 TRIED = ((0, 6), (0, 10))
 
 
@@ -32,5 +33,5 @@ def _flags() -> str:
     first, last = TRIED
     with suppress(PackageNotFoundError):
         if first <= tuple(map(int, version("jaxlib").split(".")[:2])) <= last:
-            return f"{_QUICKLY} {_WITHOUT_MLIR}"
+            return f"{_QUICKLY} {_PLAINLY}"
     return _QUICKLY
