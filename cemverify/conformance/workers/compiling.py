@@ -11,9 +11,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-# Emitting the kernels of fused operations by MLIR takes as long again as all the rest, and splitting a program for
-# several compilers a quarter. XLA ends the process where it does not know a flag, so these are for the versions of
-# jaxlib that they were tried with: the first and the last.
+# Emitting fused kernels by MLIR takes as long again as all the rest, and splitting a program a quarter. XLA ends the
+# process where it does not know a flag, so these are for the jaxlib that they were tried with: first and last.
 _PLAINLY = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 TRIED = ((0, 6), (0, 10))
 
