@@ -23,6 +23,7 @@ from hypothesis.errors import StopTest
 from torch import Tensor
 
 from cemverify import check_implementation, implementation
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
@@ -139,6 +140,7 @@ def test_a_violation_that_cannot_be_judged_again_stands() -> None:
     [
         ("dtype:bfloat16", "gradient/mlp/silu", torch.bfloat16, "dtype:bfloat16"),
         ("activation", "gradient/mlp/any-options", torch.float64, "activation: none is offered"),
+        ("activation", "contract/all/training-after-other-uses", torch.float64, "activation: none is offered"),
     ],
 )
 def test_what_is_not_offered_is_not_asked(absent: str, id_: str, dtype: torch.dtype, reason: str) -> None:
@@ -196,6 +198,15 @@ def test_an_attention_only_implementation_with_few_features_is_asked_only_what_i
         implementation(attention=standard, not_offered=absent), properties=some, examples=6
     )
     assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}
+
+
+def test_an_mlp_of_relu_alone_beside_attention_is_asked_no_other_activation() -> None:
+    both = implementation(
+        attention=reference.attention,
+        mlp=lambda x, h, w, c: reference.mlp(x, h, w, replace(c, activation="relu")),
+        not_offered=[f"activation:{name}" for name in ACTIVATIONS if name != "relu"],
+    )
+    assert {r.verdict for r in check_implementation(both, properties=["contract/all/*"])} == {Verdict.HOLDS}
 
 
 # --- controls ---

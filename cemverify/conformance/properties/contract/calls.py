@@ -50,8 +50,7 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
 
     So does one with nearly the same options, which what is kept for rounded options would spoil.
     """
-    parts = [(function, function.question(_part(function, case), caller.dtype)) for function in EVERY]
-    parts = [(function, part) for function, part in parts if function.name in caller.subject.functions]  # type: ignore[union-attr]
+    parts = _parts(caller, case)
     first = [caller.answer(function.name, part) for function, part in parts]
     for other in (elsewhere, _longer, elsewhere):
         for function, part in parts:
@@ -95,10 +94,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
     """
     lower = [caller.dtype, *lower_dtypes(caller)][-1]
     evidences = []
-    for function in EVERY:
-        if function.name not in caller.subject.functions:  # type: ignore[union-attr]
-            continue
-        part = function.question(_part(function, case), caller.dtype)
+    for function, part in _parts(caller, case):
         for dtype in (lower, caller.dtype):
             FunctionCall(function, caller.at(dtype), part).answer_within("in inference mode")
         caller.at(lower).answer(function.name, part)
@@ -109,14 +105,11 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
     return together(evidences, all)
 
 
-_ONE_IN = 3  # cases has long rows
-
-
-def _part(function: Function, case: Case) -> Case:
-    """What a function is asked of a block's case."""
-    if function.layer == "block":
-        return case
-    return case.part("mlp" if function.layer == "mlp" else "attention")
+def _parts(caller: Caller, case: Case) -> list[tuple[Function, Case]]:
+    """What each function is asked of a block's case: without its activation, those of attention alone are."""
+    lacking = f"activation:{case.config.mlp.activation}" in caller.subject.not_offered  # type: ignore[union-attr]
+    offered = [f for f in EVERY if f.name in caller.functions and not (lacking and f.layer != "attention")]
+    return [(f, f.question(case if f.layer == "block" else case.part(f.layer), caller.dtype)) for f in offered]
 
 
 @contract_claim(
@@ -128,8 +121,8 @@ def _part(function: Function, case: Case) -> Case:
     once=True,
 )
 def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence:
-    """The same call gives the same bits. Some rows are longer than a tile; then a much longer one comes between."""
-    if case.turn(_ONE_IN) == 0 and function.name != "decode" and not caller.kind.compiles:
+    """The same call gives the same bits. A third of the rows exceed a tile; then a much longer one comes between."""
+    if case.turn(3) == 0 and function.name != "decode" and not caller.kind.compiles:
         case = lengthened(case, LONG_ROW, case.h.shape[0])
     return twice_gives_the_same([FunctionCall(function, caller, case)])
 

@@ -304,8 +304,8 @@ def of_all(
 class OfAllFunctions(Over):
     """Cases of a block, whose parts are the questions to all functions that there are."""
 
-    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
-        return None
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        return None if "attention" not in absent or self.space.within(absent).choices["activation"] else "activation"
 
     def scattered(self, offer: Offer, seed: int) -> Case:
         space = offer.within(self.space)
