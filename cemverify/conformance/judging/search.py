@@ -188,7 +188,7 @@ class PropertySearch:
             rows = max(1, round(effort.examples * listed / _USUAL))
         compiles = offer.kind.compiles or "compile" in self.property.needs
         if compiles and self.property.compiled is not None:
-            rows = min(rows, max(1, round(effort.examples * self.property.compiled / _USUAL)))
+            rows = min(rows, self._number(effort, self.property.compiled))
         strategy = self.property.questions.search(offer) if self.property.small else None
         # more where options mix; where each is compiled only the simplest, all zeros
         few = 1 if compiles else min(each, self._number(effort, self.property.small * max(1.0, self.property.share)))
@@ -199,8 +199,9 @@ class PropertySearch:
         if self.tally.violation is None:
             self.tally.turn_to("row")
             self._ask_each(self._scattered(offer, self._seeded(effort, "scattered", rows)))
-            if strategy is not None and effort.shrink:
-                self._make_readable(strategy, self._seeded(effort, "readable", each))
+        by_row = self.tally.violation is not None and self.tally.source == "row"
+        if by_row and strategy is not None and effort.shrink and not self.tally.flaky:  # a small case is readable
+            self._explore(strategy, self._seeded(effort, "readable", each))
         if self.tally.violation is None and self.aiming is not None and self.property.looks_around:
             self.tally.turn_to("around")
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
@@ -211,11 +212,6 @@ class PropertySearch:
     def _number(self, effort: Effort, usual: float) -> int:
         """So many questions for each `_USUAL` examples that are asked for, at least two."""
         return max(2, round(effort.examples * usual / _USUAL))
-
-    def _make_readable(self, strategy: Any, effort: Effort) -> None:
-        """Draws small cases, where a row was violated, until one is violated too."""
-        if self.tally.violation is not None and not self.tally.flaky:
-            self._explore(strategy, effort)
 
     def _seeded(self, effort: Effort, source: str, examples: int) -> Effort:
         """That many examples of a source, with a seed of its own."""
