@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 _QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # Emitting fused kernels by MLIR takes as long again as all the rest, and splitting a program a quarter. XLA ends the
-# process where it does not know a flag, so these are for the jaxlib that they were tried with: first and last.
+# process where it does not know a flag, so only versions of jaxlib between the two that were tried are given these.
 _PLAINLY = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 TRIED = ((0, 6), (0, 10))
 
