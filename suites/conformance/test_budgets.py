@@ -12,7 +12,6 @@ from weakref import ref
 import numpy as np
 import pytest
 import torch
-from scipy.special import chdtri
 from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS, activation
@@ -123,21 +122,19 @@ def _integer(value: float) -> int:
     return numerator * (2**80 // denominator)
 
 
-def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_more() -> None:
+@pytest.mark.parametrize("largest", [1.0, 30.0], ids=["alike", "one coordinate errs most"])
+def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_more(largest: float) -> None:
     u, shares = unit_roundoff(torch.bfloat16), []
-    for seed in range(20):
+    for seed in range(300):
         generator = torch.Generator().manual_seed(seed)
-        x, terms = (torch.randn(n, 64, generator=generator).bfloat16() for n in (1, 30))
+        x, terms = (torch.randn(n, 64, generator=generator) for n in (1, 30))
+        x[:, 0], terms[:, 0] = largest * x[:, 0], largest * terms[:, 0]
+        x, terms = x.bfloat16(), terms.bfloat16()
         moved = one_after_the_other(x, list(terms))
         exact = x.double() + terms.double().sum(0)
         _, bound = precision._of_added_terms(x.double()[None], terms.double()[None, None], u)
         shares.append(float((moved.double() - exact).norm() / bound))
-    assert 0.5 < max(shares) <= 1
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 3, 16, 129, 4097, 10**6])
-def test_the_quantile_of_sums_of_squares_is_that_of_chi_squared(freedom: int) -> None:
-    assert precision._quantile(freedom) == pytest.approx(chdtri(freedom, 1e-9) / freedom, rel=1e-14)
+    assert 1 / 3 < max(shares) <= 1
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
