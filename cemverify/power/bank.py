@@ -9,12 +9,17 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.fused import HeadByHead, UnitByUnit
 
 plain = Plain().subject()
 head_by_head = HeadByHead().subject()
 unit_by_unit = UnitByUnit().subject()
+relu_alone = implementation(
+    mlp=Plain().mlp, not_offered=["validation", *(f"activation:{name}" for name in ACTIVATIONS if name != "relu")]
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("cemverify.power.bank:plain", "einsums of the formulas, without energies"),
     _Correct("cemverify.power.bank:head_by_head", "each head's step added to the state at once"),
     _Correct("cemverify.power.bank:unit_by_unit", "each hidden unit's step added to the state at once"),
+    _Correct("cemverify.power.bank:relu_alone", "an MLP of one activation, which has a kink"),
     _Correct("examples.attention_numpy:mine", "ten lines of NumPy"),
     _Correct("examples.loops_numpy:mine", "loops over tokens and heads, NumPy"),
     _Correct("examples.einsum_torch:mine", "einsums, torch"),
