@@ -31,7 +31,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.judging.verdicts import Verdict, asked_up_to
@@ -432,6 +432,34 @@ def test_sizes_that_are_offered_are_asked_once_however_few_they_are() -> None:
     without = Offer(frozenset(FEATURES) - {"attention"})
     assert property_.questions.rows(Offer()) == 11
     assert property_.questions.rows(without) in range(1, 11)
+
+
+def used(config: Config) -> set[str]:
+    """The features that a question uses."""
+    if isinstance(config, BlockConfig):
+        return used(config.attention) | used(config.mlp)
+    options = {name: value for name, value in vars(config).items() if isinstance(value, str)}
+    features = {f"{name}:{value}" for name, value in options.items()} | {
+        f"preconditioner:{config.preconditioner.kind}"
+    }
+    features |= {"steps"} if config.steps > 1 else set()
+    features |= {"step-size"} if config.step_size != 1 else set()
+    if isinstance(config, AttentionConfig):
+        features |= {"head-dim"} if config.heads * config.R != config.dim else set()
+        features |= {"temperature"} if config.tau != config.R**0.5 else set()
+    return features
+
+
+@pytest.mark.parametrize(
+    "features", ["step-size", "head-dim temperature", "steps norm:channel position:rotary activation:silu"]
+)
+def test_no_question_uses_what_is_not_offered(features: str) -> None:
+    absent = dict.fromkeys(features.split(), "declared")
+    for property_ in applicable("CEM implementation", catalogue()):
+        if not_offered(property_, absent, torch.float64) is None:
+            for seed in range(12):
+                case = property_.questions.scattered(Offer(frozenset(absent)), seed)
+                assert not isinstance(case, Case) or not used(case.config) & absent.keys(), (property_.id, seed)
 
 
 def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:

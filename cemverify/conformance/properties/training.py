@@ -66,7 +66,8 @@ class _SometimesMany(Over):
             sizes = {axis: named[-1:] for axis, named in FEW_OF_ALL.items()}  # one program where each is compiled
             few = replace(space, choices=choices, sizes=sizes, rows=1)
             depth = (_DEEP + 1) // 2 if offer.kind.compiles else _DEEP
-            return scattered_case(replace(few, steps=(depth,), step_sizes=GENTLE), seed)
+            etas = GENTLE if len(space.step_sizes) > 1 else space.step_sizes
+            return scattered_case(replace(few, steps=(depth,), step_sizes=etas), seed)
         if seed % self.every or offer.kind.compiles:
             return super().scattered(offer, seed)
         turn = seed // self.every % 2 and space.layer != "block"  # whose attention is asked by itself

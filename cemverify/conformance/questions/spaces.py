@@ -103,7 +103,7 @@ class Space:
             space = replace(space, free_temperature=False)
         if "step-size" in missing:
             space = replace(space, step_sizes=(1.0,))
-        if "head-dim" in missing:
+        if "head-dim" in missing and space.layer != "mlp":
             space = replace(space, square=True)
         if "steps" in missing:
             space = replace(space, steps=(1,))
@@ -352,11 +352,13 @@ def _question(
         values = named or longer.get(f.name) or range(most if limits in COMPILED else least, most + 1)
         sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
     dims = Dims(**sizes)
+    if space.square:
+        wide = dims.D if "D" in space.sizes else 3
+        dims = replace(dims, K=dims.K if "K" in space.sizes else min(dims.K, wide, 3))
+        dims = replace(dims, R=max(1, dims.D // dims.K)) if "D" in space.sizes else dims
     if options.get("position") == "rotary":
         dims = replace(dims, R=dims.R + dims.R % 2)
     if space.square:
-        dims = replace(dims, K=dims.K if "K" in space.sizes else min(dims.K, 3))
-        dims = replace(dims, R=dims.D // dims.K) if "D" in space.sizes else dims
         dims = replace(dims, D=dims.K * dims.R)
     return _config(pick, space, options, dims), dims.B, dims.J
 
