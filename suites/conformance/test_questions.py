@@ -434,7 +434,7 @@ def test_sizes_that_are_offered_are_asked_once_however_few_they_are() -> None:
     assert property_.questions.rows(without) in range(1, 11)
 
 
-def used(config: Config) -> set[str]:
+def used(config: Any) -> set[str]:
     """The features that a question uses."""
     if isinstance(config, BlockConfig):
         return used(config.attention) | used(config.mlp)
