@@ -183,23 +183,6 @@ def test_exit_codes(verdicts: list[str], code: int) -> None:
     assert exit_code([Record("a/b", "", "", Verdict(v)) for v in verdicts]) == code
 
 
-def test_an_attention_only_implementation_with_few_features_is_asked_only_what_it_can_answer() -> None:
-    def standard(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
-        assert x is h or torch.equal(x, h)
-        assert c.steps == 1
-        assert c.step_size == 1.0
-        assert c.heads * c.R == c.dim
-        return reference.attention(x, h, w, c)
-
-    options = ("diagonal", "position", "preconditioner", "norm", "validation", "vmap", "compile")
-    absent = ("start", "steps", "step-size", "temperature", "head-dim", *options)
-    some = [property_.id for property_ in catalogue() if "/attention/" in property_.id][::2]
-    records = check_implementation(
-        implementation(attention=standard, not_offered=absent), properties=some, examples=6
-    )
-    assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}
-
-
 def test_an_mlp_of_relu_alone_beside_attention_is_asked_no_other_activation() -> None:
     both = implementation(
         attention=reference.attention,

@@ -438,16 +438,11 @@ def used(config: Any) -> set[str]:
     """The features that a question uses."""
     if isinstance(config, BlockConfig):
         return used(config.attention) | used(config.mlp)
-    options = {name: value for name, value in vars(config).items() if isinstance(value, str)}
-    features = {f"{name}:{value}" for name, value in options.items()} | {
-        f"preconditioner:{config.preconditioner.kind}"
-    }
-    features |= {"steps"} if config.steps > 1 else set()
-    features |= {"step-size"} if config.step_size != 1 else set()
+    options = {f"{name}:{value}" for name, value in vars(config).items() if isinstance(value, str)}
+    numbers = {"steps": config.steps > 1, "step-size": config.step_size != 1}
     if isinstance(config, AttentionConfig):
-        features |= {"head-dim"} if config.heads * config.R != config.dim else set()
-        features |= {"temperature"} if config.tau != config.R**0.5 else set()
-    return features
+        numbers |= {"head-dim": config.heads * config.R != config.dim, "temperature": config.tau != config.R**0.5}
+    return options | {name for name, is_used in numbers.items() if is_used}
 
 
 @pytest.mark.parametrize(

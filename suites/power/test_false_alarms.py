@@ -17,7 +17,7 @@ from suites.blind.rounds import rounds
 # A costly implementation is asked a few.
 COSTLY = {
     "examples.compiled_reference:mine": ["gradient/attention/norm-scalar", "gradient/mlp/silu"],
-    "examples.energies_jax:mine": ["gradient/attention/plain", "gradient/mlp/tanh"],
+    "examples.energies_jax:mine": ["gradient/attention/plain", "gradient/mlp/tanh", "precision/mlp/bfloat16"],
     "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 

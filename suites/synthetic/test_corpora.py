@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -324,13 +323,6 @@ def test_every_row_of_the_counts_is_a_distribution() -> None:
         row = counts.bigram(np.full(256, previous), everything)
         assert row.sum() == pytest.approx(1)
         assert row.min() > 0
-
-
-def test_the_yardsticks_of_source_text_are_in_their_order(tmp_path: Path) -> None:
-    library = tokenised(sources.python_source(Path(asyncio.__file__).parent, "asyncio"), Symbols(), tmp_path)
-    bits = yardsticks(library.train.tokens, 256, spread_windows(library.validation.tokens, 64, 128))
-    compressed = library.validation.compressed
-    assert bits.uniform > bits.unigram > bits.bigram > compressed["gzip"] > compressed["xz"] > 0
 
 
 # --- sources whose entropy is known ---------------------------------------------------------------
