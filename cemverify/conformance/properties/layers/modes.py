@@ -79,10 +79,10 @@ def _rounded_once(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
     for seed in range(2):
         moved_a_little = exact.displacement(nudged(q, box.eps, seed))
         shift = torch.maximum(shift, (flat(moved_a_little) - flat(expected)).abs().amax(1))
-    size = flat(expected).abs().amax(1)
-    if box.layer.step.returns == "next state":
-        size = size + flat(q.x).abs().amax(1)
-    return _ROUNDINGS * (shift + box.eps * size)
+    size, state = flat(expected).abs().amax(1), flat(q.x).abs().amax(1)
+    # a difference may be that of the last state and the first: each step rounds the state once
+    rounded = _ROUNDINGS if box.layer.step.returns == "next state" else len(box.layer.step.sizes)
+    return _ROUNDINGS * (shift + box.eps * size) + rounded * box.eps * state
 
 
 def properties() -> Iterator[Property]:
