@@ -433,6 +433,16 @@ FIELD, STATES, LONG = "gradient/layer/conservative-field", "training/layer/state
 STATIONARY, BATCH, DTYPE = "descent/layer/stationary", "structure/layer/batch-independence", "structure/layer/dtype"
 UPDATE, FACTOR = "update = -eta P grad energy", "a constant factor"
 TRANSPOSE = "the Jacobian equals its transpose"
+
+
+def log_cosh(tanh: Callable[[Tensor], Tensor]) -> EnergyLayer:
+    """log cosh x as |x| + log(1 + exp(-2 |x|)), which overflows nowhere."""
+    return quadratic(
+        update=lambda x, m: m - tanh(x),
+        energy=lambda x, m: (x.abs() + torch.log1p(torch.exp(-2 * x.abs())) - x * m).sum(-1),
+    )
+
+
 TWINS: dict[str, Twin] = {
     "a sphere": Twin(f"{FIELD} {STATES}", lambda: on_a_sphere(1.0), lambda: on_a_sphere(0.999),
                      f"{TRANSPOSE}|grad", everywhere=True),
@@ -475,6 +485,18 @@ TWINS: dict[str, Twin] = {
     "a masked token that does what it likes": Twin(
         "gradient/layer/masked structure/layer/mask",
         lambda: quadratic(masked=True, update=lambda x, m, mask=None: m - x, energy=masked_out)),
+    "log cosh by absolute values, whose second derivative vanishes at zero, and no gradient": Twin(
+        f"{STATES} contexts/layer/update",
+        lambda: log_cosh(torch.tanh), lambda: log_cosh(lambda x: x.tanh().detach())),
+    "float32, differentiated by differences": Twin(
+        ENERGY, lambda: quadratic(working_dtype="float32", not_offered=("autograd",))),
+    "the difference of the last state and the first": Twin(
+        "precision/layer/bfloat16", lambda: quadratic(
+            update=lambda x, m: x + (m - x) / 64 + (m - (x + (m - x) / 64)) / 64 - x, steps=2, step_size=1 / 64)),
+    "huge states in float32": Twin(
+        "extremes/layer/huge", lambda: quadratic(
+            update=lambda x, m: (torch.softmax(x @ m.mT, -1) @ m - 4 * x) / 64, dim=8, step_size=1 / 64, causal=False,
+            energy=lambda x, m: 2 * (x * x).sum(-1) - (x @ m.mT).logsumexp(-1), working_dtype="float32")),
     "momentum": Twin(f"{ENERGY} {STATES}", lambda: heavy(0.4), lambda: heavy(0.0), everywhere=True),
     "an energy through which no gradient comes": Twin(
         "gradient/layer/derivatives-agree", wrong=lambda: quadratic(energy=lambda x, m: (x.detach() - m).norm(dim=2)),

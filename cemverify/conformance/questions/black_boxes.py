@@ -294,16 +294,16 @@ _TEXTURES = (
 )
 
 
-def dressed(question: Question, texture: str) -> Question:
-    """The question in a degenerate form."""
-    q, factor = question, _FACTORS.get(texture)
-    if factor is not None and texture.endswith("states"):
+def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
+    """The question in a degenerate form; where that makes arrays larger, by that share of the usual factor."""
+    q, factor = question, share * _FACTORS.get(texture, 0.0)
+    if factor and texture.endswith("states"):
         return replace(q, x={k: factor * a for k, a in q.x.items()})
-    if factor is not None:
+    if factor:
         return replace(q, memory={k: factor * a for k, a in q.memory.items()})
     match texture:
         case "large" | "huge":
-            return dressed(dressed(q, f"{texture}-states"), f"{texture}-memory")
+            return dressed(dressed(q, f"{texture}-states", share), f"{texture}-memory", share)
         case "zero-states":
             return replace(q, x={k: _with_zeros(a) for k, a in q.x.items()})
         case "zero-memory":

@@ -47,9 +47,9 @@ def properties() -> Iterator[Property]:
     # differences of the energy are too wide where both are huge: a softmax takes its turns within them
     further = {"huge-memory": {"memory"}, "huge": {"memory", "autograd"}}
     for texture, title, explanation, share in (
-        ("huge-states", "At states 256 times as large,", huge, 0.3),
-        ("huge-memory", "With a memory 256 times as large,", far, 0.15),
-        ("huge", "At states and with a memory 256 times as large,", huge, 0.15),
+        ("huge-states", "At states 256 times as large (64 in float32),", huge, 0.3),
+        ("huge-memory", "With a memory 256 times as large (64 in float32),", far, 0.15),
+        ("huge", "At states and with a memory 256 times as large (64 in float32),", huge, 0.15),
         ("zero-states", "At a state of zeros,", extremes.AT_ZERO, 0.3),
         ("ties", "If tokens and memories are equal,", extremes.AT_TIES, 0.3),
     ):

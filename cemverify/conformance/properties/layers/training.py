@@ -20,7 +20,7 @@ from cemverify.conformance.implementations.faults import Discard, Fault, NotFini
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation
 from cemverify.conformance.properties.layers.base import Cases, states
-from cemverify.conformance.properties.layers.oracle import terms
+from cemverify.conformance.properties.layers.oracle import aside, terms
 from cemverify.conformance.properties.layers.parameters import parameters_of, set_to
 from cemverify.conformance.questions.black_boxes import Named, Question, wears
 
@@ -127,7 +127,7 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     cotangent = cotangents(q, _LOUD[q.seed % len(_LOUD)])
     products = both_products(box, q, cotangent, of_parameters=of_parameters)
     if products is None:
-        raise Discard("no gradient, or none that is finite, flows through the energy")
+        raise Discard("no gradient, or none that is finite and continuous, flows through the energy")
     got, descents = products
     check(got, shapes(descents))
     if not of_parameters:
@@ -197,12 +197,32 @@ def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]
 def both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
 ) -> tuple[Leaves, Leaves] | None:
-    """Of the update, and of -eta P dE/dg: products by name. None if no finite gradient flows through the energy."""
+    """Of the update, and of -eta P dE/dg: products by name. None if those of the energy are not finite, or jump."""
     with recorded(box, of_parameters) as parameters, suppress(_NoGradient):
         expected = _products(box, q, parameters, cotangent, _descended)
         if all(bool(product.isfinite().all()) for product in expected.values()):
-            return _products(box, q, parameters, cotangent, _update_along), expected
+            got = _products(box, q, parameters, cotangent, _update_along)
+            return None if _at_a_kink(box, q, parameters, cotangent, got, expected) else (got, expected)
     return None
+
+
+def _at_a_kink(
+    box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], got: Leaves, expected: Leaves
+) -> bool:
+    """Whether products of -eta P dE/dg jump at this question, and those of the update do not.
+
+    Of |z| + log(1 + exp(-2 |z|)), which is log(2 cosh z), autograd's second derivative vanishes at z = 0 alone.
+    """
+    off, distance = _apart(got, expected), box.eps**0.5
+    if off < distance * (1 + max(float(a.abs().max()) for a in expected.values())):
+        return False
+    beside = box.rounded(aside(box, q, torch.Generator().manual_seed(q.seed % 2**31), distance))
+    jump = _apart(expected, _products(box, beside, parameters, cotangent, _descended))
+    return jump > off / 2 and _apart(got, _products(box, beside, parameters, cotangent, _update_along)) < jump / 2
+
+
+def _apart(some: Leaves, others: Leaves) -> float:
+    return max(float((a - others[name]).abs().max()) for name, a in some.items())
 
 
 @experiment(lambda parameters: _leaves(parameters.box, parameters.q, parameters.of_parameters))
