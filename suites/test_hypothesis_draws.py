@@ -62,10 +62,3 @@ def test_outside_other_tests_draw_as_they_did() -> None:
     with from_the_seed_alone():
         inside = drawn()
     assert inside != drawn()
-
-
-def test_a_release_that_draws_no_constants_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 6.130, the oldest that is allowed."""
-    monkeypatch.delattr(HypothesisProvider, "_maybe_draw_constant", raising=False)
-    with from_the_seed_alone():
-        assert not hasattr(HypothesisProvider, "_maybe_draw_constant")

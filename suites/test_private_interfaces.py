@@ -160,14 +160,6 @@ def test_no_subclass_takes_operations_over() -> None:
         assert type(Tensor.as_subclass(array, Tensor)) is Tensor, TORCH
 
 
-def test_the_gradient_of_softmax_is_its_formula() -> None:
-    generator = torch.Generator().manual_seed(0)
-    scores, d_p = (torch.randn(2, 3, 4, dtype=torch.float64, generator=generator) for _ in range(2))
-    p = scores.softmax(-1)
-    expected = p * (d_p - (p * d_p).sum(-1, keepdim=True))
-    torch.testing.assert_close(torch_internals.softmax_backward(d_p, p), expected, msg=TORCH)
-
-
 def test_gamma_draws_come_from_the_generator() -> None:
     shape = torch.full((4000,), 3.0, dtype=torch.float64)
     first, again = (torch_internals.standard_gamma(shape, torch.Generator().manual_seed(1)) for _ in range(2))
@@ -193,18 +185,3 @@ def test_settings_are_those_that_are_set() -> None:
         torch_internals.print_options().update(options)
         torch_internals.limit_recompilations(limit)
     assert torch_internals.print_options() == options, TORCH
-
-
-class _Counting(torch_internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_operations_pass_through_a_dispatch_mode() -> None:
-    with _Counting() as counting:  # type: ignore[no-untyped-call]
-        torch.ones(3).exp()
-    assert counting.count >= 2, TORCH
-    assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH
