@@ -64,9 +64,9 @@ def golden(box: Box, q: Question, mask: Tensor | None = None) -> Golden:
         mask: (B, J), of the tokens that count; None for all.
     """
     P = preconditioner(box, q)
-    displacement, how, error = _steps(box, q, P, mask)
+    displacement, how, error, last = _steps(box, q, P, mask)
     displacement = box.along(q.x, displacement)
-    tolerance = rounding(box, q, displacement) + error + _normalised(box, q, displacement)
+    tolerance = rounding(box, q, displacement) + error + _normalised(box, q, displacement, last)
     tolerance = beyond_nudges(
         box, q, tolerance, displacement, lambda nudged: box.along(q.x, _steps(box, nudged, P, mask)[0])
     )
@@ -116,7 +116,7 @@ def beyond_nudges(
     return tolerance
 
 
-def _normalised(box: Box, q: Question, displacement: Named) -> Tensor:
+def _normalised(box: Box, q: Question, displacement: Named, last: Named) -> Tensor:
     """What a gradient may be off by whose weights are exp(score - energy), scores and energy large: (B,).
 
     The difference of two numbers of the energy's size is off by their spacing, and its exponential relatively so. So
@@ -127,8 +127,7 @@ def _normalised(box: Box, q: Question, displacement: Named) -> Tensor:
     sizes = [torch.zeros(q.batch, dtype=torch.float64)]
     if q.memory:
         sizes.append(flat(q.x).abs().amax(1) * flat(q.memory).abs().amax(1))
-    moved = {name: q.x[name] + displacement[name] for name in displacement}  # a second step takes its gradient there
-    for x in (q.x, moved) if len(box.layer.step.sizes) > 1 else (q.x,):
+    for x in (q.x, last) if len(box.layer.step.sizes) > 1 else (q.x,):
         with suppress(Fault):  # what the energy itself does wrong, other properties say
             values = box.energies(box.mapped(x), q.memory).abs()
             sizes.append(values.reshape(q.batch, -1).amax(1) if values.dim() else values.expand(q.batch))
@@ -181,8 +180,10 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
 
 def _steps(
     box: Box, q: Question, P: Preconditioner, mask: Tensor | None, shaken: int | None = None
-) -> tuple[Arrays, str, Tensor]:
-    """The displacement, by which derivative, and what errors of derivatives and of P add up to, (B,).
+) -> tuple[Arrays, str, Tensor, Arrays]:
+    """The displacement, by which derivative, what errors of derivatives and of P add up to, (B,), and the last state.
+
+    That is the one at which a gradient is taken last.
 
     Args:
         shaken: the seed of perturbations of every operand; None for none.
@@ -209,7 +210,7 @@ def _steps(
     displacement = {name: x[name] - q.x[name] for name in x}
     if sigma and q.noise:
         displacement = {name: displacement[name] + sigma * q.noise[name] for name in displacement}
-    return displacement, how, error / (1 - mu)  # momentum repeats an error with a share of mu, mu^2 ...
+    return displacement, how, error / (1 - mu), before  # momentum repeats an error with a share of mu, mu^2 ...
 
 
 def _stepped(box: Box, t: int, x: Named, before: Named, sizes: Mapping[str, Any], step: Named) -> Arrays:
