@@ -181,9 +181,7 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
 def _steps(
     box: Box, q: Question, P: Preconditioner, mask: Tensor | None, shaken: int | None = None
 ) -> tuple[Arrays, str, Tensor, Arrays]:
-    """The displacement, by which derivative, what errors of derivatives and of P add up to, (B,), and the last state.
-
-    That is the one at which a gradient is taken last.
+    """The displacement, by which derivative, the errors of derivatives and P, (B,), the state of the last gradient.
 
     Args:
         shaken: the seed of perturbations of every operand; None for none.
