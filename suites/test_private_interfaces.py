@@ -138,7 +138,7 @@ def test_forward_mode_is_a_transform() -> None:
     assert not torch_internals.is_transforming(), TORCH
 
 
-def test_modes_are_counted() -> None:
+def test_modes_are_counted_and_leaves_of_trees_listed() -> None:
     before = torch_internals.count_modes()
     assert not torch_internals.is_dispatching(), TORCH
     with torch_internals.FakeTensorMode():  # a mode of operators
@@ -146,6 +146,7 @@ def test_modes_are_counted() -> None:
         assert torch_internals.count_modes() == (before[0], before[1] + 1), TORCH
     with TorchFunctionMode():
         assert torch_internals.count_modes() == (before[0] + 1, before[1]), TORCH
+    assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH
 
 
 class _Overriding(Tensor):

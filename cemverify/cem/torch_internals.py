@@ -1,6 +1,7 @@
 """What torch does not promise: its private names, each used here alone.
 
-`suites/test_private_interfaces.py` says what each of them has to do, so that a torch that changes one is noticed.
+`suites/test_private_interfaces.py` says what each of them has to do, so that a torch that changes one is noticed. The
+tests of tiled attention say it of `softmax_backward`, those of roundoff of `TorchDispatchMode`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class _Pair:
         self.answer: Any = None
         self.error: BaseException | None = None
         self.began = False
-        self._kernels = torch.get_num_threads()  # else it has as many as the process began with, and other sums
+        self._intra_op_threads = torch.get_num_threads()  # another thread would sum with those the process began with
         self._stopped, self._first_ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run_second, daemon=True)
 
@@ -84,7 +84,7 @@ class _Pair:
         self._stopped.wait(_PATIENCE)  # or it waits for the first, as an implementation with a lock may make it
 
     def _run_second(self) -> None:
-        torch.set_num_threads(self._kernels)
+        torch.set_num_threads(self._intra_op_threads)
         try:
             self.answer = _traced(self.second, self.stops, self._wait_for_first)
         except BaseException as error:

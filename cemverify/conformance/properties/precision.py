@@ -245,7 +245,7 @@ def _of_added_terms(x: Tensor, terms: Tensor, u: float) -> tuple[Tensor, Tensor]
 
 
 def _once_in_a_billion(variance: Tensor) -> Tensor:
-    """What the norm of independent errors of those variances v, which are in the last dimension, hardly ever exceeds.
+    """What the norm of independent errors of the variances v, (..., D), exceeds once in a billion at most: (...).
 
     A uniform e has E exp(s e^2) <= 1 / sqrt(1 - 2 s v), as if it were normal. By Markov's inequality |e|^2 exceeds
     q with a probability of at most exp(-s q) / sqrt(prod (1 - 2 s v)), for each s; that of the least q is taken.

@@ -353,8 +353,8 @@ def _question(
         sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
     dims = Dims(**sizes)
     if space.square:
-        wide = dims.D if "D" in space.sizes else 3
-        dims = replace(dims, K=dims.K if "K" in space.sizes else min(dims.K, wide, 3))
+        most_heads = min(3, dims.D) if "D" in space.sizes else 3
+        dims = replace(dims, K=dims.K if "K" in space.sizes else min(dims.K, most_heads))
         dims = replace(dims, R=max(1, dims.D // dims.K)) if "D" in space.sizes else dims
     if options.get("position") == "rotary":
         dims = replace(dims, R=dims.R + dims.R % 2)

@@ -98,7 +98,7 @@ class Cases(Questions):
 
     def _dressed(self, offer: Offer, question: Question) -> Question:
         assert self.texture is not None
-        # in float32, energies of states 256 times as large are off by as much as their exponential is
+        # at 256 times, roundoff of an energy in float32 changes its exponential by as much as itself
         narrow = offer.declared.working_dtype == "float32" and self.texture.startswith("huge")
         return dressed(question, self.texture, 0.25 if narrow else 1.0)
 

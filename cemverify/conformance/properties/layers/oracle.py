@@ -266,7 +266,7 @@ def aside(box: Box, q: Question, generator: torch.Generator, distance: float | N
     """The question moved a little at random: derivatives are not compared at kinks, where round numbers often lie.
 
     Args:
-        distance: by how much, usually; None for the width of differences, 2^-10 in float64 and 2^-4 in float32.
+        distance: the standard deviation; None for the width of differences, 2^-10 in float64 and 2^-4 in float32.
     """
     distance = distance or 2.0 ** round(math.log2(_ASIDE * box.eps**0.2 / 4))
 
