@@ -229,6 +229,16 @@ def test_too_few_telling_examples_are_inconclusive_with_premise_and_share() -> N
     assert described["premise"] == "one number is all there is"
 
 
+@pytest.mark.parametrize(
+    "id_", ["precision/attention/bfloat16-any-options", "sequences/mlp/changing-steps", "sizes/mlp/bfloat16"]
+)
+def test_few_examples_do_not_undecide_a_right_layer(id_: str) -> None:
+    (property_,) = select([id_])
+    for seed in range(4):
+        record = judge_property(reference.reference, property_, Effort(examples=10, seed=seed))
+        assert record.verdict == Verdict.HOLDS, record.reason
+
+
 def test_a_control_gives_the_same_answer_twice_and_keeps_the_shape() -> None:
     case = dense_case(AttentionConfig(4, 2, temperature=1.0), 2, 3, 0)
     for name in CONTROLS:

@@ -27,7 +27,7 @@ from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.layers import localise_layer, localise_mask
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
-from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
+from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Evidence
@@ -152,6 +152,8 @@ def judge_property(
 ) -> Record:
     """Searches for a counterexample to one property and returns the record.
 
+    Where fewer examples than usual are asked for and too few of them tell, it is asked again with twice as many.
+
     Args:
         explaining: the time that is left for a violation, of which it takes some; as much as it wants by default.
         elsewhere: the process in which the subject's functions are, if that is not this one.
@@ -165,10 +167,11 @@ def judge_property(
     record = unanswered(property_)
     try:
         with remembering():  # for the controls, and for what is judged again while a violation is made smaller
-            search.look(effort)
-            record = conclude(property_, search.tally, effort.seconds)
-            if record.verdict == Verdict.HOLDS:
-                record = _against_controls(record, search)
+            record = _asked(search, effort)
+            while _too_little_told(record, search.tally) and effort.examples < Effort.examples:
+                effort = replace(effort, examples=min(2 * effort.examples, Effort.examples))
+                search.tally = SearchTally()
+                record = _asked(search, effort)
             if record.verdict == Verdict.HOLDS:
                 record = _against_mutants(record, search, effort)
             elif record.verdict == Verdict.INCONCLUSIVE:
@@ -184,6 +187,18 @@ def judge_property(
         record = replace(record, verdict=verdict, reason=f"the suite itself failed: {words(error)}")
     explaining.left -= 0.0 if search.after is None else search.after.spent()
     return replace(record, seconds=time.monotonic() - started)
+
+
+def _asked(search: PropertySearch, effort: Effort) -> Record:
+    """The record after one search, and after the trivial controls."""
+    search.look(effort)
+    record = conclude(search.property, search.tally, effort.seconds)
+    return _against_controls(record, search) if record.verdict == Verdict.HOLDS else record
+
+
+def _too_little_told(record: Record, tally: SearchTally) -> bool:
+    """Whether a property is undecided only because too few examples could have exposed a wrong layer."""
+    return record.verdict == Verdict.INCONCLUSIVE and not (tally.violation or tally.flaky or tally.cut_short)
 
 
 def judge_again(
@@ -260,6 +275,7 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
         if lost.cause != Hung.cause:
             raise
         # a whole check is asked for there at once, and each of its calls may be slow
+        search.tally.cut_short = True
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"trivial implementations: {lost.reason}")
     record = replace(record, controls=outcomes)
     if passed := [name for name, outcome in outcomes.items() if outcome == "passed"]:
