@@ -26,9 +26,11 @@ def test_an_example_says_how_it_is_judged_and_the_readme_or_the_page_of_layers_n
     assert path.stem == "attention_numpy" or f"({link})" in page.read_text()
 
 
-def test_the_readme_shows_the_numpy_example_line_for_line() -> None:
+def test_the_readme_and_the_site_open_with_the_numpy_example_line_for_line() -> None:
     untyped = re.sub(r": Any|-> Any|from typing import Any\n\n", "", TIED).replace(") :", "):")
-    assert untyped.partition('"""\n\n')[2] in BLOCKS
+    shown = untyped.partition('"""\n\n')[2]
+    assert BLOCKS[0] == shown
+    assert f'```python title="mylayer.py"\n{shown}```' in (ROOT / "docs" / "index.md").read_text()
 
 
 def test_the_readmes_snippet_of_a_layer_runs_and_its_energies_fall() -> None:
