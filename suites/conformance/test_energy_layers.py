@@ -184,6 +184,26 @@ def retrieval(wrong: bool = False) -> EnergyLayer:
     return energy_layer(update=update, energy=energy, state=("J", 2), memory=("M", 2))
 
 
+def trained_at_test_time(edits: bool) -> EnergyLayer:
+    """One gradient step on the weights of an inner module, those of each row by themselves."""
+    inner = torch.nn.Linear(2, 2, bias=False).double()
+
+    def loss(W: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (torch.func.functional_call(inner, {"weight": W}, (k,)) - v).square().sum(-1) / 2
+
+    def update(W: Tensor, token: Any) -> Tensor:
+        if edits:
+            inner.weight.data.add_(1)
+        step: Tensor = torch.vmap(torch.func.grad(loss))(W, token.k, token.v)
+        return -step
+
+    def energy(W: Tensor, token: Any) -> Tensor:
+        return (torch.einsum("bij,bj->bi", W, token.k) - token.v).square().sum(-1) / 2
+
+    sizes: Any = {"state": (2, 2), "memory": {"k": (2,), "v": (2,)}, "energy_per": "sequence"}
+    return energy_layer(update=update, energy=energy, **sizes)
+
+
 def drawn_to_a_fixed_point() -> EnergyLayer:
     """The next state, in so many dimensions that noise in its place would go downhill, since the energy is a bowl."""
 
@@ -512,6 +532,8 @@ TWINS: dict[str, Twin] = {
         ENERGY, None, lambda: quadratic(energy=lambda x, m: x[..., 0] * np.nan), reason="energy: "),
     "several proximal steps with a preconditioner": Twin(
         f"{ENERGY} gradient/layer/proximal {STATES}", lambda: proximal(SIZES), lambda: proximal(SIZES[::-1])),
+    "weights of a module, mapped over the rows": Twin(
+        "structure/layer/inputs-unchanged", lambda: trained_at_test_time(False), lambda: trained_at_test_time(True)),
     "float32 inside": Twin(
         ENERGY, None, lambda: quadratic(update=lambda x, m: (m.float().sin() - x.float()).double(),
                                         energy=lambda x, m: ((x - m.sin()) ** 2).sum(-1) / 2), part="precision"),

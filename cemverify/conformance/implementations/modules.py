@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.faults import is_library
 from cemverify.conformance.implementations.features import WEIGHTS
@@ -166,9 +167,13 @@ def in_eval_mode(functions: Iterable[Any], parameters: Mapping[str, Any]) -> Ite
 
 
 def _copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Copies of the tensors whose numbers can be compared."""
+    """Copies of the tensors whose numbers can be compared: not of those that a layer maps or differentiates."""
     held = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
-    plain = {name: v for name, v in held.items() if v.layout == torch.strided and not (v.is_meta or v.is_quantized)}
+    plain = {
+        name: v
+        for name, v in held.items()
+        if v.layout == torch.strided and not (v.is_meta or v.is_quantized or is_wrapped(v))
+    }
     return {name: value.detach().clone() for name, value in plain.items()}
 
 
