@@ -227,6 +227,15 @@ def on_a_domain(
     )
 
 
+def near_rest(x: Tensor) -> Tensor:
+    """The nearest state of a domain that only this function describes, far from zero."""
+    return 3 + (x - 3).clamp(-0.3, 0.3)
+
+
+def drawn_to_rest(factor: float) -> EnergyLayer:
+    return on_a_domain(near_rest, lambda x: -4 * factor * x**-3, lambda x: -20 * (x**-2).sum(-1))
+
+
 PAYOFF = torch.tensor([[1.0, 0.4, -0.3], [0.4, 0.5, 0.6], [-0.3, 0.6, 0.8]], dtype=torch.float64)
 
 
@@ -532,6 +541,8 @@ TWINS: dict[str, Twin] = {
         ENERGY, None, lambda: quadratic(energy=lambda x, m: x[..., 0] * np.nan), reason="energy: "),
     "several proximal steps with a preconditioner": Twin(
         f"{ENERGY} gradient/layer/proximal {STATES}", lambda: proximal(SIZES), lambda: proximal(SIZES[::-1])),
+    "a function's domain far from zero": Twin(
+        f"{ENERGY} modes/layer/vmap", lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
     "weights of a module, mapped over the rows": Twin(
         "structure/layer/inputs-unchanged", lambda: trained_at_test_time(False), lambda: trained_at_test_time(True)),
     "float32 inside": Twin(
@@ -556,6 +567,15 @@ TWINS: dict[str, Twin] = {
 @pytest.mark.parametrize("name", TWINS)
 def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
     TWINS[name].judge()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_states_lie_inside_of_a_functions_domain_in_every_precision(dtype: torch.dtype) -> None:
+    box = Box(Caller(drawn_to_rest(1.0), dtype))
+    x = torch.linspace(2, 4, 3 * 4096).reshape(4096, 1, 3).to(dtype).to(torch.float64)
+    from_rest = (box.rounded(Question({"x": x}, {"m": x})).x["x"] - 3).abs()
+    assert float(from_rest.max()) < 0.29
+    assert 0.05 < float((from_rest > 0.2).double().mean()) < 0.5
 
 
 def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:

@@ -111,7 +111,8 @@ class Box:
             states = {name: within(self.layer.domain, array, share) for name, array in x.items()}
         else:
             states = self._within_a_function(x, share)
-        near = ((flat(states) - flat(x)).abs() <= _NEAR * self.eps * (1 + flat(x).abs())).all(1)
+        roundings = 1 if share == INSIDE else _NEAR  # in low precision more of them lead out of a narrow domain
+        near = ((flat(states) - flat(x)).abs() <= roundings * self.eps * (1 + flat(x).abs())).all(1)
         return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in states.items()}
 
     @experiment(lambda arguments: shapes(arguments.x), calls=2, of="domain")
@@ -121,7 +122,7 @@ class Box:
             return flat(self.read(self.layer.domain(own), shaped(at, x)))  # type: ignore[operator, misc]
 
         with self.caller.guarded():
-            return shaped(within_a_function(project, flat(x), share), x)
+            return shaped(within_a_function(project, flat(x), share, self.eps), x)
 
     @experiment(lambda arguments: shapes(arguments.x), of="domain")
     def _along_a_function(self, x: Named, v: Named) -> Arrays:
@@ -175,14 +176,18 @@ class Box:
         with self.caller.guarded():
             return self.read(self.caller.kind.called(self.layer.update, arguments, named), q.x)
 
-    def own(self, q: Question, mask: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
-        """State, memory, noise and mask in the layer's own kind of array; None for what it does not take."""
+    def own(self, q: Question, mask: Tensor | None = None, *, inside: bool = False) -> tuple[Any, Any, Any, Any]:
+        """State, memory, noise and mask in the layer's own kind of array; None for what it does not take.
+
+        Args:
+            inside: whether the states lie in the domain already; several questions that are stacked must.
+        """
         noise = self.pack(q.noise, "Noise") if q.noise else None
         if self.layer.step.noise and noise is None:
             noise = self.pack({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
         memory = self.pack(q.memory, "Memory") if q.memory else None
         return (
-            self.pack(self._within(q.x, APART), "State"),
+            self.pack(q.x if inside else self._within(q.x, APART), "State"),
             memory,
             noise,
             None if mask is None else self.array(mask),

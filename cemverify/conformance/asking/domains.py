@@ -7,6 +7,7 @@ A set that does not hold the mean of its states is not convex: a state from outs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from cemverify.conformance.implementations.arrays import NUMPY, ArrayKind
 INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
 _WIDTH = 2.0**-10  # of differences of a projection
 _DRAWN = 32  # states whose mean is inside of a convex domain
+_GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it fill the unit interval evenly
 
 
 def nearest(domain: str, x: Tensor) -> Tensor:
@@ -46,8 +48,12 @@ def within(domain: str, x: Tensor, share: float) -> Tensor:
     return middle + share * (nearest(domain, middle + (x - middle) / share) - middle)
 
 
-def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: float) -> Tensor:
-    """The same for a domain of which there is only a function that gives the nearest state: (B, n)."""
+def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: float, eps: float) -> Tensor:
+    """The same for a domain of which there is only a function that gives the nearest state: (B, n).
+
+    Args:
+        eps: of the dtype in which that function computes.
+    """
     drawn = torch.randn((_DRAWN, x.shape[1]), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
 
     def allowed(at: Tensor) -> Tensor:  # some states, such as the zero of a sphere, have no nearest one
@@ -57,9 +63,17 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
     if share == 1:
         return allowed(x)
     middle = project(drawn).mean(0, keepdim=True)
-    if bool(((project(middle) - middle).abs() <= 2.0**-6 * (1 - share)).all()):
-        return middle + share * (allowed(middle + (x - middle) / share) - middle)
+    middle = project(middle + drawn).mean(0, keepdim=True)  # the first lies at the edge of a domain far from zero
     start = allowed(x)
+    if bool(((project(middle) - middle).abs() <= 2.0**-6 * (1 - share) + 2 * eps * (1 + middle.abs())).all()):
+        inside = middle + share * (allowed(middle + (x - middle) / share) - middle)
+        if share != INSIDE:
+            return inside
+        # what lay outside comes to lie anywhere on the way to the middle, and not all of it at the edge
+        outside = (start - x).abs()
+        way = share * (_GOLDEN * outside.sum(1, keepdim=True)).frac()
+        is_inside = (outside <= 4 * eps * (1 + x.abs())).all(1, keepdim=True)
+        return torch.where(is_inside, inside, middle + way * (start - middle))
     return allowed(2 * start - x) if share == INSIDE else start
 
 

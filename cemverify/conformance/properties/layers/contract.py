@@ -347,7 +347,7 @@ def _exchanged(box: Box, q: Question) -> list[str]:
 @experiment(lambda arguments: shapes(arguments.q.x))
 def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
     """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
-    state, memory, noise, _ = box.own(q)
+    state, memory, noise, _ = box.own(q, inside=True)
     if noise is None:
         function: Any = box.layer.update
     else:
