@@ -47,6 +47,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.augmented_sdpa:mine", "scaled_dot_product_attention with wider heads for the diagonal"),
     _Correct("examples.attention_module:mine", "an nn.Module of four linear layers"),
     _Correct("examples.mlp_module:mine", "an nn.Module of three linear layers"),
+    _Correct("examples.fused_modules:mine", "nn.Modules with several weights in one parameter"),
     _Correct("examples.compiled_reference:mine", "the reference's modules under torch.compile", costly=True),
     _Correct("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
     _Correct("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),

@@ -30,6 +30,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
+from examples.fused_modules import MLP
 from examples.mlp_module import GatedMLP
 from suites.kit.judging import judged
 
@@ -54,6 +55,8 @@ def asked(**options: Any) -> object:
         (lambda: as_subject({}), "is a dict, not an implementation"),
         (lambda: as_subject(Mine), "is a class: give an instance of it"),
         (lambda: module_implementation({"W_k": "gate_proj.weight"}), r"names contains W_k; the weights are .*W_K"),
+        *((lambda name=name: module_implementation({"V": name}), "as Python slices the parameter, in the letters D,")
+          for name in ("gate_proj.weight[:H]", "gate_proj.weight[:M]T")),
         *((lambda options=options: energy_layer(update=lambda x, m: x, **options), "an energy layer")
           for options in ({"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")})),
         # what cannot be asked
@@ -117,10 +120,10 @@ def test_a_block_in_jax_is_asked_what_its_calls_leave_alone() -> None:
     assert record.verdict == Verdict.HOLDS
 
 
-def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:
+def module_implementation(names: dict[str, str | tuple[str, ...]], mlp: Any = GatedMLP) -> Any:
     activations = tuple(f"activation:{name}" for name in ACTIVATIONS if name != "silu")
     absent = (*LEAN, "start", "step-size", *activations)
-    return implementation_from_modules(mlp=GatedMLP, names=names, not_offered=absent)
+    return implementation_from_modules(mlp=mlp, names=names, not_offered=absent)
 
 
 def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
@@ -139,6 +142,27 @@ def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
 )
 def test_a_module_whose_weights_go_elsewhere_is_violated(names: dict[str, Any], words: str) -> None:
     (record,) = check_implementation(module_implementation(names), properties=["gradient/mlp/silu"], examples=20)
+    assert record.verdict == Verdict.VIOLATED
+    assert words in str(record.reason)
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "words"),
+    [
+        ("gate_up_proj.weight[M:]", "gate_up_proj.weight[:M]", "update = -eta P grad energy"),
+        (
+            "gate_up_proj.weight",
+            "gate_up_proj.weight",
+            "several weights, give each its part, as in 'gate_up_proj.weight[:M]'",
+        ),
+        ("gate_up_proj.weight[:M]", "gate_up_proj.weight[:M]", "has entries that another weight was put into"),
+        ("gate_up_proj.weight[:M]", (), "parameters gate_up_proj.weight (in part) get no weight"),
+        ("gate_up_proj.weight[0, :, :]", (), "is no part of"),
+    ],
+)
+def test_each_part_of_a_fused_parameter_gets_its_own_weight(gate: str, up: Any, words: str) -> None:
+    fused = module_implementation({"V": (gate, "down_proj.weight.T"), "W": up}, MLP)
+    (record,) = check_implementation(fused, properties=["gradient/mlp/silu"], examples=5)
     assert record.verdict == Verdict.VIOLATED
     assert words in str(record.reason)
 
