@@ -107,7 +107,6 @@ mine = implementation(
     not_offered=(
         # it starts at its own input and takes one step
         *("start", "steps", "head-dim", "diagonal", "position:alibi", "position:rotary", "preconditioner", "norm"),
-        # a new module, with weights of its own to begin with, is made in each call, which no map allows
-        *("activation:softplus", "validation", "vmap"),
+        *("activation:softplus", "validation"),
     ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from cemverify import (
@@ -23,7 +24,8 @@ from cemverify import (
 )
 from cemverify.api import Check
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.cem.layers import AttentionConfig
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.torch_internals import is_batched
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Subject, as_subject, load
 from cemverify.conformance.implementations.naming import LoadError
@@ -165,6 +167,19 @@ def test_each_part_of_a_fused_parameter_gets_its_own_weight(gate: str, up: Any, 
     (record,) = check_implementation(fused, properties=["gradient/mlp/silu"], examples=5)
     assert record.verdict == Verdict.VIOLATED
     assert words in str(record.reason)
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.0, Verdict.HOLDS), (1e-3, Verdict.VIOLATED)])
+def test_a_mapped_call_may_build_a_module_and_may_not_add_noise(noise: float, verdict: Verdict) -> None:
+    def mlp(x: Tensor, h: Tensor, weights: Any, config: MLPConfig) -> Tensor:
+        V, W = weights["V"], weights["W"]
+        fused = {"gate_up_proj.weight": torch.cat([V, W]), "down_proj.weight": V.T}
+        out: Tensor = functional_call(MLP(config), fused, (h,))
+        return out + noise * torch.randn(()) if is_batched(h) else out
+
+    layer = implementation(mlp=mlp, not_offered=module_implementation({}).not_offered.keys() - {"vmap"})
+    (record,) = check_implementation(layer, properties=["modes/mlp/vmap"], examples=6)
+    assert record.verdict == verdict, record.reason
 
 
 def test_a_relu_layer_holds_at_the_kink() -> None:

@@ -156,7 +156,8 @@ class _Torch(ArrayKind):
         return torch.compile(function, backend="aot_eager" if lowered else "eager", dynamic=False)
 
     def mapped(self, function: Function, axes: Any = 0) -> Function:
-        mapped: Function = torch.func.vmap(function, axes)
+        # a module that is built in the call draws numbers, which its weights replace
+        mapped: Function = torch.func.vmap(function, axes, randomness="same")
         return mapped
 
     def recorded(self, function: Function, which: Sequence[int]) -> Function:

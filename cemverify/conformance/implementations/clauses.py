@@ -214,7 +214,8 @@ alone; one may wait for the other. If yours cannot be called from several thread
 Gradients flow from the answer to x, h and every weight, and equal those of the exact formula. For torch that is
 `torch.autograd`, for JAX `jax.grad`. First derivatives are tested; second ones are not. The functions may be mapped
 over another axis of the arrays (`torch.func.vmap`, `jax.vmap`) and compiled (`torch.compile`, `jax.jit`), and then
-return the same. Each of the three is a feature that you can declare absent.
+return the same. Each of the three is a feature that you can declare absent. A module may be built in a mapped call:
+its initial values are drawn with `randomness="same"`.
 """,
         ("training", "modes/*/vmap", "modes/*/compiled", "modes/*/no-gradients"),
     ),
