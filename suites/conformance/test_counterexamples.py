@@ -45,7 +45,9 @@ from cemverify.results.provenance import Maker
 from reports.collect import ResultFile
 from reports.page.content import page_of, render
 from suites.conformance.wrong_layers import LAYERS
+from suites.kit.examples import README, README_MISTAKEN, defined, mistaken
 from suites.kit.judging import finished, mutant
+from suites.kit.source import ROOT
 
 MODULE = """\
 from dataclasses import replace
@@ -117,29 +119,37 @@ sys.modules["cemverify"] = None  # as where it is not installed
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-OWN = """\
-import numpy as np
+HOPFIELD = (ROOT / "examples" / "energy_layer.py").read_text()
+FUSED = (ROOT / "examples" / "fused_modules.py").read_text()
+DOORS = {
+    "functions": (README, README_MISTAKEN, "gradient/attention/plain"),
+    "modules": (FUSED, mistaken(FUSED, ("gate, up = self", "up, gate = self")), "gradient/mlp/silu"),
+    "energy layer": (
+        HOPFIELD,
+        mistaken(HOPFIELD, ("(x * x).sum(-1) / 2", "(x * x).sum(-1)")),
+        "gradient/layer/energy",
+    ),
+}
 
-def mlp(x, h, weights, config):
-    z = x @ weights["V"].T{fault}
-    return x + config.step_size * (h @ weights["W"].T * z / (1 + np.exp(-z))) @ weights["V"]
-"""
 
-
-def test_a_script_needs_numpy_and_the_implementation_alone(tmp_path: Path) -> None:
-    """A module of plain functions is asked, without cemverify, what a mutant on torch was asked."""
-    _, saved = leave(tmp_path, "mlpascent")
-    path = saved.with_suffix(".py")
-    content = json.loads(saved.read_text())
-    content["asked"]["kind"] = "numpy"
-    saved.write_text(json.dumps(content))
+@pytest.mark.parametrize(("right", "wrong", "property_"), DOORS.values(), ids=DOORS)
+def test_a_script_needs_no_cemverify_though_the_file_of_the_layer_imports_it(
+    tmp_path: Path, right: str, wrong: str, property_: str
+) -> None:
+    record = judge_property(defined(wrong), by_id(property_), QUICK)
+    (saved,) = save_all(RunFinished("own:mine", [record], 0.0), tmp_path, Maker.now("cemverify check", {}, 0, "cpu"))
     (tmp_path / "alone.py").write_text(ALONE)
-    for fault, code in (("", 0), (" + 1", 1)):
-        (tmp_path / "own.py").write_text(OWN.format(fault=fault))
-        command = [sys.executable, "alone.py", str(path), "own"]
+    beyond = f"{right}\nfrom cemverify import reference\n"
+    for text, code, words in (
+        (wrong, 1, record.claim),
+        (right, 0, "the fault is gone"),
+        (beyond, 2, "install cemverify"),
+    ):
+        (tmp_path / "own.py").write_text(text)
+        command = [sys.executable, "-B", "alone.py", str(saved.with_suffix(".py"))]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == code, done.stdout + done.stderr
-        assert content["property"]["claim"] in done.stdout
+        assert words in done.stdout
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])

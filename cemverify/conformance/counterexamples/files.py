@@ -2,16 +2,16 @@
 
     NAME.npz    every array, exactly
     NAME.json   a result of kind "counterexample": the property, the case, both sides, what made it
-    NAME.py     a copy of `standalone`, which asks the implementation the same again without this package
+    NAME.py     the text of `standalone`, which asks the implementation the same again without this package
 
 `cemverify replay NAME.json` asks the property itself again.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.counterexamples import standalone
 from cemverify.conformance.counterexamples.demands import demands_of
+from cemverify.conformance.implementations import named_parameters
 from cemverify.conformance.implementations.naming import installed
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
@@ -128,8 +130,15 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
         },
     }
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))
-    write_bytes(stem.with_suffix(".py"), resources.files(__package__).joinpath("standalone.py").read_bytes())
+    write_bytes(stem.with_suffix(".py"), _script())
     return stem.with_suffix(".json")
+
+
+def _script() -> bytes:
+    """The text of `standalone`, with that of what puts weights into modules."""
+    script, loader = map(inspect.getsource, (standalone, named_parameters))
+    given = f"NAMED_PARAMETERS = r'''{loader}'''"
+    return script.replace('NAMED_PARAMETERS = ""', given, 1).encode()
 
 
 def _stem(id_: str) -> str:

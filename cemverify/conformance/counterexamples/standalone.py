@@ -1,5 +1,7 @@
 """Judges a saved counterexample without cemverify. Needs NumPy, and torch or JAX if the implementation does.
 
+Where cemverify is not installed, this script stands in for what a file imports of it to declare its layer.
+
 `cemverify check --save-counterexamples FOLDER` writes three files for each violation, this one among them:
 
     NAME.json   the calls that were made, and what each of them owes
@@ -15,15 +17,16 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import importlib
+import importlib.util
 import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, is_dataclass, make_dataclass, replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,6 +42,7 @@ exit code: 1 if the fault is still there; 0 if it is gone; 2 if it cannot be jud
 _INSIDE = "CEMVERIFY_INSIDE"
 _CODES = (40, 41, 42)  # what an inner process says; an implementation that ends it hardly hits on these
 _WIDTH = 110  # characters of a line; longer arrays are left to the files
+NAMED_PARAMETERS = ""  # in a saved script, the source that puts weights into modules
 
 
 class Unusable(Exception):
@@ -131,13 +135,19 @@ class _AttentionOptions:
         return math.sqrt(self.R) if self.temperature is None else self.temperature
 
 
+_CONFIGS: Mapping[str, type] = {
+    "AttentionConfig": _AttentionOptions,
+    **{name: type(name, (), {}) for name in ("MLPConfig", "BlockConfig", "PreconditionerConfig")},
+}
+
+
 def config_class(name: str, options: Sequence[str]) -> type:
     """A class for "MODULE:CLASS": cemverify's if the implementation itself brought it in, else one like it."""
     module, _, kind = name.partition(":")
     theirs = getattr(sys.modules.get(module), kind, None)
-    if isinstance(theirs, type):
+    if isinstance(theirs, type) and is_dataclass(theirs):
         return theirs
-    bases = (_AttentionOptions,) if kind == "AttentionConfig" else ()
+    bases = (_CONFIGS[kind],) if kind in _CONFIGS else ()  # so that a stand-in is what theirs is an instance of
     return make_dataclass(kind, options, bases=bases, frozen=True)
 
 
@@ -195,6 +205,45 @@ def function(implementation: Any, name: str) -> Any:
     """A function of the implementation, by its name."""
     functions = getattr(implementation, "functions", None)
     return functions[name] if functions is not None else getattr(implementation, name)
+
+
+# --- declarations ---------------------------------------------------------------------------------
+
+
+def _declared(**given: Any) -> SimpleNamespace:
+    """What `implementation` and `energy_layer` are given, by name."""
+    named = getattr(given.get("parameters"), "named_parameters", None)
+    return SimpleNamespace(**{"arrays": "torch"} | given | ({} if named is None else {"parameters": dict(named())}))
+
+
+def _declared_modules(*, names: Any = None, free: Any = (), not_offered: Any = (), **builds: Any) -> SimpleNamespace:
+    """What `implementation_from_modules` makes."""
+    loader: dict[str, Any] = {}
+    exec(NAMED_PARAMETERS, loader)  # noqa: S102 - cemverify's own
+    options = names or {}, frozenset(free), "start" in not_offered
+    return _declared(**{name: loader["layer_of"](build, *options) for name, build in builds.items()})
+
+
+def stand_in() -> None:
+    """Makes importable what a file needs of cemverify to declare its layer, unless cemverify is installed."""
+    if importlib.util.find_spec("cemverify") is not None:
+        return
+    names = {
+        "cemverify": {
+            "implementation": _declared,
+            "energy_layer": _declared,
+            "implementation_from_modules": _declared_modules,
+            "layer_property": lambda **_: lambda stated: stated,
+            **dict.fromkeys(("Implementation", "EnergyLayer", "TrainedModel"), SimpleNamespace),
+            **dict.fromkeys(("PRESENT_STATE", "SOME_POSITIVE_DEFINITE"), "declared"),
+        },
+        "cemverify.cem": {},
+        "cemverify.cem.layers": _CONFIGS,
+        "cemverify.cem.models": _CONFIGS,
+    }
+    for name, content in names.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(content)
 
 
 # --- judging --------------------------------------------------------------------------------------
@@ -303,6 +352,7 @@ def judge(saved: SavedCalls, name: str) -> int:
     if not saved.demanding:
         raise Unusable(f"this case cannot be judged without cemverify; use: cemverify replay {saved.stem.name}.json")
     sys.path.insert(0, os.getcwd())
+    stand_in()
     module, _, attribute = name.partition(":")
     try:
         implementation = importlib.import_module(module)
@@ -312,7 +362,9 @@ def judge(saved: SavedCalls, name: str) -> int:
             function(implementation, needed)
         restore_parameters(implementation, saved)
     except Exception as error:
-        raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
+        ours = isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "cemverify"
+        remedy = ": install cemverify, or name a module of its functions alone" if ours else ""
+        raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error}){remedy}") from error
     kind = getattr(implementation, "arrays", None)  # another implementation may take arrays of another kind
     sentences = list(breaches(implementation, replace(saved, kind=kind) if isinstance(kind, str) else saved))
     print("\n".join(sentences) or "the fault is gone")

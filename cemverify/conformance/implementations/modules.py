@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -19,12 +17,14 @@ from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.faults import is_library
 from cemverify.conformance.implementations.features import WEIGHTS
-
-Build = Callable[[Any], nn.Module]
-Names = Mapping[str, str | tuple[str, ...]]
-
-_NAME = re.compile(r"([^\[\]]+)(?:\[(.+)\])?")
-_SIZES = {"D": "dim", "K": "heads", "R": "R", "M": "hidden"}  # the contract's letters, and the options that they are
+from cemverify.conformance.implementations.named_parameters import (
+    SIZES,
+    Build,
+    Names,
+    each_name,
+    layer_of,
+    place_of,
+)
 
 
 def implementation_from_modules(
@@ -57,112 +57,14 @@ def implementation_from_modules(
     absent = (*not_offered, "gradients", "vmap")
     if unknown := set(names or {}) - set(WEIGHTS):
         raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
-    for name in (name for targets in (names or {}).values() for name in _each(targets)):
-        _place(name, dict.fromkeys(_SIZES, 1))
-    left_alone = frozenset(free)
-    alone = "start" in absent
-
-    def call(build: Build) -> Callable[..., Tensor]:
-        def loaded(x: Tensor, weights: Mapping[str, Tensor], config: Any) -> nn.Module:
-            module = build(config).to(device=x.device, dtype=x.dtype)
-            sizes = {letter: getattr(config, of) for letter, of in _SIZES.items() if hasattr(config, of)}
-            load_weights(module, weights, names or {}, sizes, left_alone)
-            return module
-
-        def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
-            # whoever compiles a module has it already; asked for only then, because it imports torch's compiler
-            make = torch.compiler.disable(loaded) if torch.compiler.is_compiling() else loaded  # type: ignore[no-untyped-call]
-            module = make(x, weights, config)
-            output: Tensor = module(h) if alone else module(x, h)
-            return output
-
-        return layer
-
+    for name in (name for targets in (names or {}).values() for name in each_name(targets)):
+        place_of(name, dict.fromkeys(SIZES, 1))
+    layer = functools.partial(layer_of, names=names or {}, free=frozenset(free), takes_h_alone="start" in absent)
     return implementation(
-        attention=call(attention) if attention is not None else None,
-        mlp=call(mlp) if mlp is not None else None,
+        attention=layer(attention) if attention is not None else None,
+        mlp=layer(mlp) if mlp is not None else None,
         not_offered=absent,
     )
-
-
-def load_weights(
-    module: nn.Module,
-    weights: Mapping[str, Tensor],
-    names: Names,
-    sizes: Mapping[str, int],
-    free: frozenset[str] = frozenset(),
-) -> None:
-    """Copies the contract's weights into the module's parameters.
-
-    Args:
-        sizes: the numbers that the letters in names stand for.
-
-    Raises:
-        ValueError: the module lacks a parameter, has one of another size, or has entries that get no weight or two.
-    """
-    if not isinstance(module, nn.Module):
-        raise ValueError(
-            f"give the module's class, or a function from a configuration to a module, not what made {module!r}"
-        )
-    parameters = dict(module.named_parameters())
-    filled = {path: torch.zeros(parameter.shape, dtype=torch.bool) for path, parameter in parameters.items()}
-    with torch.no_grad():
-        for weight, value in weights.items():
-            for name in _each(names.get(weight, weight)):
-                path, part = _place(name, sizes)
-                if path not in parameters:
-                    raise ValueError(
-                        f"the module has no parameter {path!r} for {weight}; its parameters: {', '.join(parameters)}"
-                    )
-                try:
-                    target = parameters[path][part]
-                except IndexError as error:
-                    raise ValueError(f"{name!r} is no part of {tuple(parameters[path].shape)}: {error}") from error
-                source = value.flatten(0, -2).T if name.endswith(".T") else value
-                if source.numel() != target.numel():
-                    raise ValueError(
-                        f"{weight} {tuple(value.shape)} does not fit parameter {name.removesuffix('.T')!r} "
-                        f"{tuple(target.shape)}{_remedy(path, source, target, sizes)}"
-                    )
-                if filled[path][part].any():
-                    raise ValueError(f"{name!r} for {weight} has entries that another weight was put into")
-                parameters[path][part] = source.reshape(target.shape)
-                filled[path][part] = True
-    if idle := [path for path, entries in filled.items() if path not in free and not entries.all()]:
-        listed = (f"{path} (in part)" if filled[path].any() else path for path in sorted(idle))
-        raise ValueError(
-            f"the module's parameters {', '.join(listed)} get no weight and would keep their random values: "
-            "name them in names=, or in free= if the module sets them itself"
-        )
-
-
-def _each(targets: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (targets,) if isinstance(targets, str) else targets
-
-
-def _place(name: str, sizes: Mapping[str, int]) -> tuple[str, Any]:
-    """The parameter that a name means, and the index of the part of it."""
-    read = _NAME.fullmatch(name.removesuffix(".T"))
-    try:
-        if read is None:
-            raise SyntaxError("no parameter, or text behind a bracket")
-        # the adapter's own words
-        part = eval(f"_[{read[2] or '...'}]", {"__builtins__": {}, "_": np.s_}, dict(sizes))  # noqa: S307
-    except Exception as error:
-        raise ValueError(
-            f"{name!r} in names= cannot be read ({error}); a part is written as Python slices the parameter, "
-            f"in the letters {', '.join(sizes)}, as in 'weight[:D]'"
-        ) from error
-    return read[1], part
-
-
-def _remedy(path: str, source: Tensor, target: Tensor, sizes: Mapping[str, int]) -> str:
-    """What may be done about a parameter of another size."""
-    if "K" in sizes and sizes["K"] * sizes["R"] != sizes["D"]:
-        return "; if heads are always D / K wide, declare head-dim absent"
-    if target.numel() % source.numel() == 0:
-        return f"; if it holds several weights, give each its part, as in '{path}[:{'K*R' if 'K' in sizes else 'M'}]'"
-    return ""
 
 
 @contextmanager
