@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from cemverify import check_implementation, energy_layer, implementation
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.cem.layers import AttentionConfig
+from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
@@ -97,6 +98,31 @@ def test_rows_that_are_wrong_at_once_where_x_is_h_have_no_wrong_cache() -> None:
 
     mine = implementation(attention=attention, decode=lambda h, w, c: attention(h, h, w, c))
     assert localise(Caller(mine), dense_case(AttentionConfig(4, 2, 2), 1, 4, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name", "because"),
+    [
+        (
+            lambda h, V, W: (h @ V.T * F.silu(h @ W.T)) @ V,
+            "gate",
+            "V and W are exchanged: it applies the activation to W h instead of V h",
+        ),
+        (
+            lambda h, V, W: (F.silu(h @ V.T) * (h @ W.T)) @ W,
+            "down projection",
+            "W where V belongs: it must be the transpose of the gate projection, V",
+        ),
+    ],
+)
+def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any, name: str, because: str) -> None:
+    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        return h + config.step_size * wrong(h, weights["V"], weights["W"])
+
+    case = dense_case(MLPConfig(3, 2), 1, 1, 0)
+    part = localise(Caller(implementation(mlp=mlp, not_offered=["start"])), replace(case, x=case.h))
+    assert part is not None
+    assert (part.name, part.because) == (name, because)
 
 
 @pytest.mark.slow

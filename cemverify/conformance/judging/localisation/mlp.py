@@ -36,7 +36,7 @@ def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
     if not dense or sound or config.dim < 2:
         return None
     if not all(linear_in_memory(bench, c) for c in dense):
-        return _swapped_gate(bench, dense)
+        return _exchanged(bench, dense)
     rows = [(c, (m,)) for c in dense for m in range(min(config.hidden, _UNITS))]
     return wrong_along_rows(bench, _GATE, rows)
 
@@ -77,19 +77,27 @@ _GATE = LinearPath(
 )
 
 
-def _swapped_gate(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
-    """Whether the roles of V x and W h are exchanged: linear in x, that is, and not in h."""
+def _exchanged(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
+    """Whether the activation goes to W instead of V, or the update returns through W instead of V."""
+    gate, down = True, True
     for case in cases:
         W, V = case.weights["W"], case.weights["V"]
-        got = bench.got(case)
-        exchanged = replace(case, x=case.h, h=case.x, weights={"V": W, "W": V})
-        inner = expected_update(exchanged)  # W^T ((V x) sigma(W h)) eta
-        if got is None or W.shape[0] > W.shape[1] or not _same_hidden(got, inner, V, W, bench.tolerance(case)):
+        got, tolerance = bench.got(case), bench.tolerance(case)
+        if got is None or W.shape[0] > W.shape[1]:
             return None
-    return WrongPart("gate", "it applies the activation to the projection of the memory instead of the state's")
+        swapped_case = replace(case, x=case.h, h=case.x, weights={"V": W, "W": V})
+        inner = expected_update(swapped_case)  # W^T ((V x) sigma(W h)) eta
+        gate = gate and _same_hidden(got, V, inner, W, tolerance)
+        down = down and _same_hidden(got, W, expected_update(case), V, tolerance)
+    x = "x" if bench.offers("start") else "h"  # as the layer's author has it
+    if gate:
+        return WrongPart("gate", f"V and W are exchanged: it applies the activation to W h instead of V {x}")
+    if down:
+        return WrongPart("down projection", "W where V belongs: it must be the transpose of the gate projection, V")
+    return None
 
 
-def _same_hidden(got: Tensor, inner: Tensor, V: Tensor, W: Tensor, tolerance: Tensor) -> bool:
-    """Whether got = V^T z and inner = W^T z have the same z, up to the room and the conditioning of V and W."""
-    z = torch.linalg.lstsq(W.T, inner[0, 0, :, None]).solution
-    return bool(((V.T @ z)[:, 0] - got[0, 0]).abs().max() <= 1e3 * tolerance.max() * torch.linalg.cond(W))
+def _same_hidden(got: Tensor, A: Tensor, known: Tensor, B: Tensor, tolerance: Tensor) -> bool:
+    """Whether got = A^T z and known = B^T z have the same z, up to the room and the conditioning of A and B."""
+    z = torch.linalg.lstsq(B.T, known[0, 0, :, None]).solution
+    return bool(((A.T @ z)[:, 0] - got[0, 0]).abs().max() <= 1e3 * tolerance.max() * torch.linalg.cond(B))
