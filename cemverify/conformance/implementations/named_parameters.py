@@ -24,10 +24,10 @@ def layer_of(build: Build, names: Names, free: frozenset[str], takes_h_alone: bo
     """A function of arrays that builds a module, gives it the weights, and calls it."""
 
     def loaded(x: Tensor, weights: Mapping[str, Tensor], config: Any) -> nn.Module:
-        module = build(config).to(device=x.device, dtype=x.dtype).eval()
+        module = build(config).to(device=x.device, dtype=x.dtype)
         sizes = {letter: getattr(config, option) for letter, option in SIZES.items() if hasattr(config, option)}
         load_weights(module, weights, names, sizes, free)
-        return module
+        return module.eval()
 
     def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
         # whoever compiles a module has it already; asked for only then, because it imports torch's compiler
