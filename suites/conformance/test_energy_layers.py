@@ -587,6 +587,8 @@ def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
     assert absent["own-state"] == "declared: its energy reads every token's state"
     assert "one value per sequence" in absent["energy-per-token"] or "declared" in absent["energy-per-token"]
     assert "gradients" not in absent
+    averaged = quadratic(energy_per="sequence", mean_over=["tokens"], step_of="mean").not_offered
+    assert "mean over tokens" in averaged["causality"]
 
 
 def test_an_error_in_the_last_digits_is_not_called_a_factor_of_one() -> None:

@@ -323,6 +323,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("energy-per-token", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "token")
     without("causality", "declared", when=not layer.causal)
     without("causality", "its energy is coupled, so tokens influence each other both ways", when=layer.coupled)
+    averaged = layer.stated.step_of == "mean" and "tokens" in layer.stated.mean_over
+    without("causality", "it descends the mean over tokens, so a token moves less the more there are", when=averaged)
     without("coupled", "its tokens are not coupled", when=not layer.coupled or not tokens)
     without("batch-energy", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "batch")
     without("permutable", "not claimed", when=not layer.permutable)
