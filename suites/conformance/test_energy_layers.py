@@ -553,6 +553,9 @@ TWINS: dict[str, Twin] = {
             update=lambda x, m: -torch.nn.functional.softplus(8 * m) - x,
             energy=lambda x, m: (x * torch.logaddexp(8 * m, torch.zeros_like(m)) + x * x / 2).sum(-1)),
         part="a threshold", because="threshold=40", examples=60),
+    "a small error that grows and is gone without a jump": Twin(
+        ENERGY, None, lambda: quadratic(update=lambda x, m: m - x + 1e-9 * m**6 * (-m * m).exp()),
+        part="not the stated energy's gradient", examples=60),
     "a JAX layer that branches on values": Twin(
         ENERGY, lambda: quadratic(arrays="jax", update=lambda x, m: m - x if float(abs(x).sum()) >= 0 else x,
                                   not_offered=("compile", "vmap")), examples=6, arrays="jax"),

@@ -38,6 +38,8 @@ _CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20
 _NEAR = 1e-5  # relative distance of a question at which roundoff is another, and a formula nearly the same
 _TWICE = 2  # questions that are asked again
 _ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
+_HALVINGS = 24  # of the way from a state before it to one beyond it
+_JUMP = 8.0  # times its tolerance that an error exceeds right behind a threshold; what grows evenly has one there
 
 
 # a question, the update, the one that is expected, and how far apart they may be: (B,)
@@ -176,20 +178,37 @@ def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
 
 
 def _cut_off(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """Errors that are gone far before a threshold and far beyond it, as those of float32 are not."""
+    """Errors that are gone far before a threshold and far beyond it, as those of float32 are not, and jump at it."""
     for q, got, expected, _ in wrong:
         size = 1 + float(flat(expected).abs().max())
-        if float((flat(got) - flat(expected)).abs().max()) > _CUT * size:
+        if not float((flat(got) - flat(expected)).abs().max()) <= _CUT * size:
             return None
         for factor in _ASIDE:
-            asked = _asked(box, box.rounded(q.each(lambda a, factor=factor: factor * a)))
+            asked = _asked(box, _times(box, q, factor))
             if asked is None or _is_wrong(asked):
                 return None
+    if not _jumps(box, wrong[0][0]):
+        return None
     because = (
         "it is right where all numbers are 64 times smaller or larger, and off by less than 1e-8 between: "
         "something is left off beyond a threshold, as softplus is linear beyond 20 in torch. Give it threshold=40"
     )
     return WrongPart("a threshold", because)
+
+
+def _times(box: Box, q: Question, factor: float) -> Question:
+    return box.rounded(q.each(lambda array: factor * array))
+
+
+def _jumps(box: Box, q: Question) -> bool:
+    """Whether the error of a question is far beyond its tolerance as soon as it is beyond it at all."""
+    right, wrong = _ASIDE[0], 1.0
+    for _ in range(_HALVINGS):
+        middle = (right + wrong) / 2
+        asked = _asked(box, _times(box, q, middle))
+        right, wrong = (middle, wrong) if asked is None or not _is_wrong(asked) else (right, middle)
+    asked = _asked(box, _times(box, q, wrong))
+    return asked is not None and _is_wrong((*asked[:3], _JUMP * asked[3]))
 
 
 # --- a constant ratio ------------------------------------------------------------------------------------
