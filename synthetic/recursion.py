@@ -38,6 +38,7 @@ priors, with s = (x_1 + ... + x_d) / sqrt(d); "0.9*rbf(lengthscale=2) + 0.1*line
 
 models (--models):
 {models}
+{own}
 
 presets (options override their values one by one):
 {presets}
@@ -62,10 +63,15 @@ examples:
   python -m synthetic recursion --preset standard --page docs/results/recursion.md
   python -m synthetic recursion --report out/recursion.json --page out/recursion.md
   python -m synthetic recursion --prior rbf warped --seeds 10 --models cem reused
+  python -m synthetic recursion --steps 1 2 --models cem mymodel:MLP      with mymodel.py in this folder:
+      from torch.nn import Linear, Sequential, SiLU
+      def MLP(d): return Sequential(Linear(d, 64), SiLU(), Linear(64, 1))
   python -m synthetic recursion --prior "changepoint(rbf(lengthscale=1), matern52)" --steps 1 4
 """.format(
     priors=priors.describe(),
     models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
+    own=f"  {'module:object':<20}your own: a function of the number of inputs d that returns a torch module from"
+    " (N, d) to (N,) or (N, 1); one with a parameter `steps` has a row for each T",
     presets="\n".join(
         f"  {name:<20}T = {', '.join(map(str, p.config.depths))}; {len(p.config.priors)} prior(s),"
         f" {p.config.seeds} functions each; {p.about}"

@@ -27,12 +27,12 @@ class UsageError(Refusal):
         self.usage = usage
 
 
-def one_of(noun: str, name: str, values: Mapping[str, Value]) -> Value:
+def one_of(noun: str, name: str, values: Mapping[str, Value], more: str = "") -> Value:
     """What a name stands for.
 
     Args:
-        noun: the name is of, in a sentence: "preset".
+        noun: the name is of, in a sentence: "preset". more: what else is allowed, after the names.
     """
     if name not in values:
-        raise UsageError(f"unknown {noun} {name!r}; choose from {', '.join(values)}")
+        raise UsageError(f"unknown {noun} {name!r}; choose from {', '.join(values)}{more}")
     return values[name]

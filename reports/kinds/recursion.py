@@ -138,12 +138,12 @@ def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | No
 
 def _test_depths(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
     """Models trained at one T and evaluated with another, T'."""
-    lines: list[list[Entry]] = []
     depths = shown_depths(rows)
-    for row in rows:
-        if row["runs"] and not row["diverged"]:
-            means = at_depths(row)
-            lines.append([row["name"], *(Quantity(means[T]) if T in means else "not finite" for T in depths)])
+    lines: list[list[Entry]] = [
+        [row["name"], *(Quantity(means[T]) if T in means else "not finite" for T in depths)]
+        for row in rows
+        if (means := at_depths(row))
+    ]
     columns = (Column("model"), *(Column(f"T' = {T}", text=_error) for T in depths))
     title = f"{prior}: expected RMSE of the trained models with T' steps at test time, mean over functions"
     return Sheet(title, columns, [Group("", lines)]) if lines else None

@@ -133,6 +133,13 @@ ROWS = [
     ("cemverify list --feature", "there is no option --feature; perhaps --features is meant"),
     ("synthetic recursion --preset quik", "unknown preset 'quik'"),
     ("synthetic recursion --models cme", "unknown model family 'cme'"),
+    (
+        "synthetic recursion --models suites.synthetic.own_models:wide",
+        "(128, 10) to shape (128, 3); one value for each",
+    ),
+    ("synthetic recursion --models suites.synthetic.own_models:fixed", "has no parameters to train"),
+    ("synthetic recursion --models suites.synthetic.own_models:leaves", "raised SystemExit: 0"),
+    ("synthetic recursion --models suites.synthetic.own_kernels:not_a_kernel", "is a int; name a class or function"),
     ("synthetic recursion --prior rbf rbf", "is given twice"),
     ("synthetic recursion --steps 1 1", "is given twice"),
     ("synthetic recursion --device cpu:7", "device 'cpu:7' is not available"),

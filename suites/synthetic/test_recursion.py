@@ -38,9 +38,10 @@ from synthetic.studies.recursion.cells import (
     read_runs,
     read_task,
 )
-from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of
-from synthetic.studies.recursion.ensembles import Recipe, fit
+from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of, family, stack
+from synthetic.studies.recursion.ensembles import Recipe, Stack, fit
 from synthetic.studies.recursion.findings import Predictor, admit, choose_rate, entry, summarise
+from synthetic.studies.recursion.own import OwnSpec, OwnStack, _loaded, specs
 from synthetic.studies.recursion.page import sentences
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
@@ -48,6 +49,7 @@ from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, 
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
+OWN = "suites.synthetic.own_models"
 
 
 def runs(contender: Contender, config: RecursionConfig = TINY) -> list[Any]:
@@ -312,6 +314,36 @@ def test_a_family_of_one_is_compared_with_cem_at_the_smallest_depth() -> None:
     assert row.deeper.conclusion == "equivalent"
 
 
+def test_an_own_model_is_counted_trained_and_judged_like_the_rest() -> None:
+    (mlp,), (once, twice) = (family(f"{OWN}:{name}").contenders((1, 2)) for name in ("mlp", "Looped"))
+    rows = rows_of({cem((1,))[0]: 1.0, mlp: 0.9, once: 1.1, twice: 1.21})
+    named = by_name(rows)
+    cost, same = named[f"{OWN}:mlp"].cost, named[f"{OWN}:mlp"].same_depth
+    assert (cost.parameters, cost.inference.matmul, same) == (10 * 8 + 8 + 8 + 1, 2 * (10 * 8 + 8), None)
+    assert named[mlp.name].deeper.ratio.mean == pytest.approx(0.9, abs=0.01)
+    assert named[f"{OWN}:Looped, T = 2"].deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
+    (first, *_) = found = runs(mlp)
+    assert found == runs(mlp)  # although it draws what it drops
+    assert first.score.expected < read_task(compute_task(TINY.task_cells(RBF)[0])).prior_std
+    assert (first.at_depth, first.energies) == ((), None)
+
+
+def test_an_edited_own_model_is_trained_again_and_not_taken_for_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "edited_model.py"
+    found: list[OwnSpec] = []
+    for hidden in (2, 3):
+        file.write_text(f"from torch import nn\n\ndef model(dim):\n    return nn.Linear(dim, 1)  # {hidden}\n")
+        _loaded.cache_clear()
+        specs.cache_clear()
+        found += specs("edited_model:model", (1, 2), 10)
+    assert found[0] != found[1]
+    with pytest.raises(UsageError, match="not the one that the study began with"):
+        OwnStack(found[0], 10, streams(0))
+
+
 def test_references_stand_first_and_the_floor_last_with_its_gap_closed() -> None:
     rows = rows_of({cem((1,))[0]: 1.5})
     assert [row.name for row in rows] == ["prior mean", "ridge", "CEM, T = 1", "exact GP"]
@@ -459,13 +491,14 @@ def test_stops_are_told_as_means_over_functions() -> None:
 
 
 RECIPE = Recipe(steps=60, batch=32, check_every=10)
-SPECS: tuple[Spec, ...] = (
+SPECS: tuple[Spec | OwnSpec, ...] = (
     CEMSpec(width=12, hidden=16, steps=1),
     CEMSpec(width=12, hidden=16, steps=4, norm="scalar"),
     CEMSpec(width=5, hidden=16, steps=2, preconditioner="low-rank", norm="folded", step_size="learned"),
     CEMSpec(width=12, hidden=16, steps=2, preconditioner="low-rank-printed", norm="channel"),
     CEMSpec(width=12, hidden=16, steps=3, preconditioner="diagonal"),
     GatedMLPSpec(width=12, hidden=16, reuse=2),
+    *specs(f"{OWN}:Looped", (2,), 5),
 )
 
 
@@ -480,14 +513,14 @@ def data(*seeds: int) -> tuple[Tensor, Tensor]:
     return inputs, torch.sin(3 * inputs.sum(-1))
 
 
-def train(spec: Spec, *seeds: int, recipe: Recipe = RECIPE) -> tuple[RegressorStack, list[float]]:
-    model = RegressorStack(spec, 5, streams(*seeds)).double()
+def train(spec: Spec | OwnSpec, *seeds: int, recipe: Recipe = RECIPE) -> tuple[Any, list[float]]:
+    model: Stack = stack(spec, 5, streams(*seeds)).double()
     fits = fit(model, *data(*seeds), recipe, [s.generator(Stream.BATCHES) for s in streams(*seeds)])
     return model, [f.held_out_rmse for f in fits]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=repr)
-def test_three_at_once_are_the_same_as_one_by_one(spec: Spec) -> None:
+def test_three_at_once_are_the_same_as_one_by_one(spec: Spec | OwnSpec) -> None:
     together, errors = train(spec, 0, 1, 2)
     for seed in range(3):
         alone, (error,) = train(spec, seed)
@@ -537,8 +570,9 @@ def test_a_replicate_that_diverges_is_reported_and_disturbs_no_other() -> None:
     torch.testing.assert_close(model.readout[1], alone.readout[0], rtol=1e-9, atol=1e-11)
 
 
-def test_the_weights_kept_are_those_that_were_best_on_the_points_held_out() -> None:
-    model, (error,) = train(SPECS[0], 0)
+@pytest.mark.parametrize("spec", [SPECS[0], SPECS[-1]], ids=["plain", "with a batch norm's buffers"])
+def test_the_weights_kept_are_those_that_were_best_on_the_points_held_out(spec: Spec | OwnSpec) -> None:
+    model, (error,) = train(spec, 0)
     inputs, targets = data(0)
     n = 256 - 32
     with torch.no_grad():

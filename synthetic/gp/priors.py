@@ -21,7 +21,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
 from torch import Tensor
 
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from synthetic.gp.algebra import LARGEST, SMALLEST, Expression, Named, Product, Sum, Value, parse
 from synthetic.gp.kernels import Additive, ChangePoint, Constant, Gibbs, Linear, Mapped, Modulated, along
 
@@ -76,11 +76,7 @@ def _complete(expression: Expression, dimensions: int) -> Expression:
         if expression.inner:
             raise UsageError(f"{expression.name} takes named parameters, not kernels: {expression}")
         return expression
-    if expression.name not in FAMILIES:
-        raise UsageError(
-            f"unknown prior {expression.name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object"
-        )
-    family = FAMILIES[expression.name]
+    family = one_of("prior", expression.name, FAMILIES, ", or name your own as module:object")
     inner = expression.inner or tuple(parse(text) for text in family.inner)
     if len(inner) != len(family.inner):
         raise UsageError(

@@ -20,8 +20,8 @@ from cemverify.runs import algorithm
 from cemverify.runs.plain import restore
 from synthetic.gp.tasks import Score, Stream, Streams, Task, TaskConfig, draw
 from synthetic.studies.engine.stopping import AtStop
-from synthetic.studies.recursion.contenders import Contender
-from synthetic.studies.recursion.ensembles import Fit, Recipe, fit, squared_errors
+from synthetic.studies.recursion.contenders import Contender, stack
+from synthetic.studies.recursion.ensembles import Fit, Recipe, Stack, fit, squared_errors
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, RegressorStack
 
@@ -79,7 +79,7 @@ class ModelCell:
     def cost(self) -> float:
         """Roughly the seconds that the cell takes on one core, from steps and depth; it only orders the cells."""
         steps = len(self.replicates) * self.recipe.steps * self.recipe.batch / 128
-        return 1.0 + 3e-4 * steps * (1 + 0.5 * self.contender.depth)
+        return 1.0 + 3e-4 * steps * (1 + 0.5 * (self.contender.depth or 1))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class RunRecord:
     best_step: int  # after how many training steps the model had the weights that are scored
     # the training step at which the loss ceased to be finite; the number of steps, if only the predictions did
     diverged_at: int | None
-    # the expected error of the same weights with T' = 1 ... 16 steps, None where it is not finite
+    # the expected error of the same weights with T' = 1 ... 16 steps, None where it is not finite; () of an own model
     at_depth: tuple[float | None, ...]
     # energies, norms: mean energy, and root mean square of x, over the test points at x^(0) ... x^(T)
     energies: tuple[float, ...] | None = None
@@ -132,7 +132,7 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
     streams = [replicate.streams for replicate in cell.replicates]
     inputs, targets = torch.stack([t.inputs for t in tasks]), torch.stack([t.targets for t in tasks])
     device = cell.recipe.device
-    model = RegressorStack(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
+    model = stack(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
     batches = [s.generator(Stream.BATCHES, part) for s in streams]
     fits = fit(model, inputs.float().to(device), targets.float().to(device), cell.recipe, batches)
     model.cpu().double()  # so that rounding does not decide whether an energy falls
@@ -161,7 +161,7 @@ def read_runs(payload: Mapping[str, Any]) -> list[RunRecord]:
 
 
 def _evaluate(
-    model: RegressorStack,
+    model: Stack,
     tasks: Sequence[Task],
     fits: Sequence[Fit],
     train_errors: Tensor,
@@ -169,10 +169,12 @@ def _evaluate(
     stops: Sequence[float],
 ) -> list[RunRecord]:
     points = torch.stack([task.test_inputs for task in tasks])  # (S, m, d)
-    predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
-    own = predictions[model.depth - 1] if model.depth <= len(TEST_DEPTHS) else model(points)
-    ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
-    ways = _ways(model, points)
+    own, predictions, ended = model(points), [], []
+    ways: list[dict[str, Any]] = [{} for _ in points]
+    if isinstance(model, RegressorStack):  # of a model of the user's own no steps are known
+        predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
+        ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
+        ways = _ways(model, points)
     records = []
     for s, (task, fitted) in enumerate(zip(tasks, fits, strict=True)):
         diverged_at = fitted.diverged_at

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from synthetic.flops import Flops, count
 from synthetic.gp.tasks import Streams
-from synthetic.studies.recursion.ensembles import squared_errors
+from synthetic.studies.recursion.ensembles import Stack, squared_errors
+from synthetic.studies.recursion.own import OwnSpec, OwnStack, specs
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
 
 INPUTS = 10
@@ -33,19 +35,19 @@ class Contender:
     """A model that takes part in the study, under the name of its family and its depth."""
 
     family: str  # what it is called without its depth; models of one family are compared with its smallest T
-    spec: Spec  # the model
+    spec: Spec | OwnSpec  # the model
     # which first weights and batches; models of one draw share them, and the second is for A/A comparisons
     draw: int = 0
 
     @property
-    def depth(self) -> int:
-        """T: the number of descent steps, or of applications of an untied MLP."""
-        return self.spec.steps if isinstance(self.spec, CEMSpec) else self.spec.reuse
+    def depth(self) -> int | None:
+        """T: the number of descent steps, or of applications of an untied MLP; None of an own model without T."""
+        return self.spec.depth
 
     @property
     def name(self) -> str:
         """The name in the tables, "CEM, T = 2": family and depth."""
-        return f"{self.family}, T = {self.depth}"
+        return self.family if self.depth is None else f"{self.family}, T = {self.depth}"
 
 
 @dataclass(frozen=True)
@@ -160,12 +162,28 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def cost_of(spec: Spec, inputs: int = INPUTS) -> RegressorCost:
-    """Parameters and FLOPs of a regressor, counted on the meta device."""
+def family(name: str) -> Family:
+    """The family of that name, or the one that a module of the user's makes."""
+    if ":" not in name:
+        return one_of("model family", name, FAMILIES, ", or name your own as module:object")
+    return Family("", lambda depths: [Contender(name, spec) for spec in specs(name, tuple(depths), INPUTS)])
+
+
+def stack(spec: Spec | OwnSpec, inputs: int, streams: Sequence[Streams], draw: str = "") -> Stack:
+    """The models of a kind, one for each replicate; the arguments as of `RegressorStack`."""
+    if isinstance(spec, OwnSpec):
+        return OwnStack(spec, inputs, streams)
+    return RegressorStack(spec, inputs, streams, draw)
+
+
+@cache
+def cost_of(spec: Spec | OwnSpec, inputs: int = INPUTS) -> RegressorCost:
+    """Parameters and FLOPs of a regressor, counted on the meta device; a user's code may not know that device."""
     points = 128  # a batch: what a training step does once for all of them is shared out
-    model = RegressorStack(spec, inputs, [Streams(0, "", 0)]).to("meta")
-    x = torch.empty(1, points, inputs, device="meta")
-    y = torch.empty(1, points, device="meta")
+    device = "cpu" if isinstance(spec, OwnSpec) else "meta"
+    model = stack(spec, inputs, [Streams(0, "", 0)]).to(device)
+    x = torch.ones(1, points, inputs, device=device)
+    y = torch.ones(1, points, device=device)
 
     def training_step() -> None:
         squared_errors(model, x, y).sum().backward()  # type: ignore[no-untyped-call]

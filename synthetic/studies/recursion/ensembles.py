@@ -18,7 +18,10 @@ import torch
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
+from synthetic.studies.recursion.own import OwnStack
 from synthetic.studies.recursion.regressors import DrawnSpec, RegressorStack
+
+Stack = RegressorStack | OwnStack
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Fit:
 
 
 def fit(
-    model: RegressorStack, inputs: Tensor, targets: Tensor, recipe: Recipe, batches: Sequence[torch.Generator]
+    model: Stack, inputs: Tensor, targets: Tensor, recipe: Recipe, batches: Sequence[torch.Generator]
 ) -> list[Fit]:
     """Trains all replicates in place, and leaves each with the weights that were best on its points held out.
 
@@ -76,7 +79,7 @@ def fit(
         optimiser, lambda step: (1 + math.cos(math.pi * step / recipe.steps)) / 2
     )
     errors = torch.compile(squared_errors, dynamic=False) if recipe.compiled else squared_errors
-    best = _Best(model, S)
+    best = _Best(model, targets)
     never = recipe.steps
     diverged_at = torch.full((S,), never, device=targets.device)
     rows = torch.arange(S, device=targets.device)[:, None]  # (S, 1)
@@ -106,51 +109,49 @@ def fit(
     ]
 
 
-def squared_errors(model: RegressorStack, inputs: Tensor, targets: Tensor, steps: int | None = None) -> Tensor:
+def squared_errors(model: Stack, inputs: Tensor, targets: Tensor, steps: int | None = None) -> Tensor:
     """Each replicate's mean squared error (S,), what training minimises; with that many steps, or the model's own."""
     error: Tensor = (model(inputs, steps) - targets) ** 2
     return error.mean(-1)
 
 
-def _depths(model: RegressorStack, steps: int) -> list[int | None]:
+def _depths(model: Stack, steps: int) -> list[int | None]:
     """How many steps the model takes in each training step; None is its own T. The same for all replicates."""
     if not isinstance(model.spec, DrawnSpec):
         return [None] * steps
     drawn: list[int] = torch.randint(
-        1, model.depth + 1, (steps,), generator=torch.Generator().manual_seed(model.depth)
+        1, model.spec.depth + 1, (steps,), generator=torch.Generator().manual_seed(model.spec.depth)
     ).tolist()
     return list(drawn)
 
 
-def _held_out(model: RegressorStack, inputs: Tensor, targets: Tensor) -> Tensor:
+def _held_out(model: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
     """What chooses the weights (S,): the error at T, or the mean over 1, 2, 4 ... T of a model for all of them."""
     if not isinstance(model.spec, DrawnSpec):
         return squared_errors(model, inputs, targets)
-    depths = [2**i for i in range(model.depth.bit_length()) if 2**i <= model.depth]
+    depths = [2**i for i in range(model.spec.depth.bit_length()) if 2**i <= model.spec.depth]
     return torch.stack([squared_errors(model, inputs, targets, T) for T in depths]).mean(0)
 
 
 class _Best:
-    """Each replicate's best weights so far."""
+    """Each replicate's best weights so far, and the buffers that belong to them."""
 
-    def __init__(self, model: RegressorStack, replicates: int) -> None:
-        self.model = model
-        device = model.readout.device
-        self.errors = torch.full((replicates,), math.inf, dtype=model.readout.dtype, device=device)
-        self.steps = torch.zeros(replicates, dtype=torch.int64, device=device)
-        self.weights = [parameter.detach().clone() for parameter in model.parameters()]
+    def __init__(self, model: Stack, targets: Tensor) -> None:
+        self.state = list(model.state_dict().values())
+        self.errors = torch.full_like(targets[:, 0], math.inf)
+        self.steps = torch.zeros_like(self.errors, dtype=torch.int64)
+        self.weights = [tensor.clone() for tensor in self.state]
 
     def keep(self, errors: Tensor, step: int) -> None:
         """Takes over the weights of the replicates whose error (S,) is smaller than before; NaN never is."""
         better = errors < self.errors  # (S,)
         self.errors = torch.where(better, errors, self.errors)
         self.steps = torch.where(better, step, self.steps)
-        for best, parameter in zip(self.weights, self.model.parameters(), strict=True):
+        for best, tensor in zip(self.weights, self.state, strict=True):
             taken = better.view(-1, *(1,) * (best.dim() - 1))
-            best.copy_(torch.where(taken, parameter.detach(), best))
+            best.copy_(torch.where(taken, tensor, best))
 
     def restore(self) -> None:
         """Puts the best weights into the model."""
-        with torch.no_grad():
-            for best, parameter in zip(self.weights, self.model.parameters(), strict=True):
-                parameter.copy_(best)
+        for best, tensor in zip(self.weights, self.state, strict=True):
+            tensor.copy_(best)

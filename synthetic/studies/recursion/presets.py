@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cemverify.console.errors import UsageError, one_of
+from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import TaskConfig
 from synthetic.studies.engine.stopping import STOPS
 from synthetic.studies.recursion.cells import ModelCell, Replicate, TaskCell
-from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender
+from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender, family
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.regressors import DrawnSpec
 
@@ -30,7 +30,7 @@ class RecursionConfig:
     depths: tuple[int, ...] = (1, 2, 4, 8)  # the recursion depths T
     seeds: int = 3  # functions per prior
     seed: int = 0  # the root of every random stream
-    families: tuple[str, ...] = ("cem",)  # names of `contenders.FAMILIES`, compared on every prior
+    families: tuple[str, ...] = ("cem",)  # names that `contenders.family` knows, compared on every prior
     more_families: tuple[str, ...] = ()  # on the first prior and on the last only
     # learning rates that every contender is trained at; the points held out choose
     rates: tuple[float, ...] = (1e-2,)
@@ -64,7 +64,7 @@ class RecursionConfig:
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):
-            one_of("model family", name, FAMILIES).contenders(self.depths)
+            family(name).contenders(self.depths)
 
     def task(self, prior: str) -> TaskConfig:
         """The task of one prior: what its functions are drawn from, and how many points each has."""
@@ -78,7 +78,7 @@ class RecursionConfig:
         """The models that are compared on one prior."""
         edge = prior in (self.priors[0], self.priors[-1])
         names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
-        return [contender for name in names for contender in FAMILIES[name].contenders(self.depths)]
+        return [contender for name in names for contender in family(name).contenders(self.depths)]
 
     def task_cells(self, prior: str) -> list[TaskCell]:
         """The functions of one prior, with their references."""

@@ -58,6 +58,11 @@ class CEMSpec:
         check_word("step size", self.step_size, StepSizeKind)
         activation(self.activation)  # refuses an unknown name
 
+    @property
+    def depth(self) -> int:
+        """T: how many steps it takes."""
+        return self.steps
+
 
 @dataclass(frozen=True)
 class DrawnSpec(CEMSpec):
@@ -81,6 +86,11 @@ class GatedMLPSpec:
     def __post_init__(self) -> None:
         _at_least_one(self, "width", "hidden", "reuse")
         activation(self.activation)
+
+    @property
+    def depth(self) -> int:
+        """T: how often the MLP is applied."""
+        return self.reuse
 
 
 Spec = CEMSpec | DrawnSpec | GatedMLPSpec
@@ -121,7 +131,7 @@ class RegressorStack(nn.Module):
     @property
     def depth(self) -> int:
         """T: how many steps the core takes."""
-        return self.spec.steps if isinstance(self.spec, CEMSpec) else self.spec.reuse
+        return self.spec.depth
 
     def state(self, inputs: Tensor) -> Tensor:
         """The first states x^(0), (S, N, D), of inputs (S, N, d): the inputs, lifted if the state is wider."""
