@@ -19,12 +19,18 @@ class CellProgress:
 
     Args:
         total: number of cells to compute. cost: of all of them. stream, clock: for tests.
+        later: the cost of what is computed after them; None if what that is depends on them.
     """
 
     def __init__(
-        self, total: int, cost: float, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        total: int,
+        cost: float,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        later: float | None = 0.0,
     ) -> None:
-        self.total, self.cost = total, cost
+        self.total, self.cost, self.later, self.open_ended = total, cost, later or 0.0, later is None
         self.done, self.failed, self.spent = 0, 0, 0.0
         self._stream = sys.stderr if stream is None else stream
         self._clock, self._started = clock, clock()
@@ -64,14 +70,15 @@ class CellProgress:
         width = len(str(self.total))
         failed = f", {self.failed} failed" if self.failed else ""
         left = self._left()
-        about = "" if left is None else f"; about {duration(left)} left" if self.done < self.total else ""
+        of = " of this round" if self.open_ended else ""
+        about = f"; about {duration(left)} left{of}" if left and (self.done < self.total or self.later) else ""
         return f"[{self.done:{width}}/{self.total}{failed}] {self._latest or 'started'}{about}"
 
     def _left(self) -> float | None:
         """Seconds, taking it that what is done was typical for its cost."""
         if self.spent <= 0:
             return None
-        return (self._clock() - self._started) * (self.cost - self.spent) / self.spent
+        return (self._clock() - self._started) * (self.cost - self.spent + self.later) / self.spent
 
     def _rewrite(self, running: int = 0) -> None:
         text = self.line() + (f" ({running} being computed)" if running else "")

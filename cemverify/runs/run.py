@@ -25,10 +25,13 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C; the message says what is kept and how to go on."""
 
 
-def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
+def run_cells(cells: Sequence[Cell], options: RunOptions, later: Sequence[Cell] | None = ()) -> list[StoredCell]:
     """What is stored for all cells, in their order, after computing what was missing; progress goes to stderr.
 
     Cells with the same key are computed once.
+
+    Args:
+        later: cells that are wanted next, None if that depends on these: for what is said of the time left.
 
     Raises:
         ShardFinished: options.shard is set, and its part is computed. Interrupted: Ctrl-C.
@@ -42,8 +45,12 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
         store.require_writable()
         store.sweep()
         crew = _crew(options, todo)
-        _say(f"{len(stored)} of {_cells(len(by_key))} in {store.folder}; computing {len(todo)}", options)
-        stored |= _compute(todo, store, crew, stored, options)
+        due = [c for c in later or () if not (options.resume and store.path(c.key).exists())]
+        then = "; what follows depends on them" if later is None else f", then {len(due)} more" if due else ""
+        _say(f"{len(stored)} of {_cells(len(by_key))} in {store.folder}; computing {len(todo)}{then}", options)
+        after = None if later is None else sum(c.cost for c in due)
+        progress = CellProgress(len(todo), sum(c.cost for c in todo), later=after)
+        stored |= _compute(todo, store, crew, stored, options, progress)
     if options.shard is not None:
         raise ShardFinished(_tell_shard(store, by_key, stored, len(todo), options))
     return [stored[cell.key] for cell in cells]
@@ -89,10 +96,14 @@ def _is_due(key: str, record: StoredCell | None, options: RunOptions) -> bool:
 
 
 def _compute(
-    todo: Sequence[Cell], store: CellStore, crew: Crew, stored: Mapping[str, StoredCell], options: RunOptions
+    todo: Sequence[Cell],
+    store: CellStore,
+    crew: Crew,
+    stored: Mapping[str, StoredCell],
+    options: RunOptions,
+    progress: CellProgress,
 ) -> dict[str, StoredCell]:
     fresh: dict[str, StoredCell] = {}
-    progress = CellProgress(len(todo), sum(cell.cost for cell in todo))
     now = commit()
 
     def keep(cell: Cell, outcome: CellOutcome) -> None:

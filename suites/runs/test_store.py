@@ -333,22 +333,32 @@ def test_published_cells_are_those_that_the_code_asks_for_now(path: Path) -> Non
 # --- progress ------------------------------------------------------------------------------------
 
 
-def progress(stream: io.StringIO, seconds: Sequence[float], total: int = 3) -> CellProgress:
+def progress(stream: io.StringIO, seconds: Sequence[float], later: float | None = 0.0) -> CellProgress:
     clock = iter(seconds)
-    return CellProgress(total, float(total), stream, lambda: next(clock))
+    return CellProgress(3, 3.0, stream, lambda: next(clock), later)
 
 
-def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long() -> None:
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        (0.0, ("; about 20 s left", "; about 10 s left", "")),
+        (2.0, ("; about 40 s left", "; about 30 s left", "; about 20 s left")),
+        (None, ("; about 20 s left of this round", "; about 10 s left of this round", "")),
+    ],
+)
+def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long(
+    later: float | None, left: Sequence[str]
+) -> None:
     stream = io.StringIO()
-    bar = progress(stream, [0, 10, 20, 30])
+    bar = progress(stream, [0, 10, 20, 30], later)
     for name in ("a", "b", "c"):
         bar.finished(name, 1.0, "ValueError: no" if name == "b" else None)
     bar.close()
     assert stream.getvalue().splitlines() == [
-        "[1/3] a; about 20 s left",
+        f"[1/3] a{left[0]}",
         "failed: b: ValueError: no",
-        "[2/3, 1 failed] b; about 10 s left",
-        "[3/3, 1 failed] c",
+        f"[2/3, 1 failed] b{left[1]}",
+        f"[3/3, 1 failed] c{left[2]}",
     ]
 
 

@@ -160,7 +160,7 @@ def _progress(name: str, recipe: Recipe) -> Callable[[TrainingStep], None]:
         if left and time.monotonic() - last < SECONDS_BETWEEN_LINES:
             return
         last = time.monotonic()
-        ahead = f"  {left * recipe.batch * recipe.context / step.rate:.0f} s left" if left else ""
+        ahead = f"  {left * recipe.batch * recipe.context / step.rate:.0f} s left for this model" if left else ""
         done = f"step {step.step}/{recipe.steps}  {step.bits:.3f} bits/token  {step.rate:,.0f} tokens/s"
         note(f"{name:11} {done}{ahead}")
 

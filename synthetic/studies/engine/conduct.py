@@ -28,6 +28,7 @@ class WantedCells:
     # whose payloads it is sent, in their order; None for a cell that has none, because time is up
     cells: Sequence[Cell]
     computed: bool = True  # whether they are computed where the store lacks them
+    later: Sequence[Cell] | None = ()  # those that it wants next; None if that depends on these
 
 
 Course = Generator[WantedCells, Sequence[Payload | None], Result]
@@ -66,7 +67,7 @@ def together(courses: Iterable[Course[None]]) -> Course[None]:
     """Several studies side by side, as one: what each of them wants next is wanted at once."""
     waiting = [(course, wanted) for course in courses if (wanted := _send(course, None)) is not None]
     while waiting:
-        sent = iter((yield WantedCells([cell for _, wanted in waiting for cell in wanted.cells])))
+        sent = iter((yield WantedCells([cell for _, wanted in waiting for cell in wanted.cells], later=None)))
         after = [(course, _send(course, list(islice(sent, len(wanted.cells))))) for course, wanted in waiting]
         waiting = [(course, wanted) for course, wanted in after if wanted is not None]
 
@@ -108,7 +109,7 @@ def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float
         missing = [cell for cell, payload in zip(wanted.cells, look(wanted), strict=True) if payload is None]
         if wanted.computed and (missing or where.shard is not None):
             # a shard ends here, and says how much of the whole is missing
-            payloads(run_cells(missing if where.shard is None else wanted.cells, where), where.store)
+            payloads(run_cells(missing if where.shard is None else wanted.cells, where, wanted.later), where.store)
             computed.update(cell.key for cell in missing)
         return look(wanted)
 

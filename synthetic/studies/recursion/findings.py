@@ -55,7 +55,7 @@ def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, An
     }
     if part:
         yield WantedCells([*tasks.values(), *models.values()])
-    drawn = _by_spec(tasks, (yield WantedCells(list(tasks.values()))))
+    drawn = _by_spec(tasks, (yield WantedCells(list(tasks.values()), later=list(models.values()))))
     admit(config, drawn)
     trained = _by_spec(models, (yield WantedCells(list(models.values()))))
     return assemble(config, {**drawn, **trained})
