@@ -223,9 +223,10 @@ def test_the_command_in_a_result_file_is_what_was_given_without_what_changes_not
 def test_the_result_file_holds_what_was_printed(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, content = study(tmp_path / "deep" / "language.json", "--steps", "2")
+    _, content = study(tmp_path / "deep" / "language.json", "--steps", "2", "--geometry")
     printed = capsys.readouterr()
     assert terminal(envelope.tables_of(content)) in printed.out
+    assert printed.out.endswith(f"python -m reports pictures {tmp_path}/deep/language.json\n")
     assert "step 2/2" in printed.err
     assert "computed: PyTorch's own layers (Llama" in printed.out
     assert "attention by the formula, MLP by the formula (CEM" in printed.out
@@ -280,13 +281,17 @@ def test_an_energy_that_rises_where_it_must_fall_fails_the_study(
     assert any("attention in layer 1 rises where it must fall" in reason for reason in content["verdict"]["reasons"])
 
 
-def test_a_first_step_longer_than_the_stream_is_warned_of_before_training(
+def test_a_first_step_longer_than_the_stream_is_warned_of(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, content = study(tmp_path / "language.json", "--steps", "1", "--depths", "2")
     (cem,) = [model for model in content["models"] if model["steps"]["start"]]
     longest = max(steps["lengths"][0] for steps in cem["steps"]["start"])
-    assert ("WARNING: CEM T=2, before training: the first step of" in capsys.readouterr().err) == (longest > 1)
+    printed = capsys.readouterr()
+    assert ("WARNING: before training a first step is longer than the stream (CEM T=2: " in printed.err) == (
+        longest > 1
+    )
+    assert ("cosine" in printed.out, "cosine" in str(content["tables"][-1]["columns"])) == (False, True)
     assert longest > 1  # as embeddings of the usual scale make it
     assert len(cem["steps"]["trained"]) == len(cem["steps"]["start"])
     assert any("(!)" in str(cell) for row in content["tables"][-1]["rows"] for cell in row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import time
 from dataclasses import asdict, replace
@@ -47,7 +48,7 @@ from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
 from synthetic.training.looped import paired
 from synthetic.training.machine import Machine, compiler_missing
 from synthetic.training.recipe import Recipe, RecipeChanges
-from synthetic.training.steps import first_non_finite, steps_of, warnings
+from synthetic.training.steps import first_non_finite, steps_of, warning
 from synthetic.training.training import train
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
@@ -268,9 +269,8 @@ def test_small_embeddings_make_the_first_step_longer_than_the_stream_and_say_so(
     assert small.nearness[1] < 0.7
     assert large.lengths[0] < 0.5
     assert large.nearness[1] > 0.9
-    assert list(warnings("it", "at the start", [large])) == []
-    (warning,) = warnings("it", "at the start", [small])
-    assert warning.startswith("it, at the start: the first step of attention 1 is")
+    assert warning({"it": [large]}) is None
+    assert re.search(r"\(that: \d\.\d times in attention 1\)", str(warning({"it": [large], "that": [large, small]})))
 
 
 def test_steps_are_those_of_the_layer() -> None:

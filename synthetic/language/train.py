@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from synthetic.language.arguments import (
 )
 from synthetic.side_by_side.model_results import Keeping
 from synthetic.side_by_side.presets import DEFAULT_PRESET
-from synthetic.side_by_side.report import TrainingFindings, paths_of, payload, tables
+from synthetic.side_by_side.report import TrainingFindings, geometry, paths_of, payload, tables
 from synthetic.side_by_side.training_run import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
 from synthetic.training.machine import choose, compiler_missing, leave
+from synthetic.training.steps import warning
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
 USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
@@ -71,6 +73,7 @@ def add_arguments(parser: Command) -> None:
     group.add_argument("--folder", type=path, metavar="DIR", help="keep metrics, weights and checkpoints here")
     group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
+    group.add_argument("--geometry", action="store_true", help="also print how the recursion steps lie")
     group.add_argument(
         "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
     )
@@ -100,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             findings = train_side_by_side(training, machine)
             maker = replace(maker, configuration=asdict(findings.config))
-            code = _tell(findings, maker, options.output) if machine.rank == 0 else 0
+            code = _tell(findings, maker, options) if machine.rank == 0 else 0
         except BaseException:
             leave(together=False)
             raise
@@ -110,17 +113,21 @@ def run(options: argparse.Namespace) -> int:
         raise KeyboardInterrupt(_left_behind(keeping)) from interrupt
 
 
-def _tell(findings: TrainingFindings, maker: Maker, output: Path) -> int:
+def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace) -> int:
     """Prints and writes what came of a run; returns the exit code."""
     content = payload(findings)
-    printed = tables(findings, finite(result("language", maker, [], content)))
-    show(terminal(printed))
+    printed, steps = tables(findings, finite(result("language", maker, [], content))), geometry(findings)
+    show(terminal([*printed, *(steps if options.geometry else ())]))
     show(f"\n{words(paths_of(findings.config, findings.ground), compiled=findings.ground.compiled)}")
     show("\n" + ("fail:" if findings.reasons else f"pass: {findings.passed}"))
     for reason in findings.reasons:
         show(f"  {reason}")
-    write(output, result("language", maker, printed, content))
-    show(f"written to {output}")
+    if sentence := warning({model.contender.name: model.start for model in findings.results}):
+        note(f"WARNING: {sentence}")
+    write(options.output, result("language", maker, [*printed, *steps], content))
+    show(
+        f"written to {options.output}; its loss curves: python -m reports pictures {shlex.quote(str(options.output))}"
+    )
     return 1 if findings.reasons else 0
 
 

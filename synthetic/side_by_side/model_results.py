@@ -24,7 +24,7 @@ from synthetic.training.cost import Cost, cost
 from synthetic.training.machine import Machine, forget_peak_memory, peak_flops, peak_memory
 from synthetic.training.metrics import Metrics
 from synthetic.training.recipe import Recipe
-from synthetic.training.steps import LayerProbe, Steps, probe, steps_of, warnings
+from synthetic.training.steps import LayerProbe, Steps, probe, steps_of
 from synthetic.training.training import Saving, Training, TrainingStep, score, train, unsharded
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -82,7 +82,7 @@ def train_contender(
     machine: Machine,
     keeping: Keeping | None,
 ) -> ModelResult:
-    """Trains a contender and measures it; warns, before training, of first steps that are longer than the stream.
+    """Trains a contender and measures it.
 
     Args:
         windows: of the validation part, (W, J+1). seed: of the first weights and the batches.
@@ -91,8 +91,6 @@ def train_contender(
     model = LanguageModel(contender.model, torch.Generator().manual_seed(seed))
     few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1]
     start = steps_of(model, few)
-    for sentence in warnings(contender.name, "before training", start) if machine.rank == 0 else ():
-        note(f"WARNING: {sentence}")
     if recipe.precision == "float64":
         model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())

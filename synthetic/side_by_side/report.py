@@ -87,8 +87,6 @@ def tables(findings: TrainingFindings, content: Mapping[str, Any]) -> list[Table
     made = [plain(models(content)), _yardsticks_table(findings.ground)]
     if any(result.probes for result in findings.results):
         made.append(_layers_table(findings.results))
-    if any(result.start for result in findings.results):
-        made.append(_steps_table(findings.results))
     return made
 
 
@@ -177,13 +175,14 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
     return Table("Layers after training, on validation tokens", columns, rows)
 
 
-def _steps_table(results: Sequence[ModelResult]) -> Table:
+def geometry(findings: TrainingFindings) -> list[Table]:
+    """How the recursion steps lie; no table where no model has any."""
     rows: list[list[Cell]] = []
-    for result in results:
+    for result in findings.results:
         for when, layers in (("before", result.start), ("after", result.trained)):
             for steps in layers:
                 row = steps.cells(when)
-                row[3] += " (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""
+                row[3] += " (!)" if steps.too_long else ""
                 rows.append([result.contender.name, *row])
     columns = (
         *("model", "layer", "training", "rms of the stream", "length of each step / stream"),
@@ -193,7 +192,7 @@ def _steps_table(results: Sequence[ModelResult]) -> Table:
         "How the recursion steps lie, means over tokens; (!) where the first of several is longer than the stream,"
         " so that the next is asked far from where the memory was read"
     )
-    return Table(title, columns, rows)
+    return [Table(title, columns, rows)] if rows else []
 
 
 # --- when a run passes ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,11 @@ class Steps:
         """ "attention 1", and which application where it is not the first."""
         again = "" if self.application == 1 else f", application {self.application}"
         return f"{self.kind} {self.layer}{again}"
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the first of several steps is longer than the stream."""
+        return len(self.lengths) > 1 and self.lengths[0] > 1
 
     def cells(self, when: str) -> list[str]:
         """A row of a table: place, when, stream, lengths, turns, nearness."""
@@ -151,20 +156,20 @@ def _described(
     )
 
 
-def warnings(name: str, when: str, steps: Sequence[Steps]) -> Iterator[str]:
-    """A sentence for each layer of several steps whose first is longer than the stream.
-
-    Args:
-        name: of the model. when: "at the start", say.
-    """
-    for step in steps:
-        if len(step.lengths) > 1 and step.lengths[0] > 1:
-            yield (
-                f"{name}, {when}: the first step of {step.place} is {step.lengths[0]:.1f} times as long as the stream"
-                f" (rms {step.stream:.3g}); the second is asked far from where the memory was read (cosine"
-                f" {step.nearness[1]:.2f}), and T = {len(step.lengths)} may look worse than it is. Larger embeddings,"
-                " smaller first weights or a smaller step size mend this"
-            )
+def warning(steps: Mapping[str, Sequence[Steps]]) -> str | None:
+    """What is said of layers whose first step of several is longer than the stream before training, by model."""
+    places = {
+        name: ", ".join(f"{step.lengths[0]:.1f} times in {step.place}" for step in layers if step.too_long)
+        for name, layers in steps.items()
+    }
+    long = [f"{name}: {where}" for name, where in places.items() if where]
+    if not long:
+        return None
+    return (
+        f"before training a first step is longer than the stream ({'; '.join(long)}), so the second is computed far"
+        " from where the memory was read, and these models may look worse than they are. Larger embeddings, smaller"
+        " first weights or a smaller step size mend this"
+    )
 
 
 def _means(values: Tensor) -> tuple[float, ...]:
