@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from torch import Tensor, nn
+from torch import nn
 
 
 def mlp(dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(dim, 8), nn.SiLU(), nn.Dropout(0.1), nn.Linear(8, 1))
 
 
-class Looped(nn.Module):
-    def __init__(self, dim: int, steps: int) -> None:
-        super().__init__()
-        self.steps, self.inner, self.norm, self.out = (
-            steps,
-            nn.Linear(dim, dim),
-            nn.BatchNorm1d(dim),
-            nn.Linear(dim, 1),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(self.steps):
-            x = x + nn.functional.silu(self.inner(self.norm(x)))
-        values: Tensor = self.out(x)[:, 0]
-        return values
+def looped(dim: int, steps: int) -> nn.Module:
+    inner = nn.Sequential(nn.BatchNorm1d(dim), nn.Linear(dim, dim), nn.SiLU())
+    return nn.Sequential(*[inner] * steps, nn.Linear(dim, 1), nn.Flatten(0))
 
 
 def wide(dim: int) -> nn.Module:

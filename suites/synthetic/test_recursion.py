@@ -41,7 +41,7 @@ from synthetic.studies.recursion.cells import (
 from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of, family, stack
 from synthetic.studies.recursion.ensembles import Recipe, Stack, fit
 from synthetic.studies.recursion.findings import Predictor, admit, choose_rate, entry, summarise
-from synthetic.studies.recursion.own import OwnSpec, OwnStack, _loaded, specs
+from synthetic.studies.recursion.own import OwnSpec, _loaded, specs
 from synthetic.studies.recursion.page import sentences
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
@@ -315,13 +315,13 @@ def test_a_family_of_one_is_compared_with_cem_at_the_smallest_depth() -> None:
 
 
 def test_an_own_model_is_counted_trained_and_judged_like_the_rest() -> None:
-    (mlp,), (once, twice) = (family(f"{OWN}:{name}").contenders((1, 2)) for name in ("mlp", "Looped"))
+    (mlp,), (once, twice) = (family(f"{OWN}:{name}").contenders((1, 2)) for name in ("mlp", "looped"))
     rows = rows_of({cem((1,))[0]: 1.0, mlp: 0.9, once: 1.1, twice: 1.21})
     named = by_name(rows)
     cost, same = named[f"{OWN}:mlp"].cost, named[f"{OWN}:mlp"].same_depth
     assert (cost.parameters, cost.inference.matmul, same) == (10 * 8 + 8 + 8 + 1, 2 * (10 * 8 + 8), None)
     assert named[mlp.name].deeper.ratio.mean == pytest.approx(0.9, abs=0.01)
-    assert named[f"{OWN}:Looped, T = 2"].deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
+    assert named[f"{OWN}:looped, T = 2"].deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
     (first, *_) = found = runs(mlp)
     assert found == runs(mlp)  # although it draws what it drops
     assert first.score.expected < read_task(compute_task(TINY.task_cells(RBF)[0])).prior_std
@@ -332,16 +332,16 @@ def test_an_edited_own_model_is_trained_again_and_not_taken_for_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    file = tmp_path / "edited_model.py"
     found: list[OwnSpec] = []
-    for hidden in (2, 3):
-        file.write_text(f"from torch import nn\n\ndef model(dim):\n    return nn.Linear(dim, 1)  # {hidden}\n")
+    for words in ("as it was", "edited"):
+        text = f"from torch import nn\n\nmodel = lambda dim: nn.Linear(dim, 1)  # {words}\n"
+        (tmp_path / "edited_model.py").write_text(text)
         _loaded.cache_clear()
         specs.cache_clear()
         found += specs("edited_model:model", (1, 2), 10)
     assert found[0] != found[1]
     with pytest.raises(UsageError, match="not the one that the study began with"):
-        OwnStack(found[0], 10, streams(0))
+        stack(found[0], 10, streams(0))
 
 
 def test_references_stand_first_and_the_floor_last_with_its_gap_closed() -> None:
@@ -498,7 +498,7 @@ SPECS: tuple[Spec | OwnSpec, ...] = (
     CEMSpec(width=12, hidden=16, steps=2, preconditioner="low-rank-printed", norm="channel"),
     CEMSpec(width=12, hidden=16, steps=3, preconditioner="diagonal"),
     GatedMLPSpec(width=12, hidden=16, reuse=2),
-    *specs(f"{OWN}:Looped", (2,), 5),
+    *specs(f"{OWN}:looped", (2,), 5),
 )
 
 

@@ -208,7 +208,7 @@ def _shallowest(row: Predictor, rows: Sequence[Predictor], plain: Sequence[Predi
     assert row.contender is not None
     family = [r for r in rows if r.contender is not None and r.contender.family == row.contender.family]
     candidates = family if len(family) > 1 else plain
-    return min(candidates, key=lambda row: _depth(row) or 0, default=None)
+    return min(candidates, key=lambda r: _depth(r) or 0, default=None)
 
 
 def _depth(row: Predictor) -> int | None:

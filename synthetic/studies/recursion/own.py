@@ -30,13 +30,8 @@ class OwnSpec:
     """A model of the user's own."""
 
     name: str  # module:object
-    steps: int | None  # T; None if the function has no parameter of that name
+    depth: int | None  # T, the function's `steps`; None if it has no parameter of that name
     code: str  # the SHA-256 of the module's file, so that an edited model is trained again
-
-    @property
-    def depth(self) -> int | None:
-        """T, if it has one."""
-        return self.steps
 
 
 @cache
@@ -71,7 +66,7 @@ class OwnStack(nn.Module):
         models = []
         for stream in streams:
             torch.manual_seed(stream.generator(Stream.WEIGHTS, "own").initial_seed())
-            model = maker(inputs) if spec.steps is None else maker(inputs, steps=spec.steps)
+            model = maker(inputs) if spec.depth is None else maker(inputs, steps=spec.depth)
             if not isinstance(model, nn.Module):
                 raise UsageError(f"model {spec.name} made a {type(model).__name__}; a torch.nn.Module is needed")
             models.append(model)

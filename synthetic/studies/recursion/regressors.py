@@ -124,14 +124,9 @@ class RegressorStack(nn.Module):
 
     def forward(self, inputs: Tensor, steps: int | None = None) -> Tensor:
         """Predictions (S, N) of inputs (S, N, d); with another T than it was built with, if `steps` says so."""
-        x = self.core(self.state(inputs), self.depth if steps is None else steps)  # (S, N, D)
+        x = self.core(self.state(inputs), self.spec.depth if steps is None else steps)  # (S, N, D)
         predictions: Tensor = (x @ self.readout)[..., 0] + self.intercept
         return predictions
-
-    @property
-    def depth(self) -> int:
-        """T: how many steps the core takes."""
-        return self.spec.depth
 
     def state(self, inputs: Tensor) -> Tensor:
         """The first states x^(0), (S, N, D), of inputs (S, N, d): the inputs, lifted if the state is wider."""
@@ -152,7 +147,7 @@ class RegressorStack(nn.Module):
             return None
         x = self.state(inputs)
         energy = self.core.energy
-        return self.core.descent(self.depth).trajectory(energy, x, energy.remember(x))
+        return self.core.descent(self.spec.depth).trajectory(energy, x, energy.remember(x))
 
 
 class CEMCore(nn.Module):
