@@ -142,7 +142,13 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"step_size": lambda x, m: 1.0, "step": "cccp"}, "a step size that depends on the state needs"),
         ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
-        ({"domain": "ball"}, "domain of an energy layer must be 'box' or .* or a function that gives the nearest"),
+        ({"domain": "ball"}, "domain of x must be one of 'box', .* or a function that gives the nearest allowed"),
+        ({"domain": {"memory": (2, 0)}}, r"domain of memory must be .* with low < high, .* not \(2, 0\)"),
+        ({"domain": {"beta": (0, 2)}}, "names 'beta', and its arrays are memory, x"),
+        (
+            {"domain": {"b": "sphere"}, "memory": {"b": ()}, "dim": None, "state": ("J", 2)},
+            "last axis, and b has none",
+        ),
         ({"step": "block"}, "needs several arrays of states"),
         ({"step": "coordinate", "domain": "sphere"}, "whose numbers can change one by one"),
         ({"step": "coordinate", "order": (0, 0)}, "order names every block, or every place"),
@@ -188,7 +194,7 @@ def trained_at_test_time(edits: bool) -> EnergyLayer:
     """One gradient step on the weights of an inner module, those of each row by themselves."""
     inner = torch.nn.Linear(2, 2, bias=False).double()
 
-    def loss(W: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def loss(W: Tensor, k: Tensor, v: Tensor) -> Any:
         return (torch.func.functional_call(inner, {"weight": W}, (k,)) - v).square().sum(-1) / 2
 
     def update(W: Tensor, token: Any) -> Tensor:
@@ -197,7 +203,7 @@ def trained_at_test_time(edits: bool) -> EnergyLayer:
         step: Tensor = torch.vmap(torch.func.grad(loss))(W, token.k, token.v)
         return -step
 
-    def energy(W: Tensor, token: Any) -> Tensor:
+    def energy(W: Tensor, token: Any) -> Any:
         return (torch.einsum("bij,bj->bi", W, token.k) - token.v).square().sum(-1) / 2
 
     sizes: Any = {"state": (2, 2), "memory": {"k": (2,), "v": (2,)}, "energy_per": "sequence"}
@@ -225,6 +231,26 @@ def on_a_domain(
         domain=domain,
         **more,
     )
+
+
+def towards_targets(factor: float, **more: Any) -> EnergyLayer:
+    """One step of the delta rule: a step size in (0, 2), a unit key and a gate below zero are in the memory."""
+
+    def update(S: Tensor, m: Any) -> Tensor:
+        error = torch.einsum("bkv,bk->bv", S, m.k) - m.v
+        gated = error * (factor * m.beta * m.gate.exp())[:, None]
+        return -torch.einsum("bk,bv->bkv", m.k, gated)
+
+    def energy(S: Tensor, m: Any) -> Any:
+        return (torch.einsum("bkv,bk->bv", S, m.k) - m.v).square().sum(-1) * m.gate.exp() / 2
+
+    sizes: Any = {"state": (3, 2), "memory": {"k": (3,), "v": (2,), "beta": (), "gate": ()}}
+    return energy_layer(
+        update=update, energy=energy, energy_per="sequence", step_size=lambda S, m: m.beta, **sizes, **more
+    )
+
+
+RANGES: Any = {"k": "sphere", "beta": (0, 2), "gate": (-np.inf, 0)}
 
 
 def near_rest(x: Tensor) -> Tensor:
@@ -541,6 +567,12 @@ TWINS: dict[str, Twin] = {
         ENERGY, None, lambda: quadratic(energy=lambda x, m: x[..., 0] * np.nan), reason="energy: "),
     "several proximal steps with a preconditioner": Twin(
         f"{ENERGY} gradient/layer/proximal {STATES}", lambda: proximal(SIZES), lambda: proximal(SIZES[::-1])),
+    "ranges of the memory": Twin(
+        f"{ENERGY} {STATES} descent/layer/along-steps structure/layer/inputs-unchanged modes/layer/vmap",
+        lambda: towards_targets(1.0, domain=RANGES),
+        lambda: towards_targets(1.1, domain=RANGES), part="a constant factor"),
+    "a step size that is negative without its range": Twin(
+        SLOPE, None, lambda: towards_targets(1.0), part="the declared step size", because="domain="),
     "a function's domain far from zero": Twin(
         f"{ENERGY} modes/layer/vmap", lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
     "weights of a module, mapped over the rows": Twin(

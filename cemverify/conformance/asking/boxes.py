@@ -20,7 +20,7 @@ from cemverify.conformance.asking.domains import APART, INSIDE, along, within, w
 from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
-from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
+from cemverify.conformance.implementations.energy_layers import TOKENS, Domain, EnergyLayer, Shape
 from cemverify.conformance.implementations.faults import Discard, NotAnArray, WrongShape
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
@@ -80,9 +80,15 @@ class Box:
             return array.to(self.caller.dtype).to(torch.float64)
 
         q = q.each(narrow)
-        if self.layer.domain is None:
+        if not self.is_bounded:
             return q
-        return replace(q, x={name: narrow(a) for name, a in self._within(q.x, INSIDE).items()})
+        x, memory = self._within(q.x, INSIDE), self._memory_within(q.memory, INSIDE)
+        return replace(q, x=x, memory=memory).each(narrow)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether any array has a domain."""
+        return self.layer.domain is not None or bool(self.layer.ranges)
 
     # --- the domain ----------------------------------------------------------------------------------
 
@@ -99,36 +105,62 @@ class Box:
         if self.layer.domain is None:
             return dict(v)
         x = self.nearest(x)
-        if isinstance(self.layer.domain, str):
-            return {name: along(self.layer.domain, self.caller.kind, x[name], v[name]) for name in x}
-        return self._along_a_function(x, v)
+        if callable(self.layer.domain):
+            return self._along_a_function(None, x, v)
+        ways = dict(v)
+        for name, domain in self.layer.domains.items():
+            if callable(domain):
+                ways |= self._along_a_function(name, {name: x[name]}, {name: v[name]})
+            else:
+                ways[name] = along(domain, self.caller.kind, x[name], v[name])
+        return ways
 
     def _within(self, x: Named, share: float) -> Arrays:
         """The nearest state of a domain shrunk to that share."""
-        if self.layer.domain is None:
-            return dict(x)
-        if isinstance(self.layer.domain, str):
-            states = {name: within(self.layer.domain, array, share) for name, array in x.items()}
-        else:
-            states = self._within_a_function(x, share)
-        roundings = 1 if share == INSIDE else _NEAR  # in low precision more of them lead out of a narrow domain
-        near = ((flat(states) - flat(x)).abs() <= roundings * self.eps * (1 + flat(x).abs())).all(1)
-        return {name: torch.where(like_the_state(near, a), x[name], a) for name, a in states.items()}
+        if callable(self.layer.domain):
+            return self._or_as_they_are(x, self._within_a_function(None, x, share), share)
+        return self._each_within(self.layer.domains, x, share)
 
-    @experiment(lambda arguments: shapes(arguments.x), calls=2, of="domain")
-    def _within_a_function(self, x: Named, share: float) -> Arrays:
+    def _memory_within(self, memory: Named, share: float) -> Arrays:
+        """The nearest memory of its domains shrunk to that share."""
+        return self._each_within(self.layer.ranges, memory, share)
+
+    def _each_within(self, domains: Mapping[str, Domain], arrays: Named, share: float) -> Arrays:
+        allowed = dict(arrays)
+        for name, domain in domains.items():
+            own = {name: arrays[name]}
+            if callable(domain):
+                nearest = self._within_a_function(name, own, share)
+            else:
+                nearest = {name: within(domain, arrays[name], share)}
+            allowed |= self._or_as_they_are(own, nearest, share)
+        return allowed
+
+    def _or_as_they_are(self, arrays: Named, nearest: Named, share: float) -> Arrays:
+        """The nearest arrays, but those rows that differ from them by roundoff as they are."""
+        roundings = 1 if share == INSIDE else _NEAR  # in low precision more of them lead out of a narrow domain
+        near = ((flat(nearest) - flat(arrays)).abs() <= roundings * self.eps * (1 + flat(arrays).abs())).all(1)
+        return {name: torch.where(like_the_state(near, a), arrays[name], a) for name, a in nearest.items()}
+
+    @experiment(lambda arguments: shapes(arguments.arrays), calls=2, of="domain")
+    def _within_a_function(self, name: str | None, arrays: Named, share: float) -> Arrays:
+        """By the function of one array, or of the whole state without a name."""
+
         def project(at: Tensor) -> Tensor:  # (B, n)
-            own = self.pack(shaped(at, x), "State")
-            return flat(self.read(self.layer.domain(own), shaped(at, x)))  # type: ignore[operator, misc]
+            own = self.pack(shaped(at, arrays), "State")
+            return flat(self.read(self._domain(name)(own), shaped(at, arrays)))
 
         with self.caller.guarded():
-            return shaped(within_a_function(project, flat(x), share, self.eps), x)
+            return shaped(within_a_function(project, flat(arrays), share, self.eps), arrays)
 
     @experiment(lambda arguments: shapes(arguments.x), of="domain")
-    def _along_a_function(self, x: Named, v: Named) -> Arrays:
+    def _along_a_function(self, name: str | None, x: Named, v: Named) -> Arrays:
         own, ways = self.pack(x, "State"), self.pack(v, "State")
         with self.caller.guarded():
-            return self.read(along(self.layer.domain, self.caller.kind, own, ways), x)
+            return self.read(along(self._domain(name), self.caller.kind, own, ways), x)
+
+    def _domain(self, name: str | None) -> Any:
+        return self.layer.domain if name is None else {**self.layer.domains, **self.layer.ranges}[name]
 
     # --- calls ---------------------------------------------------------------------------------------
 
@@ -180,15 +212,15 @@ class Box:
         """State, memory, noise and mask in the layer's own kind of array; None for what it does not take.
 
         Args:
-            inside: whether the states lie in the domain already; several questions that are stacked must.
+            inside: whether the arrays lie in their domains already; several questions that are stacked must.
         """
         noise = self.pack(q.noise, "Noise") if q.noise else None
         if self.layer.step.noise and noise is None:
             noise = self.pack({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
-        memory = self.pack(q.memory, "Memory") if q.memory else None
+        x, memory = (q.x, q.memory) if inside else (self._within(q.x, APART), self._memory_within(q.memory, APART))
         return (
-            self.pack(q.x if inside else self._within(q.x, APART), "State"),
-            memory,
+            self.pack(x, "State"),
+            self.pack(memory, "Memory") if memory else None,
             noise,
             None if mask is None else self.array(mask),
         )
@@ -479,7 +511,7 @@ class Box:
     @experiment(lambda arguments: shapes(arguments.x), of="step size")
     def _varying_sizes(self, x: Named, memory: Named) -> Arrays:
         own = self.pack(self._within(x, APART), "State")
-        held = self.pack(memory, "Memory") if memory else None
+        held = self._memory_of(memory)
         with self.caller.guarded():
             size = as_tensor(plain(varying_size(self.layer, own, held)))
         return {name: like_the_state(size, array).expand_as(array) for name, array in x.items()}
@@ -529,7 +561,10 @@ class Box:
         """The energy's second argument: the memory, or the present state held fixed."""
         if self.layer.reads_itself:
             return self.pack(memory.held if isinstance(memory, Fixed) else g, "Memory")
-        return self.pack(memory, "Memory") if memory else None
+        return self._memory_of(memory)
+
+    def _memory_of(self, memory: Named) -> Any:
+        return self.pack(self._memory_within(memory, APART), "Memory") if memory else None
 
     def _mean_factor(self, g: Named) -> float:
         summed = "tokens" in self.layer.stated.mean_over and self.layer.stated.step_of == "sum"

@@ -8,7 +8,7 @@ A set that does not hold the mean of its states is not convex: a state from outs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,35 +17,49 @@ from torch import Tensor
 from cemverify.conformance.implementations.arrays import NUMPY, ArrayKind
 
 INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where differences and changes may lead
+_INTERVALS: Mapping[str, tuple[float, float]] = {"box": (-1.0, 1.0), "positive": (0.0, math.inf)}
 _WIDTH = 2.0**-10  # of differences of a projection
 _DRAWN = 32  # states whose mean is inside of a convex domain
 _GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it fill the unit interval evenly
 
 
-def nearest(domain: str, x: Tensor) -> Tensor:
-    """The allowed state nearest to x, by the last axis: (..., D)."""
-    match domain:
-        case "box":
-            return x.clamp(-1, 1)
-        case "positive":
-            return x.clamp(min=0)
-        case "sphere":
-            length = x.norm(dim=-1, keepdim=True)
-            return torch.where(length > 0, x / length, x.shape[-1] ** -0.5)
-        case "simplex":  # x - t, cut off at zero, whose sum is 1
-            falling = x.sort(-1, descending=True).values
-            t = (falling.cumsum(-1) - 1) / torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
-            last = (falling > t).sum(-1, keepdim=True) - 1
-            return (x - t.gather(-1, last)).clamp(min=0)
-    raise ValueError(f"there is no domain {domain!r}")
-
-
-def within(domain: str, x: Tensor, share: float) -> Tensor:
-    """The nearest state of a domain shrunk to that share."""
+def within(domain: str | tuple[float, float], x: Tensor, share: float) -> Tensor:
+    """The nearest array of a domain shrunk to that share; of questions, what lies beyond an end is mirrored at it."""
     if domain == "sphere":
-        return nearest(domain, x)
-    middle = {"box": 0.0, "positive": 1.0, "simplex": 1 / x.shape[-1]}[domain]
-    return middle + share * (nearest(domain, middle + (x - middle) / share) - middle)
+        length = x.norm(dim=-1, keepdim=True)
+        return torch.where(length > 0, x / length, x.shape[-1] ** -0.5)
+    if domain == "simplex":
+        middle = 1 / x.shape[-1]
+        return middle + share * (_nearest_of_simplex(middle + (x - middle) / share) - middle)
+    low, high = _shrunk(_INTERVALS[domain] if isinstance(domain, str) else domain, share)
+    if share != INSIDE:
+        return x.clamp(low, high)
+    return torch.where((x >= low) & (x <= high), x, _mirrored(x, low, high))
+
+
+def _nearest_of_simplex(x: Tensor) -> Tensor:
+    """x - t, cut off at zero, whose sum over the last axis is 1."""
+    falling = x.sort(-1, descending=True).values
+    t = (falling.cumsum(-1) - 1) / torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+    last = (falling > t).sum(-1, keepdim=True) - 1
+    return (x - t.gather(-1, last)).clamp(min=0)
+
+
+def _shrunk(interval: tuple[float, float], share: float) -> tuple[float, float]:
+    """The ends of that share of an interval; where one is infinite, the other moves as in one of length two."""
+    low, high = interval
+    off = (1 - share) * min(1.0, (high - low) / 2)
+    return low + off, high - off
+
+
+def _mirrored(x: Tensor, low: float, high: float) -> Tensor:
+    """Numbers of an interval, each as far from an end as x is, to and fro between two."""
+    if math.isinf(high):
+        return low + (x - low).abs()
+    if math.isinf(low):
+        return high - (x - high).abs()
+    there_and_back = (x - low).remainder(2 * (high - low))
+    return low + torch.minimum(there_and_back, 2 * (high - low) - there_and_back)
 
 
 def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: float, eps: float) -> Tensor:
@@ -80,6 +94,8 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
 def along(domain: Any, kind: ArrayKind, x: Any, v: Any) -> Any:
     """What of v leads along the domain at a state x of it, of arrays of any kind: how the nearest state moves."""
     match domain:
+        case None | (_, _):
+            return v
         case "simplex":
             return v - v.mean(-1, keepdims=True)
         case "sphere":

@@ -33,6 +33,8 @@ StepKind = Literal["gradient", "proximal", "cccp", "block", "coordinate", "equil
 StepOf = Literal["sum", "mean"]
 Returns = Literal["difference", "next state"]
 DomainName = Literal["box", "simplex", "sphere", "positive"]
+# of an array: a name, the interval (low, high), or a function that gives the nearest allowed array
+Domain = DomainName | tuple[float, float] | Callable[..., Any]
 Axis = int | str
 Shape = tuple[Axis, ...]
 
@@ -96,6 +98,7 @@ class EnergyLayer:
         state, memory: shapes of arrays by name, without the batch axis; no memory is an empty mapping.
         stated: what the energy's values stand for. step: what a call does to the state.
         parameters: by name. not_offered: features that it lacks, each with the reason.
+        domain: of the whole state, or of its arrays by name. ranges: of the memory's arrays, by name.
     """
 
     update: Callable[..., Any]
@@ -117,7 +120,15 @@ class EnergyLayer:
     working_dtype: str = "float64"
     not_offered: Mapping[str, str] = field(default_factory=dict)
     arrays: ArrayName = "torch"
-    domain: DomainName | Callable[..., Any] | None = None
+    domain: Domain | Mapping[str, Domain] | None = None
+    ranges: Mapping[str, Domain] = field(default_factory=dict)
+
+    @property
+    def domains(self) -> Mapping[str, Domain]:
+        """The domains of the state's arrays, by name; none where a function is given for all of them together."""
+        if self.domain is None or callable(self.domain):
+            return {}
+        return self.domain if isinstance(self.domain, Mapping) else dict.fromkeys(self.state, self.domain)
 
     @property
     def memories(self) -> Mapping[str, Shape]:
@@ -166,7 +177,7 @@ def energy_layer(
     working_dtype: Literal["float64", "float32"] = "float64",
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
-    domain: DomainName | Callable[..., Any] | None = None,
+    domain: Domain | Mapping[str, Domain] | None = None,
 ) -> EnergyLayer:
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
 
@@ -221,8 +232,10 @@ def energy_layer(
         not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
             "dtype:float32", "dtype:bfloat16".
         domain: the states for which it is defined: "box", numbers in [-1, 1]; "simplex", numbers of at least 0 whose
-            sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; or a function that
-            gives the nearest of them. No other states are asked, and gradients are those along the domain.
+            sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; an interval
+            (low, high), either of which may be infinite; or a function that gives the nearest of them. No other
+            states are asked, and gradients are those along the domain. A mapping gives each of some arrays, of the
+            state and of the memory, its own: `{"k": "sphere", "beta": (0, 2)}`.
 
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
@@ -266,7 +279,7 @@ def energy_layer(
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
         "causality" not in not_offered and causal, conservative, permutable, masked, shortest, named,
-        working_dtype, {}, arrays, domain,
+        working_dtype, {}, arrays, *_domains(domain, states, memories),
     )  # fmt: skip
     _check(layer)
     absent = _absent(layer) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES))
@@ -400,6 +413,42 @@ def _preconditioner(P: Any, states: Mapping[str, Shape]) -> Any:
     )
 
 
+def _domains(
+    declared: Any, states: Mapping[str, Shape], memories: Mapping[str, Shape] | str
+) -> tuple[Any, Mapping[str, Any]]:
+    """The domain of the state, and those of the memory's arrays by name."""
+    memories = {} if isinstance(memories, str) else memories
+    arrays = {**memories, **states}
+    if not isinstance(declared, Mapping):
+        for name in states if declared is not None else ():
+            _check_domain(declared, name, states[name])
+        return declared, {}
+    for name, domain in declared.items():
+        if name not in arrays:
+            raise ValueError(f"domain of an energy layer names {name!r}, and its arrays are {', '.join(arrays)}")
+        _check_domain(domain, name, arrays[name])
+    parts = ({name: domain for name, domain in declared.items() if name in part} for part in (states, memories))
+    of_state, of_memory = map(MappingProxyType, parts)
+    return of_state or None, of_memory
+
+
+def _check_domain(domain: Any, name: str, shape: Shape) -> None:
+    if callable(domain):
+        return
+    if isinstance(domain, tuple) and len(domain) == 2 and all(isinstance(end, float | int) for end in domain):
+        if domain[0] < domain[1] and (-math.inf, math.inf) != domain:
+            return
+    elif isinstance(domain, str) and domain in get_args(DomainName):
+        if shape or domain not in ("simplex", "sphere"):
+            return
+        raise ValueError(f"the domain {domain!r} is along the last axis, and {name} has none")
+    named = ", ".join(map(repr, get_args(DomainName)))
+    raise ValueError(
+        f"the domain of {name} must be one of {named}, an interval (low, high) with low < high, "
+        f"or a function that gives the nearest allowed array, not {domain!r}"
+    )
+
+
 def _number(value: Any, name: str) -> float:
     try:
         if not isinstance(value, bool | str):
@@ -485,7 +534,6 @@ _NOT_BEFORE_A_PROXIMAL_MAP = (
 
 def _check(layer: EnergyLayer) -> None:
     step, stated = layer.step, layer.stated
-    or_else = {"domain": ", or a function that gives the nearest allowed state"}
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         ("energy_per", stated.per, ("token", "sequence", "batch")),
         *(("each name in mean_over", name, get_args(MeanOver)) for name in stated.mean_over),
@@ -496,12 +544,11 @@ def _check(layer: EnergyLayer) -> None:
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
         *((name, getattr(layer, name), (True, False)) for name in _FLAGS),
         ("monotone", step.monotone, (True, False)),
-        ("domain", None if callable(layer.domain) else layer.domain, (None, *get_args(DomainName))),
     )
     for name, value, values in allowed:
         if type(value) not in map(type, values) or value not in values:  # 1 is True
             named = " or ".join(repr(one) for one in values if one is not None)
-            raise ValueError(f"{name} of an energy layer must be {named}{or_else.get(name, '')}, not {value!r}")
+            raise ValueError(f"{name} of an energy layer must be {named}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
     tokens = any(TOKENS in shape for shape in layer.state.values())
     problems = (
@@ -546,7 +593,7 @@ def _check(layer: EnergyLayer) -> None:
                                              or layer.lagrangian is not None or step.noise > 0),
          f"step={step.kind!r} goes with no PRESENT_STATE, state map, Lagrangian or noise"),
         (step.kind == "block" and len(layer.state) < 2, "step='block' needs several arrays of states"),
-        (step.kind == "coordinate" and (len(layer.state) > 1 or layer.domain in ("simplex", "sphere")),
+        (step.kind == "coordinate" and (len(layer.state) > 1 or {*layer.domains.values()} & {"simplex", "sphere"}),
          "step='coordinate' needs a single array of states, whose numbers can change one by one"),
         (bool(step.order) and not _orders_all(layer),
          "order names every block, or every place of a last axis of known size, once"),

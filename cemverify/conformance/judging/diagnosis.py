@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered, whose
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
-from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict, is_random, violations
+from cemverify.conformance.judging.verdicts import (
+    NO_ENERGY,
+    TWO_ANSWERS,
+    UNDEFINED,
+    Record,
+    Verdict,
+    is_random,
+    violations,
+)
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
@@ -53,7 +61,7 @@ class Cause:
     def may_be_mended(self) -> bool:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
-        likely = self.name != TWO_ANSWERS and self.first.cause not in lost
+        likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and self.first.cause not in lost
         return likely and self.edit is None and self.place is not None
 
 
@@ -144,6 +152,8 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     first = records[0]
     place, at = _place(first, origin)
+    if first.part in UNDEFINED:
+        return Cause(first.part or "", first.because or "", records, origin.places.get(_function(first)))
     if is_random(first):
         return Cause(TWO_ANSWERS, first.because or _EVAL, records, place)
     if first.part is not None:
@@ -156,7 +166,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
 
 def _or_the_energy(record: Record, origin: Origin) -> str:
     """That an energy layer's energy may be what is wrong, as its update is judged by that."""
-    energy = origin.places.get("energy")
+    energy = None if record.part in UNDEFINED else origin.places.get("energy")
     return "" if energy is None or _function(record) != "update" else f"or the declared energy is wrong ({energy})"
 
 
@@ -176,6 +186,8 @@ def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
 def _function(record: Record) -> str:
     """The function that a property asks, by its id and the wrong part."""
     layer = record.id.split("/")[1]
+    if record.part in UNDEFINED:
+        return "energy" if record.part == NO_ENERGY else "step size"
     if layer == "layer":
         about = record.cause or ""
         energy = about.startswith(("energy", "the energy", "the stated energy"))

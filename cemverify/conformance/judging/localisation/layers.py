@@ -11,6 +11,7 @@ The update is compared with -eta P times the gradient of the stated energy on qu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -19,8 +20,9 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, plus, shaped
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault
+from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
+from cemverify.conformance.judging.verdicts import NO_ENERGY, NO_STEP_SIZE
 from cemverify.conformance.properties.layers.oracle import (
     golden,
     jacobian,
@@ -53,6 +55,8 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     if {"energy", "gradient-step"} & layer.not_offered.keys():
         return None
     box = Box.of(caller)
+    if (undefined := _undefined(box, box.rounded(question))) is not None:
+        return undefined
     form = replace(form_of(layer), shapes=None)
     cases = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
     comparisons = [asked for q in cases if (asked := _asked(box, box.rounded(q))) is not None]
@@ -69,6 +73,23 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         or _direction(box, wrong)
     )
     return part and (_asked_again(box, wrong) or part)
+
+
+def _undefined(box: Box, q: Question) -> WrongPart | None:
+    """Whether the question lies where the declaration itself says nothing: it may lack a domain."""
+    domain = "say in domain= which states and memories are allowed"
+    with suppress(Fault):
+        least = min(float(torch.as_tensor(size).min()) for size in box.step_sizes(0, q.x, q.memory).values())
+        if not least > 0:
+            because = f"the declared step size is {least:.3g} there, and must be positive: {domain}"
+            return WrongPart(NO_STEP_SIZE, because)
+    try:
+        box.energies(box.mapped(q.x), q.memory)
+    except NotFinite:
+        return WrongPart(NO_ENERGY, f"the declared energy is infinite or NaN there: {domain}")
+    except Fault:
+        pass
+    return None
 
 
 def _asked(box: Box, q: Question) -> Asked | None:

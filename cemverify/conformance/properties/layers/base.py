@@ -123,7 +123,7 @@ class Asking:
         try:
             q = box.rounded(question)
             evidence = self.check(box, q)
-            return evidence if box.layer.domain is None else replace(evidence, case=evidence.case or q)
+            return replace(evidence, case=evidence.case or q) if box.is_bounded else evidence
         except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
             shorter = halved(question, box.form)
             if shorter is None:

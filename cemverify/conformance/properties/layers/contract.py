@@ -96,7 +96,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
 def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
     """Windows give what arrays of their own give, and so does one array that is both state and memory."""
     evidence = unchanged(calls, lambda call: call.of_windows())
-    itself = [call.of_itself() for call in calls if _twins(call.q)]
+    itself = [call.of_itself() for call in calls if _twins(call.box, call.q)]
     shared = unchanged(itself, lambda call: call.of_shared_memory("one array")).comparisons if itself else ()
     return judge(*evidence.comparisons, *shared, telling=evidence.telling)
 
@@ -169,13 +169,13 @@ class BoxCall(Call):
     def of_windows(self) -> Mapping[str, Arrays]:
         """What it says of arrays that are windows into wider ones, or both of one, each by the claim about it."""
         wider = _answered(self.box, self.name, self.q, self.mask, _WINDOWS)
-        both = _twins(self.q) and self.box.caller.kind.editable  # others have no views
+        both = _twins(self.box, self.q) and self.box.caller.kind.editable  # others have no views
         shared = self.of_shared_memory("windows of one array") if both else {}
         return {"update for views = update for separate arrays": wider, **shared}
 
     def of_itself(self) -> BoxCall:
         """The same call with an array of the state in the place of one of the memory that has its shape."""
-        one, other = _pair(self.q)
+        one, other = _pair(self.box, self.q)
         return replace(self, q=replace(self.q, memory={**self.q.memory, other: self.q.x[one]}))
 
     def of_shared_memory(self, how: str) -> Mapping[str, Arrays]:
@@ -265,7 +265,7 @@ def _answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = 
             state, memory = _windows(box, q.x, "State"), _windows(box, q.memory, "Memory")
         elif how != USUAL:
             x, held = ({key: box.array(array) for key, array in part.items()} for part in (q.x, q.memory))
-            one, other = _pair(q)
+            one, other = _pair(box, q)
             x[one], held[other] = _SHARED[how](x[one], held[other])
             state, memory = packed(x, "State"), packed(held, "Memory")
         for array in (*listed(state), *listed(memory), *listed(noise)) if within == _RECORDED else ():
@@ -341,7 +341,7 @@ def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> 
 
 def _exchanged(box: Box, q: Question) -> list[str]:
     """The arrays of which two numbers may be exchanged: those of a domain would leave it."""
-    return [*(q.x if box.layer.domain is None else ()), *q.memory]
+    return [*(q.x if box.layer.domain is None else ()), *(name for name in q.memory if name not in box.layer.ranges)]
 
 
 @experiment(lambda arguments: shapes(arguments.q.x))
@@ -458,14 +458,15 @@ def _each(change: Callable[[Tensor], Tensor], named: Named) -> Arrays:
     return {name: change(array) for name, array in named.items()}
 
 
-def _twins(q: Question) -> list[tuple[str, str]]:
-    """Names of an array of the state and one of the memory that have one shape."""
-    return [(a, b) for a, one in q.x.items() for b, other in q.memory.items() if one.shape == other.shape]
+def _twins(box: Box, q: Question) -> list[tuple[str, str]]:
+    """Names of an array of the state and one of the memory that have one shape, and may hold the same numbers."""
+    memory = [(name, array) for name, array in q.memory.items() if name not in box.layer.ranges]
+    return [(a, b) for a, one in q.x.items() for b, other in memory if one.shape == other.shape]
 
 
-def _pair(q: Question) -> tuple[str, str]:
+def _pair(box: Box, q: Question) -> tuple[str, str]:
     """The twins whose turn it is."""
-    twins = _twins(q)
+    twins = _twins(box, q)
     return twins[q.seed % len(twins)]
 
 

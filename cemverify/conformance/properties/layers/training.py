@@ -313,9 +313,10 @@ def _update_along(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
 def _along(box: Box, x: Leaves, ways: list[Any]) -> list[Any]:
     if box.layer.domain is None:
         return ways
+    if not callable(box.layer.domain):
+        domains, each = box.layer.domains, zip(x.items(), ways, strict=True)
+        return [along(domains.get(name), box.caller.kind, array, way) for (name, array), way in each]
     v = packed(dict(zip(x, ways, strict=True)), "State")
-    if isinstance(box.layer.domain, str):
-        return [along(box.layer.domain, box.caller.kind, a, way) for a, way in zip(x.values(), ways, strict=True)]
     return unpacked(along(box.layer.domain, box.caller.kind, packed(x, "State"), v), x)
 
 
