@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cemverify.console.escaping import brief
+
 Content = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -25,7 +27,7 @@ def priors(content: Content) -> dict[str, list[Row]]:
 
 def short(prior: str) -> str:
     """The name of a prior without its parameters."""
-    return prior.partition("(")[0]
+    return brief(prior.partition("(")[0], 100)
 
 
 def errors(row: Row) -> list[float]:

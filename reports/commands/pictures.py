@@ -1,4 +1,4 @@
-"""`python -m reports pictures`: result files as SVG, each with its data."""
+"""`python -m reports pictures`: result files as pictures, each with its data."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from cemverify.console.parsing import path
 from reports.commands import add_paths, beside
 
 DESCRIPTION = """\
-Draws the pictures of result files as SVG, each with its data as CSV beside it. A picture makes one statement, which
-is its title. Text in it stays text, and no font is needed that a browser lacks.
+Draws the pictures of result files, each with its data as CSV beside it. A picture makes one statement, which is its
+title. Text in SVG stays text, and needs no font that a browser lacks; a PDF has its font in it; PNG has 300 dpi.
 """
 
 EPILOG = """\
 examples:
   python -m reports pictures out/                        into out/pictures
   python -m reports pictures out/recursion.json --output docs/pictures
+  python -m reports pictures out/recursion.json --format pdf      for LaTeX
 
 what is written:
   out/pictures/recursion-rmse-against-T.svg     RMSE against T with intervals and the Bayes floor
@@ -29,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `python -m reports pictures` to its parser."""
     add_paths(parser)
     parser.add_argument(
+        "--format", choices=("svg", "pdf", "png"), default="svg", help="format of the pictures (default: %(default)s)"
+    )
+    parser.add_argument(
         "--output",
         metavar="DIR",
         type=path,
@@ -39,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the pictures and says what each shows."""
     from cemverify.processes.atomic_files import slug
-    from cemverify.results.envelope import check_outputs, show, write_text
+    from cemverify.results.envelope import check_outputs, show, write_bytes
     from reports.collect import collect, complete
     from reports.pictures.gallery import pictures_of
 
@@ -54,12 +58,11 @@ def run(options: argparse.Namespace) -> int:
                 while name in drawn:
                     name += "-again"
                 drawn[name] = picture
-    files = {folder / f"{name}.svg": picture.svg for name, picture in drawn.items()}
-    files |= {folder / f"{name}.csv": picture.csv for name, picture in drawn.items()}
+    files = {folder / f"{name}.{options.format}": picture.file(options.format) for name, picture in drawn.items()}
+    files |= {folder / f"{name}.csv": picture.csv.encode() for name, picture in drawn.items()}
     check_outputs(*files, read=[source.path for source in sources])
     for file, content in files.items():
-        write_text(file, content)
-    show(
-        "\n".join([f"{folder / name}.svg: {picture.title}" for name, picture in drawn.items()] or ["nothing to draw"])
-    )
+        write_bytes(file, content)
+    lines = [f"{folder / name}.{options.format}: {picture.title}" for name, picture in drawn.items()]
+    show("\n".join(lines or ["nothing to draw"]))
     return 0

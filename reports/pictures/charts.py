@@ -16,8 +16,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from cemverify.console.escaping import brief
-from reports.pictures.drawing import COLOURS, INK, PLAIN, Dash, Mark, Picture, drawn, label_ends, picture, series
+from reports.pictures.drawing import (
+    COLOURS,
+    INK,
+    PLAIN,
+    Dash,
+    Mark,
+    Picture,
+    drawn,
+    label_ends,
+    picture,
+    series,
+    wrapped,
+)
 
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 _WIDE_COLOURS = (*COLOURS[:5], "#8c564b", "#000000")
@@ -89,20 +100,23 @@ def stacked(
         axes = figure.subplots(down, min(across, len(full)), sharex=across > 1, sharey=True, squeeze=False)
         for axis in axes.flat[len(full) :]:
             axis.remove()
-        for i, (axis, panel) in enumerate(zip(axes.flat, full, strict=False)):
-            ends = [(c.y[-1], c.name, _drawn(axis, c, k, panel, marks)) for k, c in enumerate(panel.curves)]
+        ends: list[list[tuple[float, str, Mark]]] = []
+        for axis, panel in zip(axes.flat, full, strict=False):
+            ends.append([(c.y[-1], c.name, _drawn(axis, c, k, panel, marks)) for k, c in enumerate(panel.curves)])
             if panel.level is not None:
                 words, height = panel.level
                 axis.axhline(height, linestyle="--", color=INK, linewidth=1)
-                ends.append((height, words, Mark(INK, dash="--")))
+                ends[-1].append((height, words, Mark(INK, dash="--")))
+        # only now, when every panel has its points: an end that is set holds for all, and stops the other from moving
+        for i, (axis, panel) in enumerate(zip(axes.flat, full, strict=False)):
             if len(full) > 1 and panel.title:
-                axis.set_title(brief(panel.title, 40))
+                axis.set_title(wrapped(panel.title, 50 // across))
             if i % across == 0:
                 axis.set_ylabel(panel.y_label)
             _scaled(axis, panel)
             if i + across >= len(full) or panel.x_label != full[i + across].x_label:
                 axis.set_xlabel(panel.x_label)
-            label_ends(axis, ends)
+            label_ends(axis, ends[i])
 
     ranged = any(curve.low is not None for panel in full for curve in panel.curves)
     rows: list[list[Any]] = []
@@ -198,7 +212,7 @@ def side_by_side(panels: Sequence[Panel]) -> str:
             list(legend.values()), list(legend), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
         )
 
-    return drawn(width, 3.8 + 0.17 * max(0, lines - 3), draw, PLAIN)
+    return drawn(width, 3.8 + 0.17 * max(0, lines - 3), draw, PLAIN).decode()
 
 
 def _draw_wide(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
@@ -237,7 +251,7 @@ def dot_chart(groups: Dots, *, level: float, band: float, x_label: str) -> str:
     """The SVG of groups of rows below each other on one scale; arguments as of `draw_dots`."""
     count = sum(len(rows) + 1.4 for _, rows in groups) or 1
     draw = partial(draw_dots, groups=groups, level=level, band=band, x_label=x_label)
-    return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN)
+    return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN).decode()
 
 
 def draw_dots(figure: Figure, groups: Dots, *, level: float, band: float, x_label: str) -> None:

@@ -1,8 +1,8 @@
 """How pictures look: one style sheet for all, and what a picture is.
 
-Text stays text (`svg.fonttype: none`): it can be searched, selected and read aloud, is sharp at any size, and needs
-no font file. Widths are computed with DejaVu Sans, which comes with matplotlib; where it is not installed, Verdana
-has nearly the same ones.
+Text in SVG stays text (`svg.fonttype: none`): it can be searched, selected and read aloud, is sharp at any size, and
+needs no font file. Widths are computed with DejaVu Sans, which comes with matplotlib; where it is not installed,
+Verdana has nearly the same ones. A PDF holds the font, as TrueType, which publishers ask for.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -42,6 +42,8 @@ VARIABLES: Mapping[str, str] = {c: f"var(--{name}, {c})" for c, name in _NAMES.i
 STYLE: Mapping[Any, Any] = {
     "svg.hashsalt": "cemverify",
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 300,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     "font.size": 8.5,
@@ -73,17 +75,34 @@ STYLE: Mapping[Any, Any] = {
 PLAIN: Mapping[Any, Any] = {"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}
 # Inches; at 72 points an inch a phone shows text at about its own size.
 WIDTH = 5.0
+Format = Literal["svg", "pdf", "png"]
+# What would differ from run to run, or say what drew it.
+_UNSAID: Mapping[Format, Sequence[str]] = {
+    "svg": ("Date", "Creator"),
+    "pdf": ("CreationDate", "Creator", "Producer"),
+    "png": ("Software",),
+}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as SVG, its title, a description in words, and the data that it draws."""
+    """A picture, its title, a description in words, and the data that it draws."""
 
     name: str  # for its file
     title: str  # what it says
     about: str  # how to read it, for those who cannot see it too
-    svg: str  # as a file of its own, on white
+    height: float  # inches
+    draw: Callable[[Figure], None]  # draws into an empty figure
     data: Table  # what is drawn
+
+    def file(self, kind: Format) -> bytes:
+        """The picture as a file of its own, on white."""
+        return drawn(WIDTH, self.height, self.draw, STYLE, kind)
+
+    @cached_property
+    def svg(self) -> str:
+        """The picture as SVG."""
+        return self.file("svg").decode()
 
     @property
     def csv(self) -> str:
@@ -100,23 +119,34 @@ def picture(
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
 ) -> Picture:
-    """Draws a picture; the same data gives the same bytes.
+    """A picture below its title; the same data gives the same bytes.
 
     Args:
-        height: inches. draw: draws into an empty figure. columns, rows: the data.
+        height: inches, without the title. draw: draws into an empty figure. columns, rows: the data.
     """
-    lines = textwrap.wrap(one_line(title), 60)[:4]
+    lines = wrapped(title, 60)
 
     def titled(figure: Figure) -> None:
-        figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10, fontweight="bold")
+        figure.suptitle(lines, x=0.01, ha="left", fontsize=10, fontweight="bold")
         draw(figure)
 
-    svg = drawn(WIDTH, height + 0.18 * len(lines), titled, STYLE)
-    return Picture(name, one_line(title), one_line(about), svg, Table(title, columns, rows))
+    height += 0.18 * (1 + lines.count("\n"))
+    return Picture(name, one_line(title), one_line(about), height, titled, Table(title, columns, rows))
 
 
-def drawn(width: float, height: float, draw: Callable[[Figure], None], style: Mapping[Any, Any]) -> str:
-    """The SVG of a figure of so many inches; the same data gives the same bytes.
+def wrapped(title: str, width: int) -> str:
+    """A title, whole, in lines of at most so many characters."""
+    return textwrap.fill(one_line(title), width)
+
+
+def drawn(
+    width: float,
+    height: float,
+    draw: Callable[[Figure], None],
+    style: Mapping[Any, Any],
+    kind: Format = "svg",
+) -> bytes:
+    """The file of a figure of so many inches; the same data gives the same bytes.
 
     Without pyplot, whose backend belongs to the caller: a notebook keeps its own.
 
@@ -125,10 +155,9 @@ def drawn(width: float, height: float, draw: Callable[[Figure], None], style: Ma
     """
     with matplotlib.rc_context(dict(style)):
         figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
         draw(figure)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(_UNSAID[kind]))
     return buffer.getvalue()
 
 

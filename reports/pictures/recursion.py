@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from cemverify.console.escaping import brief
 from cemverify.results.recursion import (
     Content,
     Row,
@@ -128,7 +127,7 @@ def _depths(rows: Sequence[Row]) -> list[int]:
 
 def of_recursion(content: Content) -> Iterator[Picture]:
     """RMSE and excess against T, more steps at test time, the energy along the steps."""
-    yield from _against_depth(content, "rmse", "RMSE", brief(headline(content), 200))
+    yield from _against_depth(content, "rmse", "RMSE", headline(content))
     yield from _against_depth(content, "excess", "excess over the floor", _left(content))
     panels = test_time(content)
     if any(panel.curves for panel in panels):
@@ -186,11 +185,7 @@ def _left(content: Content) -> str:
             best = min(members, key=lambda row: float(row["excess"]["mean"]))
             half = f" ± {_half_interval(best['excess']):.1g}" if best["excess"]["std"] is not None else ""
             sentences.append(f"{short(prior)} {best['excess']['mean']:.2g}{half} at T = {best['depth']}")
-    return f"What CEM leaves above the floor: {_few(sentences)}" if sentences else "What is left above the floor"
-
-
-def _few(sentences: Sequence[str]) -> str:
-    return brief(", ".join(sentences[:4]) + (" ..." if len(sentences) > 4 else ""), 200)
+    return f"What CEM leaves above the floor: {', '.join(sentences) or 'was not measured'}"
 
 
 def _energies(content: Content) -> Iterator[Picture]:

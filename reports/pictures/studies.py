@@ -60,7 +60,7 @@ def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
         figure.axes[0].lines[0].set_color(INK)  # a colour that a page has a dark value of
 
     rows = [[r.get("on"), r["model"], r["baseline"], r["mean"], *r["interval95"]] for r in ratios]
-    study = brief(content["study"], 40)
+    study = brief(content["study"], 100)
     title = f"{study}: {better} of {len(ratios)} comparisons favour the model, {worse} its baseline"
     about = "A mark for each comparison with its 95 % interval; left of 1 the model is better than its baseline."
     yield picture(
@@ -144,7 +144,7 @@ def _losses(content: Mapping[str, Any]) -> Iterator[Picture]:
     label = "training loss, bits per token"
     yield stacked(
         "loss-curves",
-        f"At the end of this training {brief(best.name, 30)} has the lowest loss",
+        f"At the end of this training {brief(best.name, 100)} has the lowest loss",
         "Training loss against the step, averaged over neighbouring steps; the dashed line is the bigram model.",
         [Panel("", "training step", label, drawn, _bigram(content), x_scale="linear", y_scale="log")],
         ("panel", "model", "step", "bits per token"),
@@ -181,7 +181,7 @@ def _costs(content: Mapping[str, Any]) -> Iterator[Picture]:
     clear = all(bits - least > 2 * math.hypot(error, uncertain) for _, bits, error in models[1:])
     yield stacked(
         "bits-per-byte",
-        f"{brief(best['name'], 30)} has the fewest bits per byte, {least:.3f}"
+        f"{brief(best['name'], 100)} has the fewest bits per byte, {least:.3f}"
         if clear
         else f"{least:.3f} bits per byte is the least, and no model surely the best",
         "Validation bits per byte of each model against its parameters and against its training FLOPs, on one scale; "

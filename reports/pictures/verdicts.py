@@ -39,7 +39,7 @@ def of_check(content: Mapping[str, Any]) -> Iterator[Picture]:
     margins = [e["margin"] for e in everything if e["verdict"] == "holds" and e["margin"] is not None]
     bad = sum(e["verdict"] == "violated" for e in everything)
     total = len(everything)
-    title = f"{brief(content['implementation'], 40)}: "
+    title = f"{brief(content['implementation'], 100)}: "
     title += f"{bad} of {total} properties are violated" if bad else "every error is explained by roundoff"
     if margins:
         title += f"; the largest margin that holds is {max(margins):.2g}"

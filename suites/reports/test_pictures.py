@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -14,12 +16,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.kinds.recursion import headline, sheets
-from reports.pictures.drawing import COLOURS, Mark, inline, label_ends
+from reports.pictures.drawing import COLOURS, STYLE, WIDTH, Mark, inline, label_ends
 from reports.pictures.gallery import pictures_of
 from suites.kit.colours import contrast
 from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, a_study, violated
@@ -52,6 +54,42 @@ def test_each_kind_has_its_pictures_which_say_what_they_show_and_carry_their_dat
         rows = list(csv.reader(io.StringIO(picture.csv)))
         assert len(rows) > 1
         assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def two_priors() -> Any:
+    """A study whose second prior has errors ten times those of the first."""
+    content = a_recursion()
+    figures = ("rmse", "observed", "excess")
+    content["rows"] += [
+        {
+            **row,
+            "prior": "0.5*rbf + 0.4*periodic + 0.1*matern52 + 0.1*rational-quadratic",
+            **{name: {**row[name], "mean": 10 * row[name]["mean"]} for name in figures},
+        }
+        for row in content["rows"]
+    ]
+    return content
+
+
+@pytest.mark.parametrize("make", [*MAKERS.values(), two_priors])
+def test_every_point_lies_within_its_axes_and_every_title_is_whole(make: Callable[[], Any]) -> None:
+    for picture in pictures_of(make()):
+        with matplotlib.rc_context(dict(STYLE)):
+            figure = Figure(figsize=(WIDTH, picture.height), layout="constrained")
+            picture.draw(figure)
+            figure.canvas.draw()
+            for axis in figure.axes:
+                inside = axis.bbox.padded(0.5)
+                for line in (line for line in axis.lines if line.get_clip_on()):
+                    points = line.get_transform().transform(line.get_xydata())
+                    assert all(inside.contains(*point) for point in points), (picture.name, axis.get_title("left"))
+            assert "".join(figure.get_suptitle().split()) == "".join(picture.title.split())
+            titles = [text for text in figure.findobj(Text) if text.get_fontweight() == "bold" and text.get_text()]
+            assert len(titles) >= 1
+            for title in titles:
+                assert "..." not in title.get_text()
+                assert figure.bbox.padded(0.5).containsx(title.get_window_extent().x1), title.get_text()
+                assert figure.bbox.padded(0.5).containsy(title.get_window_extent().y1), title.get_text()
 
 
 def test_a_fault_that_is_missed_with_few_examples_only_is_drawn_too() -> None:
@@ -92,10 +130,17 @@ def test_colours_are_told_apart_in_grey() -> None:
 
 def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "r.json", a_readings())
-    for words, folder in (((), "pictures"), (("--output", str(tmp_path / "out")), "out")):
-        assert main(["pictures", str(tmp_path / "r.json"), *words]) == 0
-        assert "r-ratios.svg: recursion: 1 of 1 comparisons favour the model" in capsys.readouterr().out
-        assert {path.name for path in (tmp_path / folder).iterdir()} == {"r-ratios.svg", "r-ratios.csv"}
+    drawn: list[bytes] = []
+    for kind, magic in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
+        words = () if kind == "svg" else ("--format", kind, "--output", str(tmp_path / kind))
+        folder = tmp_path / ("pictures" if kind == "svg" else kind)
+        for _ in range(2):
+            assert main(["pictures", str(tmp_path / "r.json"), *words]) == 0
+            assert f"r-ratios.{kind}: recursion: 1 of 1 comparisons favour the model" in capsys.readouterr().out
+            assert {path.name for path in folder.iterdir()} == {f"r-ratios.{kind}", "r-ratios.csv"}
+            drawn.append((folder / f"r-ratios.{kind}").read_bytes())
+        assert drawn[-2] == drawn[-1]
+        assert drawn[-1].startswith(magic)
 
 
 def test_every_model_of_a_study_of_learning_rates_has_a_curve_with_each_rate() -> None:

@@ -153,7 +153,7 @@ def picture(points: Sequence[Point]) -> str:
             color=_GREY,
         )
 
-    return drawn(7.2, 3.8, fill, PLAIN)
+    return drawn(7.2, 3.8, fill, PLAIN).decode()
 
 
 _NOTE = """\
