@@ -33,7 +33,7 @@ stderr, and writes a result file (--output).
 
 EPILOG = """\
 examples:
-  python -m synthetic recursion --prior rbf --steps 1 2 4 8 --seeds 3 --preset quick --output out/recursion.json
+  python -m synthetic recursion --prior rbf --steps 1 2 4 8 --preset quick --output out/recursion.json
   python -m synthetic language train --preset tiny
   python -m synthetic examine "warped(matern52) + 0.1*linear"
   python -m reports tables out              every result below out/ as tables

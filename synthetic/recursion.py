@@ -53,7 +53,8 @@ columns of the first table of each prior:
   floor           the last row: the root of the least mean squared error over all functions that fit the data
   ratio           RMSE over that of the family's smallest T on the same function; geometric mean, 95 % interval
   detectable      the smallest relative difference that such a test finds in 80 % of studies
-  verdict         better, worse, equivalent (within 2 %) or inconclusive
+  verdict         better or worse if p, corrected for all rows of the table (Holm), is below 0.05; equivalent (within
+                  2 %); inconclusive; or too few functions: below 6 nothing is decided
 
 A run whose loss is no longer finite is reported as diverged, and its row shows no mean over the other runs.
 The same command gives the same tables, bit for bit, with any number of workers.
@@ -87,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", nargs="+", type=count, metavar="T", help="recursion depths to compare")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="model families to compare, on every prior")
     parser.add_argument(
-        "--seeds", type=count, metavar="N", help="functions per prior; 10 for a comparison to rely on"
+        "--seeds", type=count, metavar="N", help="functions per prior; below 6 nothing is decided"
     )
     parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="learning rates to choose from")
     parser.add_argument("--train-points", type=count, metavar="N", help="size of each training set")

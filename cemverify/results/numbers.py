@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cemverify.results.statistics import PairedComparison, Ratio, Spread
+from cemverify.results.statistics import FEWEST, PairedComparison, Ratio, Spread
 
 # A cell of a table that has no number.
 NOTHING = "–"
@@ -16,6 +16,11 @@ def shown_ratio(comparison: PairedComparison | Ratio | None, digits: int = 4) ->
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.{digits}f}"
     return f"{ratio.mean:.{digits}f} [{ratio.low:.{digits}f}, {ratio.high:.{digits}f}]"
+
+
+def shown_verdict(conclusion: str, n: int, noun: str = "seeds") -> str:
+    """A verdict on n pairs in words; with too few of them there is none, whatever a file of an older version says."""
+    return conclusion if n >= FEWEST else f"too few {noun} ({FEWEST} needed)"
 
 
 def shown_spread(spread: Spread | None, digits: int = 4) -> str:

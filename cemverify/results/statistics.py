@@ -3,6 +3,10 @@
 Errors are compared as ratios, replicate by replicate. The interval and the t test take the logarithms of paired
 ratios to be normal. The sign-flip test assumes only that, if there is no difference, a ratio is as likely as its
 inverse. The distributions and tests are those of `scipy.stats`.
+
+A verdict is that of the t test, corrected by Holm's method. A few ratios cannot show that their logarithms are
+normal, and without that all n of them lie on one side of 1 by chance with a probability of 2 / 2^n, which is above
+0.05 for fewer than six: below six nothing is decided, however small the p-value of a t test.
 """
 
 from __future__ import annotations
@@ -17,12 +21,12 @@ import numpy as np
 
 # Two errors within this factor of each other count as equal, unless a study chooses another margin.
 MARGIN = 0.02
-# With fewer pairs a sign-flip test cannot reach 0.05, so no p-value is given.
+# The least n with 2 / 2^n below 0.05: with fewer pairs there is no p-value and no verdict.
 FEWEST = 6
 # All 2^n sign flips are counted where there are no more than this; otherwise this many are drawn.
 _FLIPS = 2**16
 
-Conclusion = Literal["better", "worse", "equivalent", "inconclusive"]
+Conclusion = Literal["better", "worse", "equivalent", "inconclusive", "too few"]
 Expected = Literal["better", "worse", "close", "no worse", "no better"]  # of a model against another
 
 
@@ -59,8 +63,8 @@ class PairedComparison:
     holm: float | None
     # the smallest relative difference that such a t test finds in 80 % of studies; None below 2 pairs
     detectable: float | None
-    # "better" or "worse" if the corrected p-value is below 0.05, or with too few pairs for one, if the interval
-    # excludes 1; "equivalent" if the 90 % interval lies within the margin; "inconclusive" otherwise
+    # "too few" with fewer than `FEWEST` pairs; "better" or "worse" if the corrected p-value is below 0.05;
+    # "equivalent" if the 90 % interval lies within the margin; "inconclusive" otherwise
     conclusion: Conclusion
 
 
@@ -95,6 +99,22 @@ def side_of(
 def spread(values: Sequence[float]) -> Spread:
     """Mean and standard deviation of at least one number."""
     return Spread(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+def mean_interval(mean: float, std: float | None, n: int, confidence: float = 0.95) -> tuple[float, float] | None:
+    """The interval of the mean of n positive numbers: Student's t on its logarithm, so that it stays above 0.
+
+    To first order, the logarithm of the mean has the standard error std / (mean sqrt(n)).
+
+    Returns:
+        Its ends; None where there is no telling: with one number, or if all are 0.
+    """
+    from scipy import stats
+
+    if std is None or n < 2 or mean <= 0:
+        return None
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * std / (mean * math.sqrt(n))
+    return mean * math.exp(-half), mean * math.exp(half)
 
 
 def paired_ratio(values: Sequence[float], references: Sequence[float], confidence: float = 0.95) -> Ratio:
@@ -132,9 +152,33 @@ def compare(values: Sequence[float], references: Sequence[float], margin: float 
         detectable=smallest_detectable(logs) if n > 1 else None,
         conclusion="inconclusive",
     )
-    return replace(
-        comparison, conclusion=_conclusion(comparison, paired_ratio(values, references, confidence=0.9), margin)
-    )
+    narrower = paired_ratio(values, references, confidence=0.9)
+    return replace(comparison, conclusion=_conclusion(comparison, narrower, margin))
+
+
+def from_intervals(ratio: Ratio, narrower: Ratio, margin: float = MARGIN) -> PairedComparison:
+    """The comparison that gave a ratio its intervals, where the pairs themselves were not kept.
+
+    Args:
+        ratio, narrower: with the 95 % and with the 90 % interval, whose widths tell the number of pairs.
+    """
+    from scipy import stats
+
+    wide, narrow = (math.log(r.high / r.low) / 2 if r.low and r.high else 0.0 for r in (ratio, narrower))
+    n, critical = _pairs(wide, narrow) if narrow else (0, math.inf)
+    p = float(2 * stats.t.sf(abs(math.log(ratio.mean)) / (wide / critical), n - 1)) if n >= FEWEST else None
+    comparison = PairedComparison(ratio, n, p, None, None, None, "inconclusive")
+    return replace(comparison, conclusion=_conclusion(comparison, narrower, margin))
+
+
+def _pairs(wide: float, narrow: float) -> tuple[int, float]:
+    """How many pairs the half-widths of two intervals of logarithms are of, and the quantile in the wider one."""
+    from scipy import stats
+
+    at = range(2, 1001)
+    t95, t90 = (stats.t.ppf(level, np.array(at) - 1) for level in (0.975, 0.95))
+    place = int(np.argmin(np.abs(t95 / t90 - wide / narrow)))
+    return at[place], float(t95[place])
 
 
 def correct(comparisons: Sequence[Compared]) -> list[Compared]:
@@ -220,8 +264,8 @@ def _logs(values: Sequence[float], references: Sequence[float]) -> list[float]:
 def _conclusion(comparison: PairedComparison, narrower: Ratio, margin: float) -> Conclusion:
     """Of one comparison alone. `narrower`: its 90 % interval, which within the margin means two one-sided tests."""
     ratio = comparison.ratio
-    if ratio.low is None or ratio.high is None or narrower.low is None or narrower.high is None:
-        return "inconclusive"
+    if comparison.n < FEWEST or not (ratio.low and ratio.high and narrower.low and narrower.high):
+        return "too few"
     if narrower.low > 1 / (1 + margin) and narrower.high < 1 + margin:
         return "equivalent"
     if ratio.high < 1:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cemverify.console.escaping import brief
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.statistics import PairedComparison, Ratio, compare, correct, holm, paired_ratio
+from cemverify.results.statistics import FEWEST, PairedComparison, Ratio, compare, correct, holm, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, changed, in_both, note, regression
 
 _ALPHA = 0.05
@@ -163,11 +163,12 @@ def _paired(before: Mapping[str, Errors], after: Mapping[str, Errors]) -> Iterat
         if comparison.conclusion in ("better", "worse"):
             worse = comparison.conclusion == "worse"
             yield changed(worse, figure, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
+        elif comparison.conclusion == "too few" and new != old:
+            yield note(figure, "", "", f"{comparison.n} pairs are too few to compare: {FEWEST} are needed")
 
 
 def _how_known(comparison: PairedComparison) -> str:
-    sentence = f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs"
-    return f"{sentence}, p = {comparison.holm:.2g} (Holm)" if comparison.holm is not None else sentence
+    return f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs, p = {comparison.holm:.2g} (Holm)"
 
 
 def _same(old: Content, new: Content, keys: Sequence[str]) -> None:

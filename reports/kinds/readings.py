@@ -5,30 +5,71 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cemverify.results.numbers import shown_verdict
+from cemverify.results.recursion import short
+from cemverify.results.statistics import MARGIN, Ratio, correct, from_intervals
 from reports.sheets import Column, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """How many of the ratios are on one side of 1."""
-    ratios = content["ratios"]
-    better = sum(r["interval95"] is not None and r["interval95"][1] < 1 for r in ratios)
-    worse = sum(r["interval95"] is not None and r["interval95"][0] > 1 for r in ratios)
-    return (
-        f"{content['study']}: in {len(ratios)} comparisons the model is better {better} times and worse {worse} times"
-    )
+    """How many of the comparisons are decided."""
+    told = verdicts(content)
+    few = next((f"; {verdict}" for verdict in told if verdict.startswith("too few")), "")
+    counts = f"the model is better {told.count('better')} times and worse {told.count('worse')} times"
+    return f"{content['study']}: in {len(told)} comparisons {counts}{few}"
+
+
+def verdicts(content: Mapping[str, Any]) -> list[str]:
+    """The verdict on each ratio.
+
+    Files of older versions may lack it. Then it is that of the table on the page that the file holds, or follows
+    from the intervals, corrected by Holm's method for all ratios of the file.
+    """
+    tabled = _on_the_page(content)
+    ratios, margin = content["ratios"], content.get("margin", MARGIN)
+    pairs = [
+        from_intervals(Ratio(r["mean"], *r["interval95"]), Ratio(r["mean"], *r["interval90"]), margin)
+        if r["interval95"]
+        else None
+        for r in ratios
+    ]
+    noun = "functions" if "functions" in content.get("replicates", "") else "seeds"
+    told = []
+    for r, pair in zip(ratios, correct(pairs), strict=True):
+        stored = r.get("verdict") or tabled.get((r.get("on"), r["model"], r["baseline"]))
+        n = 1 if pair is None else pair.n
+        told.append(shown_verdict(stored or (pair.conclusion if pair else ""), n, noun))
+    return told
+
+
+def _on_the_page(content: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
+    """The verdicts on plain CEM in the tables of a page in Markdown, by prior and depths."""
+    found = {}
+    prior = base = ""
+    blocks = content.get("page", {}).get("blocks", ())
+    for line in "\n".join(block for block in blocks if isinstance(block, str)).splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" |")]
+        if line.startswith("## "):
+            prior = short(line[3:])
+        elif cells[-1] == "verdict":
+            base = next((c.removeprefix("ratio to ") for c in cells if c.startswith("ratio to T")), "")
+        elif base and cells[0].startswith("CEM, T = "):
+            found[prior, cells[0].removeprefix("CEM, "), base] = cells[-1].strip("* ")
+    return found
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
-    """The ratios with their intervals."""
+    """The ratios with their intervals and verdicts."""
     rows = [
         [
             r.get("on") or "",
             r["model"],
             r["baseline"],
             Quantity(r["mean"], interval=r["interval95"] and (r["interval95"][0], r["interval95"][1])),
+            verdict,
         ]
-        for r in content["ratios"]
+        for r, verdict in zip(content["ratios"], verdicts(content), strict=True)
     ]
-    columns = (Column("on"), Column("model"), Column("baseline"), Column("ratio, 95 %", digits=4))
+    columns = (*map(Column, ("on", "model", "baseline")), Column("ratio, 95 %", digits=4), Column("verdict"))
     title = f"{content['study']}: ratios of {content.get('figure', 'the error')}, below 1 the model is better"
     return [Sheet(title, columns, [Group("", rows)])]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_spread
+from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_verdict
 from cemverify.results.recursion import (
     Content,
     Row,
@@ -20,7 +20,7 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import FEWEST, Ratio, Spread, compare, correct
+from cemverify.results.statistics import Ratio, compare, correct, mean_interval
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 # The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
@@ -33,18 +33,21 @@ def headline(content: Content) -> str:
     for prior, rows in priors(content).items():
         deeper = sorted((row for row in families(rows).get("CEM", []) if row["deeper"]), key=_mean)
         words = f" times the RMSE of T = {shallowest(rows)}"
-        told = [row for i, row in enumerate(deeper) if not i or row["deeper"]["conclusion"] in ("better", "worse")]
+        told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
         parts = []
         for row in told:
             compared = row["deeper"]
             ratio = shown_ratio(Ratio(**compared["ratio"]), 2)
-            parts.append(f"T = {row['depth']} has {ratio}{words}, {compared['conclusion']}")
+            parts.append(f"T = {row['depth']} has {ratio}{words}, {verdict(compared)}")
             words = " times"
         if told:
-            n = told[0]["deeper"]["n"]
-            few = f" (only {n} functions)" if n < FEWEST else ""
-            sentences.append(f"{short(prior)}: {', and '.join(parts)}{few}")
+            sentences.append(f"{short(prior)}: {', and '.join(parts)}")
     return "; ".join(sentences) or "plain CEM was not compared at several depths"
+
+
+def verdict(comparison: Mapping[str, Any]) -> str:
+    """The verdict of a comparison that a file holds."""
+    return shown_verdict(comparison["conclusion"], comparison["n"], "functions")
 
 
 def _mean(row: Row) -> float:
@@ -74,7 +77,8 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         spread = row[name]
         if spread is None:
             return f"diverged {row['diverged']}/{len(row['runs'])}" if name == "rmse" else None
-        return Quantity(spread["mean"], spread["std"], best=name == "rmse" and row["name"] == best)
+        interval = None if name == "gap_closed" else mean_interval(**spread)
+        return Quantity(spread["mean"], spread["std"], interval, name == "rmse" and row["name"] == best)
 
     def line(row: Row) -> list[Entry]:
         cost, rate, deeper = row["cost"], row["learning_rate"], row["deeper"]
@@ -88,10 +92,10 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
 
     return Sheet(
         f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sampling[0]}: {made['train_points']}"
-        f" training and {made['test_points']} test points, mean ± std of n = {n} functions",
+        f" training and {made['test_points']} test points, mean [95 % interval] of n = {n} functions",
         (
             *map(Column, ("model", "rate", "parameters", "matmul FLOPs", "element-wise FLOPs")),
-            *(Column(name, text=_spread) for name in ("RMSE", "observed RMSE", "excess")),
+            *(Column(name, text=_mean_error) for name in ("RMSE", "observed RMSE", "excess")),
             Column("gap closed", "%", text=_share),
             *_compared_columns(f"ratio to T = {shallowest(rows)}", ("p (Holm)", "p (sign flips)") if tested else ()),
         ),
@@ -194,15 +198,15 @@ def _compared(comparison: Mapping[str, Any] | None, p_values: Sequence[str]) -> 
         return [None] * (3 + len(p_values))
     ratio, p = comparison["ratio"], [Quantity(comparison[name]) for name in p_values]
     ends = None if ratio["low"] is None else (ratio["low"], ratio["high"])
-    return [Quantity(ratio["mean"], interval=ends), *p, Quantity(comparison["detectable"]), comparison["conclusion"]]
+    return [Quantity(ratio["mean"], interval=ends), *p, Quantity(comparison["detectable"]), verdict(comparison)]
 
 
-def _spread(figure: Quantity) -> str:
-    return shown_spread(Spread(figure.value or 0.0, figure.spread, 0))
+def _mean_error(figure: Quantity, digits: int = 4) -> str:
+    return shown_ratio(Ratio(figure.value or 0.0, *(figure.interval or (None, None))), digits)
 
 
 def _ratio(figure: Quantity) -> str:
-    return shown_ratio(Ratio(figure.value or 0.0, *(figure.interval or (None, None))), 3)
+    return _mean_error(figure, 3)
 
 
 def _share(figure: Quantity) -> str:

@@ -78,6 +78,7 @@ class DotRow:
     low: float | None = None
     high: float | None = None
     note: str = ""  # at the right
+    verdict: str | None = None  # decides the colour; None leaves that to the interval
 
 
 # --- curves, for a phone ---------------------------------------------------------------------------
@@ -95,6 +96,7 @@ def stacked(
     full = [panel for panel in panels if panel.curves]
     marks = series([curve.name for panel in full for curve in panel.curves])
     down = -(-len(full) // across)
+    highest = max((y for panel in full for curve in panel.curves for y in curve.y), default=0.0)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(down, min(across, len(full)), sharex=across > 1, sharey=True, squeeze=False)
@@ -113,7 +115,7 @@ def stacked(
                 axis.set_title(wrapped(panel.title, 50 // across))
             if i % across == 0:
                 axis.set_ylabel(panel.y_label)
-            _scaled(axis, panel)
+            _scaled(axis, panel, highest)
             if i + across >= len(full) or panel.x_label != full[i + across].x_label:
                 axis.set_xlabel(panel.x_label)
             label_ends(axis, ends[i])
@@ -150,7 +152,7 @@ def _plot(axis: Axes, curve: Curve, mark: Mark, octaves: float, **how: Any) -> N
         axis.vlines(x, curve.low, curve.high, color=mark.colour, linewidth=1)
 
 
-def _scaled(axis: Axes, panel: Panel) -> None:
+def _scaled(axis: Axes, panel: Panel, highest: float) -> None:
     if panel.x_scale == "linear":
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(_engineering))
@@ -162,7 +164,8 @@ def _scaled(axis: Axes, panel: Panel) -> None:
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
     if panel.y_scale == "from 0":
-        axis.set_ylim(bottom=0)
+        # the intervals of two or three functions may be far longer than what they are about
+        axis.set_ylim(0, min(axis.get_ylim()[1], 3 * highest))
     elif panel.y_scale == "log":
         _scale_y(axis)
 
@@ -273,7 +276,9 @@ def draw_dots(figure: Figure, groups: Dots, *, level: float, band: float, x_labe
             y += 1
         for row in rows:
             colour = _BLUE
-            if row.low is not None and row.high is not None and not row.low <= level <= row.high:
+            if row.verdict is not None:
+                colour = {"better": _GREEN, "worse": _RED}.get(row.verdict, _BLUE)
+            elif row.low is not None and row.high is not None and not row.low <= level <= row.high:
                 colour = _RED if row.low > level else _GREEN
             axis.plot(row.dots, [y] * len(row.dots), "o", markersize=3, alpha=0.6, color=_GREY)
             if row.mean is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
+from cemverify.results.numbers import shown_ratio
 from cemverify.results.recursion import (
     Content,
     Row,
@@ -23,7 +24,7 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import compare
+from cemverify.results.statistics import Ratio, compare, mean_interval
 from reports.kinds.recursion import headline, shown_depths
 from reports.pictures.charts import Curve, Panel, stacked
 from reports.pictures.drawing import Picture
@@ -150,8 +151,8 @@ def _against_depth(content: Content, figure: str, label: str, title: str) -> Ite
         curves = []
         for name, members in list(_with_depths(rows).items())[:_MOST_FAMILIES]:
             mean = [row[figure]["mean"] for row in members]
-            half = [_half_interval(row[figure]) for row in members]
-            low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
+            ends = [mean_interval(**row[figure]) or (row[figure]["mean"],) * 2 for row in members]
+            low, high = zip(*ends, strict=True)
             curves.append(Curve(name, _depths(members), mean, low, high))
         optimum = floor(rows)
         level = ("Bayes floor", optimum) if figure == "rmse" and optimum is not None else None
@@ -168,23 +169,14 @@ def _against_depth(content: Content, figure: str, label: str, title: str) -> Ite
         )
 
 
-def _half_interval(spread: Mapping[str, Any]) -> float:
-    """Half of the mean's 95 % interval by Student's t."""
-    from scipy.stats import t
-
-    if spread["std"] is None or spread["n"] < 2:
-        return 0.0
-    return float(t.ppf(0.975, spread["n"] - 1) * spread["std"] / math.sqrt(spread["n"]))
-
-
 def _left(content: Content) -> str:
     """What the best depth of plain CEM leaves above the floor, with the interval."""
     sentences = []
     for prior, rows in priors(content).items():
         if members := families(rows).get("CEM", []):
             best = min(members, key=lambda row: float(row["excess"]["mean"]))
-            half = f" ± {_half_interval(best['excess']):.1g}" if best["excess"]["std"] is not None else ""
-            sentences.append(f"{short(prior)} {best['excess']['mean']:.2g}{half} at T = {best['depth']}")
+            ratio = Ratio(best["excess"]["mean"], *(mean_interval(**best["excess"]) or (None, None)))
+            sentences.append(f"{short(prior)} {shown_ratio(ratio, 2)} at T = {best['depth']}")
     return f"What CEM leaves above the floor: {', '.join(sentences) or 'was not measured'}"
 
 

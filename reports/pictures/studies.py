@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from cemverify.console.escaping import brief
+from reports.kinds.readings import verdicts
 from reports.pictures.charts import Curve, DotRow, Panel, draw_dots, stacked
 from reports.pictures.drawing import INK, Picture, picture
 
@@ -47,10 +48,11 @@ def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
     ratios = [r for r in content["ratios"] if r["interval95"]]
     if not ratios:
         return
-    better = sum(r["interval95"][1] < 1 for r in ratios)
-    worse = sum(r["interval95"][0] > 1 for r in ratios)
-
-    lines = [DotRow(_compared(r), (), r["mean"], *r["interval95"]) for r in ratios]
+    told = [verdict for r, verdict in zip(content["ratios"], verdicts(content), strict=True) if r["interval95"]]
+    lines = [
+        DotRow(_compared(r), (), r["mean"], r["interval95"][0], r["interval95"][1], verdict=verdict)
+        for r, verdict in zip(ratios, told, strict=True)
+    ]
     row_height = 0.34 if any("\n" in line.label for line in lines) else 0.24
 
     def draw(figure: Figure) -> None:
@@ -59,17 +61,25 @@ def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
         figure.axes[0].tick_params(axis="y", labelsize=7)
         figure.axes[0].lines[0].set_color(INK)  # a colour that a page has a dark value of
 
-    rows = [[r.get("on"), r["model"], r["baseline"], r["mean"], *r["interval95"]] for r in ratios]
+    rows = [
+        [r.get("on"), r["model"], r["baseline"], r["mean"], *r["interval95"], verdict]
+        for r, verdict in zip(ratios, told, strict=True)
+    ]
     study = brief(content["study"], 100)
-    title = f"{study}: {better} of {len(ratios)} comparisons favour the model, {worse} its baseline"
-    about = "A mark for each comparison with its 95 % interval; left of 1 the model is better than its baseline."
+    few = next((verdict for verdict in told if verdict.startswith("too few")), "")
+    title = f"{study}: {told.count('better')} of {len(ratios)} comparisons favour the model, {told.count('worse')}"
+    title += f" its baseline{f'; {few}' if few else ''}"
+    about = (
+        "A mark for each comparison with its 95 % interval; left of 1 the model is better than its baseline. Title "
+        "and colours are those of verdicts, which correct for the number of comparisons."
+    )
     yield picture(
         "ratios",
         title,
         about,
         0.8 + row_height * len(ratios),
         draw,
-        ["on", "model", "baseline", "ratio", "low", "high"],
+        ["on", "model", "baseline", "ratio", "low", "high", "verdict"],
         rows,
     )
 

@@ -19,7 +19,7 @@ _CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "
 _TINY = ("--dim", "8", "--heads", "2", "--layers", "1", "--batch", "4", "--context", "8", "--device", "cpu")
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "recursion": (
-        *("recursion", "--preset", "smoke", "--models", "cem", "--steps", "2", "4", "--seeds", "3"),
+        *("recursion", "--preset", "smoke", "--models", "cem", "--steps", "2", "4", "--seeds", "6"),
         *("--train-points", "256"),
     ),
     "language": ("language", "train", "--models", "llama-alibi", "cem-t1", "--steps", "6", *_CHAIN, *_TINY),

@@ -142,18 +142,19 @@ def test_csv_has_every_digit_and_the_unit_in_the_heading() -> None:
 
 
 def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clear = {"a": [0.10, 0.11, 0.12], "b": [0.20, 0.22, 0.24], "c": [0.30, 0.33, 0.35]}
+    clear = {"a": 2 * [0.10, 0.11, 0.12], "b": 2 * [0.20, 0.22, 0.24], "c": 2 * [0.30, 0.33, 0.35]}
     assert winner(clear) == "a"
-    assert winner({**clear, "b": [0.2, 0.1, 0.12]}) is None
+    assert winner({**clear, "b": 2 * [0.2, 0.1, 0.12]}) is None
+    halved = 2 * (0.5, 0.51, 0.49)
     assert winner({"a": [0.1]}) is None
     assert winner({"a": [0.1], "b": [0.2]}) is None
-    table = printed_tables(a_recursion((0.5, 0.51, 0.49)), fold=True)[0].table
+    table = printed_tables(a_recursion(halved), fold=True)[0].table
     bold = [cell for row in table.rows for cell in row if isinstance(cell, Strong)]
     assert len(bold) == 1
     assert f"**{bold[0]}**" in markdown([table])
     assert rf"\textbf{{{bold[0]}}}" in latex([table])
     assert table.notes[0].startswith("Bold marks the best model")
-    for factors, star in (((0.5, 0.51, 0.49), f"{bold[0]} *"), ((1.0, 1.0, 1.0), "")):
+    for factors, star in ((halved, f"{bold[0]} *"), ((1.0,) * 6, "")):
         write(tmp_path / "r.json", a_recursion(factors))
         assert main(["tables", str(tmp_path / "r.json")]) == 0
         text = capsys.readouterr().out

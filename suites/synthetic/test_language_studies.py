@@ -274,7 +274,7 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
 
 def test_expectations_are_read_by_the_rules_of_the_ledger() -> None:
     """Which has tests of its own."""
-    near, unclear = (compare(bits, [1.0] * 3, MARGIN) for bits in ([0.9965, 0.997, 0.9975], [0.8, 1.0, 1.25]))
+    near, unclear = (compare(2 * bits, [1.0] * 6, MARGIN) for bits in ([0.9965, 0.997, 0.9975], [0.8, 1.0, 1.25]))
     kinds: tuple[Expected, ...] = ("better", "worse", "close", "no better")
     assert [reading_of(kind, near) for kind in kinds] == ["agrees", "disagrees", "agrees", "disagrees"]
     assert {reading_of(kind, comparison) for kind in kinds for comparison in (unclear, None)} == {"undecided"}

@@ -263,7 +263,7 @@ def content_of(rows: Sequence[Predictor], prior: str = "rbf(lengthscale=2)") -> 
 def tables_by_title(rows: Sequence[Predictor]) -> dict[str, Table]:
     """The tables of the rows, by a word of their titles."""
     tables = [as_table(sheet) for sheet in sheets(content_of(rows))]
-    words = ("mean ± std", "against CEM", "root mean square", "with T' steps", "stop by energy")
+    words = ("mean [95 % interval]", "against CEM", "root mean square", "with T' steps", "stop by energy")
     return {word: table for word in words for table in tables if word in table.title}
 
 
@@ -290,7 +290,7 @@ def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did()
     rows = summarise(TASKS, {contender: {1e-2: broken}}, {contender: cost_of(contender.spec)})
     row = by_name(rows)["CEM, T = 1"]
     assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
-    table = tables_by_title(rows)["mean ± std"]
+    table = tables_by_title(rows)["mean [95 % interval]"]
     assert any("diverged 1/8" in str(cell) for line in table.rows for cell in line)
 
 
@@ -417,9 +417,9 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
 
 def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
     rows = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
-    assert "p (Holm)" in tables_by_title(rows)["mean ± std"].columns
+    assert "p (Holm)" in tables_by_title(rows)["mean [95 % interval]"].columns
     few = rows_of(dict.fromkeys(cem((1, 2)), 1.0), TASKS[:3])
-    assert "p (Holm)" not in tables_by_title(few)["mean ± std"].columns
+    assert "p (Holm)" not in tables_by_title(few)["mean [95 % interval]"].columns
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from cemverify.results.statistics import (
     FEWEST,
     compare,
     correct,
+    from_intervals,
     holm,
+    mean_interval,
     paired_ratio,
     sign_flip,
     smallest_detectable,
@@ -98,10 +101,30 @@ def test_a_comparison_has_four_verdicts(ratio: float, noise: float, verdict: str
     assert compare(*pairs(10, ratio, noise, 0)).conclusion == verdict
 
 
-def test_three_pairs_give_an_interval_and_no_p_value() -> None:
-    compared = correct([compare(*pairs(3, 0.9, 0.01, 0))])[0]
-    assert compared.t_test is compared.sign_flip is compared.holm is None
-    assert compared.conclusion == "better"
+@pytest.mark.parametrize("n", [1, 2, FEWEST - 1, FEWEST])
+def test_too_few_pairs_give_no_p_value_and_no_verdict_however_clear_they_are(n: int) -> None:
+    for ratio in (0.5, 1.0):
+        compared = correct([compare(*pairs(n, ratio, 1e-4, 0))])[0]
+        assert (compared.conclusion == "too few", compared.holm is None) == (n < FEWEST, n < FEWEST)
+
+
+def test_the_interval_of_a_mean_error_stays_above_zero_and_is_that_of_the_mean_where_errors_are_alike() -> None:
+    low, high = mean_interval(0.25, 0.1, 2)
+    assert 0 < low < 0.25 < high
+    alike = [1.0, 1.001, 1.002, 0.999, 0.998]
+    (about, _, _), interval = (spread(alike).mean, 0, 0), mean_interval(**asdict(spread(alike)))
+    plain = scipy.stats.t.interval(0.95, 4, about, spread(alike).std / math.sqrt(5))
+    assert interval == pytest.approx(plain, abs=1e-5)
+    assert mean_interval(0.25, None, 1) is mean_interval(0.0, 0.0, 3) is None
+
+
+@pytest.mark.parametrize("n", [3, 6, 32])
+def test_intervals_alone_tell_the_comparison_that_gave_them(n: int) -> None:
+    values, references = pairs(n, 0.97, 0.05, 1)
+    whole = compare(values, references)
+    told = from_intervals(whole.ratio, paired_ratio(values, references, confidence=0.9))
+    assert (told.n, told.conclusion) == (n, whole.conclusion)
+    assert told.t_test == (None if n < FEWEST else pytest.approx(whole.t_test, rel=1e-6))
 
 
 def test_what_is_equivalent_depends_on_the_margin_of_the_study() -> None:

@@ -205,7 +205,9 @@ def sentences(summary: DialSummary) -> Iterator[str]:
             " all T."
         )
     verdicts = {
-        name: [best_stop.verdict for (model, _), best_stop in summary.against.items() if model == name]
+        name: [
+            v for (model, _), pair in summary.against.items() if model == name and "few" not in (v := pair.verdict)
+        ]
         for name in summary.falls
     }
     worse = [f"*{name}* is worse at {v.count('worse') or 'none'} of {len(v)} T" for name, v in verdicts.items() if v]

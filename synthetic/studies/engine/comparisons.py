@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import log
 from statistics import stdev
 
+from cemverify.results.numbers import shown_verdict
 from cemverify.results.statistics import PairedComparison, compare, correct
 
 # Losses this near to each other are as good as equal. By Chinchilla's law (Hoffmann et al. 2022, its third fit) the
@@ -38,7 +39,8 @@ class Compared:
         """The conclusion in a word; or why there is none."""
         if self.diverged:
             return "a run diverged"
-        return "not judged yet" if self.comparison is None else self.comparison.conclusion
+        c = self.comparison
+        return "not judged yet" if c is None else shown_verdict(c.conclusion, c.n)
 
     @property
     def deviation(self) -> float | None:

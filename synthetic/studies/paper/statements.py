@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cemverify.results.numbers import shown_ratio
+from cemverify.results.numbers import shown_ratio, shown_verdict
 from cemverify.results.statistics import Expected, PairedComparison, correct, side_of, spread
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.statements import Reading, Statement
@@ -118,7 +118,7 @@ def reading_of(kind: Expected, comparison: PairedComparison | None) -> Reading:
     if comparison is None or (comparison.conclusion == "inconclusive" and kind != "close"):
         return "undecided"
     low, high, equivalent = comparison.ratio.low, comparison.ratio.high, comparison.conclusion == "equivalent"
-    if low is None or high is None:
+    if comparison.conclusion == "too few" or low is None or high is None:
         return "undecided"
     return _READINGS[side_of(kind, low, high, MARGIN, equivalent=equivalent)]
 
@@ -155,4 +155,4 @@ def _statement(
 def _words(comparison: PairedComparison | None) -> str:
     if comparison is None:
         return "a run diverged"
-    return f"{shown_ratio(comparison)}, {comparison.conclusion}"
+    return f"{shown_ratio(comparison)}, {shown_verdict(comparison.conclusion, comparison.n)}"

@@ -11,6 +11,7 @@ from typing import Any
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.recursion import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
 from cemverify.results.statistics import MARGIN, PairedComparison, Ratio, Spread, compare, correct, spread
+from reports.kinds.recursion import verdict
 from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
@@ -253,10 +254,10 @@ def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> State
     comparisons = {short(prior): at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
     if not comparisons:
         return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
-    verdicts = [c["conclusion"] for c in comparisons.values()]
+    verdicts = [verdict(c) for c in comparisons.values()]
     better, worse = verdicts.count("better"), verdicts.count("worse")
     ratios = "; ".join(
-        f"{name}: {shown_ratio(Ratio(**c['ratio']), 3)}, {c['conclusion']}" for name, c in comparisons.items()
+        f"{name}: {shown_ratio(Ratio(**c['ratio']), 3)}, {verdict(c)}" for name, c in comparisons.items()
     )
     if better > len(comparisons) / 2 and not worse:
         return Statement(text, ratios, "agrees")
@@ -281,7 +282,7 @@ def _best_depth(
     compared = correct([compare(errors(at[T]), errors(at[best])) for T in rest])
     rivals = dict(zip(rest, compared, strict=True))
     ratios = f"{name}: best T = {best}; " + "; ".join(
-        f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {c.conclusion}" for T, c in rivals.items()
+        f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {verdict(asdict(c))}" for T, c in rivals.items()
     )
     names = {row["name"] for row in rows}
     missing = [T for T in others if T not in at]
@@ -294,6 +295,14 @@ def _best_depth(
 
 
 # --- what the ledger reads --------------------------------------------------------------------------
+
+
+def _verdicts(at: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Those of plain CEM at each T against each smaller one: of the tables where these compare them, by Holm else."""
+    pairs = list(combinations(sorted(at), 2))
+    among = correct([compare(errors(at[deep]), errors(at[flat])) for flat, deep in pairs])
+    tabled = [verdict(at[deep]["deeper"]) if flat == min(at) and at[deep]["deeper"] else None for flat, deep in pairs]
+    return [told or verdict(asdict(c)) for told, c in zip(tabled, among, strict=True)]
 
 
 def measured(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,8 +332,9 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
         "margin": MARGIN,
         "ratios": [
             measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), short(prior))
+            | {"verdict": told}
             for prior, at in depths.items()
-            for flat, deep in combinations(sorted(at), 2)
+            for (flat, deep), told in zip(combinations(sorted(at), 2), _verdicts(at), strict=True)
         ],
         "best_rates": [],
         **({"at_depths": drawn} if drawn else {}),

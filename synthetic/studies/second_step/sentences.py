@@ -125,9 +125,9 @@ _DESIGN = """\
 - **Judging.** Full length, fresh seeds, {judging} windows of the second half. Rows are paired by seed: the same
   batches, and the same first value of every parameter that two models share.
 - **Verdict of a comparison.** Equivalent if the 90 % interval lies within {margin:.1%}; better or worse if the
-  interval excludes 1 (from six seeds on, if the p-value corrected by Holm's method is below 0.05, the
-  paper's rows and those beyond it each for themselves); otherwise inconclusive. Smaller studies are judged by a
-  laxer rule.
+  p-value, corrected by Holm's method, is below 0.05 (the paper's rows and those beyond it each for themselves);
+  otherwise inconclusive. Fewer than six seeds are too few: all of them favour one model by chance with a probability
+  above 5 %.
   **Detectable** is what a paired t test on as many seeds finds in 80 % of studies. **Error from the text** is the
   part of the standard error that comes from which windows are scored; more seeds do not make it smaller.
 - **The second step helps** if T = {depth} is better than T = 1 *and* than T = 1 with a step {depth} times as long, at
