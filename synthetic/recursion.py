@@ -44,7 +44,8 @@ presets (options override their values one by one):
 {presets}
 
 columns of the first table of each prior:
-  rate            the learning rate chosen on held-out points; "(edge)" if it is the smallest or largest of several
+  rate            the learning rate chosen on held-out points; "(edge)" if it is the smallest or largest of several,
+                  "(only rate)" if no other was tried (--rates)
   FLOPs           of one prediction, counted as the operations run
   RMSE            sqrt(mean (m - mu)^2 + v): the expected error given the data; mu and v are the exact posterior
   observed RMSE   the error on the noise-free function that was drawn; that of a good model may lie below the floor
@@ -87,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
     parser.add_argument("--steps", nargs="+", type=count, metavar="T", help="recursion depths to compare")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="model families to compare, on every prior")
-    parser.add_argument(
-        "--seeds", type=count, metavar="N", help="functions per prior; below 6 nothing is decided"
-    )
+    parser.add_argument("--seeds", type=count, metavar="N", help="functions per prior; below 6 nothing is decided")
     parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="learning rates to choose from")
     parser.add_argument("--train-points", type=count, metavar="N", help="size of each training set")
     parser.add_argument("--noise", type=positive, metavar="SD", help="noise on training targets")

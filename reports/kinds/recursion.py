@@ -69,6 +69,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     sampling = [task["sampling"] for task in content["tasks"] if task["prior"] == prior]
     n = max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
     tested = any(row["deeper"] is not None and row["deeper"]["holm"] is not None for row in rows)
+    only = " (only rate)" if len(made["rates"]) == 1 else ""
     trained = [row for row in rows if row["contender"] is not None]
     baselines = [row for row in rows if row["contender"] is None]
     best = winner({row["name"]: values for row in trained if (values := errors(row))})
@@ -84,7 +85,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         cost, rate, deeper = row["cost"], row["learning_rate"], row["deeper"]
         return [
             row["name"],
-            None if rate is None else f"{rate:g}{' (edge)' if row['at_edge'] else ''}",
+            None if rate is None else f"{rate:g}{only or ' (edge)' * row['at_edge']}",
             *((cost["parameters"], *cost["inference"].values()) if cost else (None, None, None)),
             *(figure(row, name) for name in ("rmse", "observed", "excess", "gap_closed")),
             *_compared(deeper, ("holm", "sign_flip") if tested else ()),

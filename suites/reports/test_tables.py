@@ -16,7 +16,7 @@ from cemverify.results.tables import RENDERERS, Strong, comma_separated, csv_row
 from reports.__main__ import main
 from reports.collect import collect
 from reports.kinds import printed_tables
-from reports.kinds.recursion import winner
+from reports.kinds.recursion import headline, winner
 from reports.matrix.standings import lines_of
 from reports.pictures.standings import matrix
 from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
@@ -159,6 +159,23 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys
         assert main(["tables", str(tmp_path / "r.json")]) == 0
         text = capsys.readouterr().out
         assert (star in text, "A star marks the best model" in text, "mark" in text) == (True, bool(star), bool(star))
+
+
+def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> None:
+    content = a_recursion()
+    content["rows"][6]["deeper"] |= {"n": 5, "conclusion": "better"}
+    (row,) = [row for row in printed_tables(content, fold=True)[0].table.rows if row[0] == "CEM, T = 4"]
+    assert row[-1] == "too few functions (6 needed)"
+    assert headline(content).endswith("too few functions (6 needed)")
+
+
+def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
+    content = a_recursion()
+    rates = content["made_by"]["configuration"]["rates"]
+    assert [row[1] for row in printed_tables(content, True)[0].table.rows[5:7]] == [f"{rates[0]:g} (only rate)"] * 2
+    rates.append(1.0)
+    content["rows"][6]["at_edge"] = True
+    assert [row[1] for row in printed_tables(content, True)[0].table.rows[5:7]] == ["0.01", "0.01 (edge)"]
 
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:

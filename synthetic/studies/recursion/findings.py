@@ -297,6 +297,14 @@ def _best_depth(
 # --- what the ledger reads --------------------------------------------------------------------------
 
 
+def _tuned(rates: Sequence[float]) -> str:
+    return (
+        f"its best of {len(rates)} learning rates"
+        if len(rates) > 1
+        else f"the only learning rate tried, {rates[0]:g}"
+    )
+
+
 def _verdicts(at: Mapping[int, Mapping[str, Any]]) -> list[str]:
     """Those of plain CEM at each T against each smaller one: of the tables where these compare them, by Holm else."""
     pairs = list(combinations(sorted(at), 2))
@@ -327,7 +335,7 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": max(sizes, default=0),
         "seen": f"{config['train_points']:,} training points",
         "replicates": f"{config['seeds']} functions each",
-        "recipe": f"noise {config['noise']:g}, each depth at its best of {len(config['rates'])} learning rates",
+        "recipe": f"noise {config['noise']:g}, each depth at {_tuned(config['rates'])}",
         "figure": "expected RMSE",
         "margin": MARGIN,
         "ratios": [

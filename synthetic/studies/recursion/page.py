@@ -46,7 +46,7 @@ their points and noise, the batches, and the initial values of every parameter t
   0 at best. **Gap closed** is the share of the gap between ridge regression and the floor that the model closes.
 - Every contender is trained at each learning rate of the study. Points held out of its training set select the
   learning rate and the training step whose weights are used. "(edge)" means that the best learning rate was the
-  smallest or the largest one tried.
+  smallest or the largest one tried, "(only rate)" that no other was.
 - **Ratio** is the geometric mean, over functions, of a model's RMSE divided by that of its family's smallest T (or by
   that of plain CEM if the family has one member), with a 95 % interval of Student's t on the logarithms. The **p**
   values are two-sided: the t test, corrected by Holm's method for all rows of a table, and sign flips. **Detectable**
@@ -143,6 +143,8 @@ def sentences(content: Mapping[str, Any]) -> Iterator[str]:
         yield from _dial(short(prior), rows)
     tried = [row for rows in studied.values() for row in rows if row["contender"] is not None]
     edges = sum(row["at_edge"] for row in tried)
+    if len(content["made_by"]["configuration"]["rates"]) == 1:
+        yield "One learning rate was tried, so part of a difference between depths may be one of tuning."
     if edges == len(tried) and edges:
         yield (
             "Every best learning rate is the smallest or the largest that was tried, so part of a difference between"

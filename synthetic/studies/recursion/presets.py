@@ -108,9 +108,7 @@ PRESETS: Mapping[str, Preset] = {
         "checks that everything works, in well under a minute; too small to conclude anything from",
         RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300)),
     ),
-    "quick": Preset(
-        "a first look; four minutes on two cores", RecursionConfig(seeds=6, families=("cem", "again"))
-    ),
+    "quick": Preset("a first look; four minutes on two cores", RecursionConfig(seeds=6, families=("cem", "again"))),
     "standard": Preset(
         "every family on the first prior and the last; under an hour on two cores",
         RecursionConfig(
