@@ -36,10 +36,10 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     return list(results.values())
 
 
-def tables_of(source: ResultFile, fold: bool, mark: str = "Bold") -> list[PrintedTable]:
+def tables_of(source: ResultFile, fold: bool, mark: str = "Bold", narrow: bool = False) -> list[PrintedTable]:
     """The tables of a result, as `printed_tables` makes them."""
     with complete(source):
-        return printed_tables(source.content, fold, mark)
+        return printed_tables(source.content, fold, mark, narrow)
 
 
 def complete(source: ResultFile) -> AbstractContextManager[None]:

@@ -62,6 +62,7 @@ class Sheet:
     groups: Sequence[Group]  # its rows
     legend: str = ""  # one sentence below it
     best: str = ""  # what is true of a number that is the best, the end of a sentence
+    name: str = ""  # what it is asked for by, where a result has several kinds of tables
 
     @property
     def rows(self) -> Iterator[Sequence[Entry]]:

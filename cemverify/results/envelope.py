@@ -74,6 +74,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]  # cells are ready to print: text, or numbers that need no further rounding
     rules: Sequence[int] = ()  # the numbers of the rows above which a line is drawn, to set groups of rows apart
     notes: Sequence[str] = ()  # footnotes, printed below the table
+    label: str = ""  # what LaTeX refers to it by
 
 
 def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[str, Any]) -> dict[str, Any]:

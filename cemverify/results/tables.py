@@ -25,6 +25,8 @@ Style = Literal["terminal", "boxed", "markdown", "latex"]
 
 # A column of text is never made narrower than this, nor is one that is narrower cut.
 _NARROW = 14
+# A column of longer text is set in lines in LaTeX.
+_LONG = 30
 # Around what stands out while tabulate works: control characters, which no escaped text contains.
 _OPEN, _CLOSE = "\x02", "\x03"
 
@@ -86,12 +88,23 @@ def comma_separated(tables: Sequence[Table], origins: Sequence[str] = (), rows: 
 
 
 def latex(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
-    """Tables for LaTeX with the booktabs package; title and origin are comments.
+    """Tables for LaTeX with the booktabs package, each a float with a caption; title and origin are comments too.
 
     Arguments and errors as in `terminal`.
     """
     return "\n\n".join(
-        "\n".join([*(f"% {one_line(line)}" for line in lines), grid(table, "latex"), *map(_latex_note, table.notes)])
+        "\n".join(
+            [
+                *(f"% {one_line(line)}" for line in lines),
+                r"\begin{table}[htbp]",
+                r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+                rf"\caption{{{_latex_text(table.title)}}}",
+                *([rf"\label{{tab:{table.label}}}"] if table.label else []),
+                grid(table, "latex"),
+                *(rf"\par {_latex_text(note)}" for note in table.notes),
+                r"\end{table}",
+            ]
+        )
         for table, lines in _pairs(tables, origins)
     )
 
@@ -118,7 +131,13 @@ def grid(table: Table, style: Style) -> str:
         disable_numparse=True,
         preserve_whitespace=True,
     )
-    return text_.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}") if style == "latex" else text_
+    if style != "latex":
+        return text_
+    lengths = [max((len(row[i]) for row in rows if len(row) > i), default=0) for i in range(len(columns))]
+    kinds = ["r" if right else "l" if n <= _LONG else "p{14em}" for right, n in zip(numeric, lengths, strict=True)]
+    rest = text_.split("}", 2)[2]  # after \begin{tabular}{...}
+    text_ = rf"\begin{{tabular}}{{{''.join(kinds)}}}{rest}"
+    return text_.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}")
 
 
 def folded(summary: str, *parts: str) -> str:
@@ -207,11 +226,11 @@ def _widths(table: Table) -> list[int]:
     ]
 
 
-def _latex_note(note: str) -> str:
-    """A footnote below the table, as text."""
+def _latex_text(text: str) -> str:
+    """A caption or a footnote: nothing in it is a command."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {c: f"\\{c}" for c in "&%$#_{}"}
-    return r"\par\footnotesize " + "".join(special.get(c, c) for c in one_line(note))
+    return "".join(special.get(c, c) for c in one_line(text))
 
 
 def markdown_cell(cell: Cell) -> str:

@@ -13,6 +13,7 @@ from reports.commands import add_paths
 
 if TYPE_CHECKING:
     from reports.collect import ResultFile
+    from reports.kinds import PrintedTable
 
 DESCRIPTION = """\
 Prints the tables of result files. Rows that say the same are folded ("gradient: 51 hold"); numbers have as many
@@ -24,7 +25,8 @@ EPILOG = """\
 examples:
   python -m reports tables out/check.json                    fits the terminal
   python -m reports tables out --format markdown             every result below out/, for a pull request
-  python -m reports tables out --format latex --all          booktabs, nothing folded
+  python -m reports tables out/recursion.json --format latex a narrow table for each prior: booktabs, caption, label
+  python -m reports tables out/recursion.json --format latex --tables errors --columns model rate RMSE
   python -m reports tables out --output out/report           report.md, one CSV for each table
 
 what is printed:
@@ -43,6 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_paths(parser)
     parser.add_argument(
         "--format", choices=tuple(RENDERERS), default="terminal", help="format of the tables (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tables",
+        metavar="NAME",
+        nargs="+",
+        help="only these; of a recursion study summary, errors, same-T, steps, test-time or stops (default: all but "
+        "the summary; in LaTeX the summary alone, which fits a page)",
+    )
+    parser.add_argument(
+        "--columns", metavar="NAME", nargs="+", help='only these, in this order; "ratio" means "ratio to T = 1" too'
     )
     parser.add_argument("--all", action="store_true", help="fold nothing")
     parser.add_argument(
@@ -63,12 +75,11 @@ def run(options: argparse.Namespace) -> int:
     from cemverify.console.streams import columns
     from cemverify.results.envelope import check_outputs, show
     from cemverify.results.tables import comma_separated, terminal
-    from reports.collect import collect, tables_of
+    from reports.collect import collect
 
     check_outputs(folders=[options.output])
     sources = collect(options.paths)
-    mark = "A star" if options.format == "terminal" else "Bold"
-    pairs = [(source, table) for source in sources for table in tables_of(source, not options.all, mark)]
+    pairs = chosen(options, sources)
     tables, origins = [table.table for _, table in pairs], [source.origin for source, _ in pairs]
     if options.format == "terminal":
         text = terminal(tables, origins, options.width or columns(sys.stdout))
@@ -80,6 +91,38 @@ def run(options: argparse.Namespace) -> int:
         write_all(options.output, sources)
     show(text)
     return 0
+
+
+def chosen(options: argparse.Namespace, sources: Sequence[ResultFile]) -> list[tuple[ResultFile, PrintedTable]]:
+    """The tables and columns that are asked for, each with the file it is of and a label."""
+    from dataclasses import replace
+
+    from cemverify.console.errors import UsageError, one_of
+    from cemverify.processes.atomic_files import slug
+    from reports.collect import tables_of
+    from reports.kinds import places
+
+    mark = "A star" if options.format == "terminal" else "Bold"
+    every = [(source, tables_of(source, not options.all, mark, narrow=True)) for source in sources]
+    for name in options.tables or ():
+        one_of("table", name, {table.name: table for _, tables in every for table in tables})
+    kept: list[tuple[ResultFile, PrintedTable]] = []
+    for source, tables in every:
+        narrow = options.format == "latex" and any(table.name == "summary" for table in tables)
+        taken = [
+            t for t in tables if (t.name in options.tables if options.tables else (t.name == "summary") == narrow)
+        ]
+        for i, table in enumerate(taken):
+            again = sum(before.name == table.name for before in taken[:i])
+            label = f"{slug(source.path.stem)}-{slug(table.name)}{f'-{again + 1}' if again else ''}"
+            kept.append((source, replace(table, table=replace(table.table, label=label))))
+    if not options.columns:
+        return kept
+    columns = list(dict.fromkeys(column for _, table in kept for column in table.table.columns))
+    for name in options.columns:
+        if not places(columns, [name]):
+            raise UsageError(f"no table has a column {name!r}; choose from {', '.join(columns)}")
+    return [(s, t.only(options.columns)) for s, t in kept if places(t.table.columns, options.columns)]
 
 
 def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:

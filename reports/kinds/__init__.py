@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cemverify.results.envelope import Table, tables_of
@@ -24,13 +24,15 @@ class Kind:
     # how many of the tables stored in the file, the first ones, the sheets say again. Beside these, a stored table
     # that has the title of a sheet is that sheet
     replaced: int
+    # narrow ones for a paper, which are printed instead of all others or where they are asked for
+    summaries: Callable[[Content], Sequence[Sheet]] | None = None
 
 
 KINDS: Mapping[str, Kind] = {
     "check": Kind(check.headline, check.sheets, 1),
     "power": Kind(power.headline, power.sheets, 1),
     "claims": Kind(claims.headline, claims.sheets, 1),
-    "recursion": Kind(recursion.headline, recursion.sheets, 0),
+    "recursion": Kind(recursion.headline, recursion.sheets, 0, recursion.summaries),
     "language": Kind(language.headline, language.sheets, 1),
     "readings": Kind(readings.headline, readings.sheets, 1),
     "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, 0),
@@ -42,7 +44,33 @@ class PrintedTable:
     """One table of a result: for people, and as CSV for programs."""
 
     table: Table
-    csv: str
+    name: str  # what it is asked for by; "summary" of a narrow one
+    sheet: Sheet | None = None  # what it is printed from; None for one that a file holds as text
+
+    @property
+    def csv(self) -> str:
+        """What programs get."""
+        return csv_rows(self.table) if self.sheet is None else numbers(self.sheet)
+
+    def only(self, asked: Sequence[str]) -> PrintedTable:
+        """The table with some of its columns, in the order asked for."""
+        at = places(self.table.columns, asked)
+        columns, rows = [self.table.columns[i] for i in at], [[row[i] for i in at] for row in self.table.rows]
+        table = replace(self.table, columns=columns, rows=rows)
+        if self.sheet is None:
+            return replace(self, table=table)
+        groups = [replace(group, rows=[[row[i] for i in at] for row in group.rows]) for group in self.sheet.groups]
+        sheet = replace(self.sheet, columns=[self.sheet.columns[i] for i in at], groups=groups)
+        return replace(self, table=table, sheet=sheet)
+
+
+def places(columns: Sequence[str], asked: Sequence[str]) -> list[int]:
+    """Where the columns asked for stand: those of that name, or else those whose names begin so."""
+    found: list[int] = []
+    for name in asked:
+        exact = [i for i, column in enumerate(columns) if column.lower() == name.lower()]
+        found += exact or [i for i, column in enumerate(columns) if column.lower().startswith(name.lower())]
+    return list(dict.fromkeys(found))
 
 
 def headline(content: Content) -> str:
@@ -52,10 +80,11 @@ def headline(content: Content) -> str:
     return str(content["tables"][0]["title"]) if content["tables"] else f"a result of kind {content['kind']}"
 
 
-def printed_tables(content: Content, fold: bool, mark: str = "Bold") -> list[PrintedTable]:
-    """All tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
+def printed_tables(content: Content, fold: bool, mark: str = "Bold", narrow: bool = False) -> list[PrintedTable]:
+    """The tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
 
     Args:
+        narrow: whether those are among them that say again what others say, in fewer columns.
         fold: whether rows that say the same are one row. mark: as in `printed`.
 
     Raises:
@@ -65,7 +94,8 @@ def printed_tables(content: Content, fold: bool, mark: str = "Bold") -> list[Pri
     kind = KINDS.get(content["kind"])
     tables = []
     if kind is not None:
-        tables = [PrintedTable(printed(sheet, mark), numbers(sheet)) for sheet in kind.sheets(content, fold)]
+        sheets = [*(kind.summaries(content) if narrow and kind.summaries else ()), *kind.sheets(content, fold)]
+        tables = [PrintedTable(printed(sheet, mark), sheet.name or content["kind"], sheet) for sheet in sheets]
         titles = {one.table.title for one in tables}
         stored = [table for table in stored[kind.replaced if tables else 0 :] if table.title not in titles]
-    return tables + [PrintedTable(table, csv_rows(table)) for table in stored]
+    return tables + [PrintedTable(table, "stored") for table in stored]

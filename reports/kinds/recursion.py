@@ -20,7 +20,7 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import Ratio, compare, correct, mean_interval
+from cemverify.results.statistics import FEWEST, Ratio, compare, correct, mean_interval
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 # The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
@@ -64,22 +64,70 @@ def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
     return [sheet for prior, rows in studied for make in made if (sheet := make(content, prior, rows)) is not None]
 
 
+def summaries(content: Content) -> list[Sheet]:
+    """For each prior its models by T in five columns, which fit a page in print."""
+    return [_summary(content, prior, rows) for prior, rows in priors(content).items()]
+
+
+def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
+    best = _best(rows)
+    trained = [(row, row["contender"]["family"]) for row in rows if row["contender"] is not None]
+    ground = [(row, row["name"]) for row in rows if is_floor(row)]
+
+    def line(row: Row, name: str) -> list[Entry]:
+        ratio, *_, told = _compared(row["deeper"], ())
+        return [
+            name,
+            row["depth"],
+            _figure(row, "rmse", best),
+            ratio,
+            str(told or NOTHING).partition(" functions")[0],
+        ]
+
+    lines = [[line(*pair) for pair in pairs] for pairs in (trained, ground)]
+    few = any(cells[-1] == "too few" for cells in lines[0])
+    made = content["made_by"]["configuration"]
+    return Sheet(
+        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {made['train_points']} training"
+        f" points: RMSE with its 95 % interval over {_functions(rows)} functions, and its ratio to that of the"
+        " family's smallest T",
+        (
+            *map(Column, ("model", "T")),
+            Column("RMSE", text=lambda figure: _mean_error(figure, 3)),
+            Column("ratio", text=lambda figure: _mean_error(figure, 2)),
+            Column("verdict"),
+        ),
+        [Group("models", lines[0]), Group("floor", lines[1])],
+        f"Too few: a verdict needs {FEWEST} functions." if few else "",
+        "the best model: the paired test calls it better than each of the others (Holm)",
+        name="summary",
+    )
+
+
+def _functions(rows: Sequence[Row]) -> int:
+    return max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
+
+
+def _best(rows: Sequence[Row]) -> str | None:
+    return winner({row["name"]: values for row in rows if row["contender"] is not None and (values := errors(row))})
+
+
+def _figure(row: Row, name: str, best: str | None) -> Entry:
+    spread = row[name]
+    if spread is None:
+        return f"diverged {row['diverged']}/{len(row['runs'])}" if name == "rmse" else None
+    interval = None if name == "gap_closed" else mean_interval(**spread)
+    return Quantity(spread["mean"], spread["std"], interval, name == "rmse" and row["name"] == best)
+
+
 def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     made = content["made_by"]["configuration"]
     sampling = [task["sampling"] for task in content["tasks"] if task["prior"] == prior]
-    n = max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
     tested = any(row["deeper"] is not None and row["deeper"]["holm"] is not None for row in rows)
     only = " (only rate)" if len(made["rates"]) == 1 else ""
     trained = [row for row in rows if row["contender"] is not None]
     baselines = [row for row in rows if row["contender"] is None]
-    best = winner({row["name"]: values for row in trained if (values := errors(row))})
-
-    def figure(row: Row, name: str) -> Entry:
-        spread = row[name]
-        if spread is None:
-            return f"diverged {row['diverged']}/{len(row['runs'])}" if name == "rmse" else None
-        interval = None if name == "gap_closed" else mean_interval(**spread)
-        return Quantity(spread["mean"], spread["std"], interval, name == "rmse" and row["name"] == best)
+    best = _best(rows)
 
     def line(row: Row) -> list[Entry]:
         cost, rate, deeper = row["cost"], row["learning_rate"], row["deeper"]
@@ -87,13 +135,13 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             row["name"],
             None if rate is None else f"{rate:g}{only or ' (edge)' * row['at_edge']}",
             *((cost["parameters"], *cost["inference"].values()) if cost else (None, None, None)),
-            *(figure(row, name) for name in ("rmse", "observed", "excess", "gap_closed")),
+            *(_figure(row, name, best) for name in ("rmse", "observed", "excess", "gap_closed")),
             *_compared(deeper, ("holm", "sign_flip") if tested else ()),
         ]
 
     return Sheet(
         f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sampling[0]}: {made['train_points']}"
-        f" training and {made['test_points']} test points, mean [95 % interval] of n = {n} functions",
+        f" training and {made['test_points']} test points, mean [95 % interval] of n = {_functions(rows)} functions",
         (
             *map(Column, ("model", "rate", "parameters", "matmul FLOPs", "element-wise FLOPs")),
             *(Column(name, text=_mean_error) for name in ("RMSE", "observed RMSE", "excess")),
@@ -107,6 +155,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         ],
         "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
         "the best model: the paired test calls it better than each of the others (Holm)",
+        name="errors",
     )
 
 
@@ -115,7 +164,7 @@ def _same_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | N
     compared = [[row["name"], *_compared(row["same_depth"], ("holm",))] for row in rows if row["same_depth"]]
     columns = (Column("model"), *_compared_columns("ratio to CEM at the same T", ("p (Holm)",)))
     title = f"{prior}: models against CEM at the same T"
-    return Sheet(title, columns, [Group("", compared)]) if compared else None
+    return Sheet(title, columns, [Group("", compared)], name="same-T") if compared else None
 
 
 def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
@@ -138,7 +187,7 @@ def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | No
         *("model", "energy at each step", "|x| at each step", "points that descend", "min eigenvalue of P", "eta"),
     )
     title = f"{prior}: energy, root mean square of x and share of test points that descend, mean over functions"
-    return Sheet(title, [Column(name) for name in columns], [Group("", lines)]) if lines else None
+    return Sheet(title, [Column(name) for name in columns], [Group("", lines)], name="steps") if lines else None
 
 
 def _test_depths(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
@@ -151,7 +200,7 @@ def _test_depths(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | 
     ]
     columns = (Column("model"), *(Column(f"T' = {T}", text=_error) for T in depths))
     title = f"{prior}: expected RMSE of the trained models with T' steps at test time, mean over functions"
-    return Sheet(title, columns, [Group("", lines)]) if lines else None
+    return Sheet(title, columns, [Group("", lines)], name="test-time") if lines else None
 
 
 def shown_depths(rows: Sequence[Row]) -> list[int]:
@@ -184,7 +233,7 @@ def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None
         " (steps taken), means over functions"
     )
     columns = (Column("model"), Column(f"all {last} steps", text=_error), *map(Column, shares))
-    return Sheet(title, columns, [Group("", lines)]) if lines else None
+    return Sheet(title, columns, [Group("", lines)], name="stops") if lines else None
 
 
 def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:

@@ -26,7 +26,7 @@ def test_no_text_leaves_its_place_in_any_format(title: str, origin: str, column:
     first, second, third = latex(tables, [f"o{origin}"]).splitlines()[:3]
     assert first[:3] == "% t"
     assert second[:3] == "% o"
-    assert third.startswith("\\begin{tabular}")
+    assert third == r"\begin{table}[htbp]"
     assert comma_separated(tables, [f"o{origin}"]).splitlines()[1].startswith("# o")
 
 

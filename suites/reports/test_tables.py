@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
 
 from cemverify.results.envelope import Table, read, result, write
 from cemverify.results.provenance import Maker
@@ -21,6 +28,7 @@ from reports.matrix.standings import lines_of
 from reports.pictures.standings import matrix
 from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
 from suites.reports.examples import a_check, a_language, a_power, a_property, a_recursion, violated
+from synthetic.studies.recursion.contenders import FAMILIES
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 
@@ -176,6 +184,66 @@ def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
     rates.append(1.0)
     content["rows"][6]["at_edge"] = True
     assert [row[1] for row in printed_tables(content, True)[0].table.rows[5:7]] == ["0.01", "0.01 (edge)"]
+
+
+def _has_booktabs() -> bool:
+    asked = ["kpsewhich", "booktabs.sty"]
+    return bool(shutil.which("pdflatex")) and not subprocess.run(asked, capture_output=True, check=False).returncode
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A study of all the families there are, the file's name with what LaTeX would interpret."""
+    content = a_recursion()
+    row = content["rows"][6]
+    names = {contender.family for family in FAMILIES.values() for contender in family.contenders((2, 4))}
+    named = [{**row, "contender": {**row["contender"], "family": name}} for name in sorted(names)]
+    content["rows"] += [{**one, "name": f"{one['contender']['family']}, T = 4"} for one in named]
+    path = tmp_path / "a_b%.json"
+    write(path, content)
+    return path
+
+
+def test_the_summary_in_latex_is_narrower_than_a_page(wide: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the widths of Computer Modern at 8 points, which is that of 10 points scaled and 6 % wider."""
+    assert main(["tables", str(wide), "--format", "latex"]) == 0
+    text = capsys.readouterr().out
+    assert (text.count(r"\begin{table}"), text.count(r"\label{tab:a-b-summary}")) == (1, 1)
+    rows = [line.rstrip("\\ ").split(" & ") for line in text.splitlines() if " & " in line]
+    font = FontProperties(fname=f"{matplotlib.get_data_path()}/fonts/ttf/cmr10.ttf", size=8)
+    measure = TextToPath().get_text_width_height_descent
+    widths = [[measure(cell.strip().replace("–", "-"), font, ismath=False)[0] for cell in row] for row in rows]
+    assert len(rows) > 20
+    columns = [1.0625 * max(column) + 2 * 4 for column in zip(*widths, strict=True)]
+    assert r"\begin{tabular}{p{14em}rrrl}" in text  # of 8.5 points each
+    assert columns[0] > 14 * 8.5
+    assert 14 * 8.5 + 2 * 4 + sum(columns[1:]) < 345
+
+
+@pytest.mark.skipif(not _has_booktabs(), reason="needs pdflatex with booktabs")
+@pytest.mark.parametrize(("names", "fits"), [((), True), (("--tables", "errors", "steps", "test-time"), False)])
+def test_latex_compiles_what_is_printed_and_the_summary_fits(
+    names: Sequence[str], fits: bool, wide: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tables", str(wide), "--format", "latex", *names]) == 0
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (wide.parent / "t.tex").write_text(f"{head}{capsys.readouterr().out}\n\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    made = subprocess.run(command, cwd=wide.parent, capture_output=True, text=True, check=False, timeout=120)
+    assert made.returncode == 0, made.stdout[-2000:]
+    assert ("Overfull" not in made.stdout) == fits
+
+
+def test_tables_and_columns_are_chosen_by_name(capsys: pytest.CaptureFixture[str], wide: Path) -> None:
+    words = ["tables", str(wide), "--tables", "errors", "--columns", "ratio", "model", "--format"]
+    assert main([*words, "markdown"]) == 0
+    heading = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
+    assert [cell.strip() for cell in heading.strip("|").split("|")] == ["ratio to T = 2", "model"]
+    assert main([*words, "csv"]) == 0
+    assert "group,ratio to T = 2,ratio to T = 2 low,ratio to T = 2 high,model" in capsys.readouterr().out
+    for option, name in (("--tables", "all"), ("--columns", "loss")):
+        assert main(["tables", str(wide), option, name]) == 2
+        assert re.search(f"{name!r}; choose from .*(errors|RMSE)", capsys.readouterr().err)
 
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
