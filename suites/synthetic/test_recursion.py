@@ -256,7 +256,7 @@ def rows_of(factors: dict[Contender, float], tasks: Sequence[TaskRecord] = TASKS
 def content_of(rows: Sequence[Predictor], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
     """What a result file says of the rows."""
     entries: list[dict[str, Any]] = json.loads(json.dumps([entry(prior, row) for row in rows]))
-    made = {"configuration": {"noise": 0.1, "train_points": 64, "test_points": 64}}
+    made = {"configuration": {"noise": 0.1, "rates": [1e-2], "train_points": 64, "test_points": 64}}
     return {"rows": entries, "tasks": [{"prior": prior, "sampling": "exact"}], "made_by": made}
 
 
