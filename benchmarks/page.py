@@ -19,6 +19,7 @@ from benchmarks.measuring import mean_ratio
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from cemverify.processes.cores import on_one_thread
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
@@ -145,17 +146,13 @@ def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str],
     chosen = [b for b in BENCHMARKS if b.name in names]
     whole = sum(b.share for b in chosen)
     tables, data = [], {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with on_one_thread():
         for b in chosen:
             began = time.monotonic()
             findings = b.run(seconds * b.share / whole)
             tables += list(findings.tables)
             data[b.name] = findings.data
             say(f"{b.name}: {time.monotonic() - began:.0f} s")
-    finally:
-        torch.set_num_threads(threads)
     return envelope.result("benchmarks", maker, tables, {"benchmarks": data, "load": os.getloadavg()[0]})
 
 

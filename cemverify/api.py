@@ -24,7 +24,7 @@ from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select
 from cemverify.conformance.workers import isolation
-from cemverify.processes.cores import cores
+from cemverify.processes.cores import as_a_worker, cores
 from cemverify.processes.devices import check_device
 
 
@@ -72,10 +72,10 @@ def check_implementation(
         events = isolation.run(implementation, chosen, effort, workers=cores(), ending=ending)
     else:
         events = engine.run(as_subject(implementation), type(implementation).__name__, chosen, effort, ending)
-    for event in events:
-        if isinstance(event, RunFinished):
-            return Results(replace(event, records=pin(event.records, pinned)))
-    raise AssertionError("a run ends with RunFinished")
+    with as_a_worker():
+        *_, end = events
+    assert isinstance(end, RunFinished)
+    return Results(replace(end, records=pin(end.records, pinned)))
 
 
 class Results(list[Record]):
@@ -204,7 +204,9 @@ class Check:
         import pytest
 
         absent = not_offered(self.property, self.subject.not_offered, self.effort.dtype)
-        (record,) = pin([absent or judge_property(self.subject, self.property, self.effort)], self.pinned)
+        with as_a_worker():
+            judged = absent or judge_property(self.subject, self.property, self.effort)
+        (record,) = pin([judged], self.pinned)
         if self.excuses is not None:
             record = self.excuses.settle(record)
         if record.verdict == Verdict.NOT_OFFERED:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import fill
 
-import torch
-
 from cemverify.catalogue.index import Listed, largest
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
@@ -17,6 +15,7 @@ from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.properties.base import Over
 from cemverify.console.streams import READABLE, wrapped
 from cemverify.power.mutants import Mutant, mutants
+from cemverify.processes.cores import on_one_thread
 
 _MUTANTS = 3  # that are tested to show a violation, at most
 _LABEL = 12  # columns of the words on the left
@@ -52,9 +51,7 @@ def explanation(property_: Property, width: int | None) -> str:
 
 def violation(property_: Property, width: int | None) -> str:
     """What a run says of the first mutant that the property kills here: run now, so it is what a run would say."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with on_one_thread():
         reason = "it has no mutant"
         for mutant in killers(property_)[:_MUTANTS]:
             subject = mutant.subject()
@@ -69,8 +66,6 @@ def violation(property_: Property, width: int | None) -> str:
                 reason = record.reason or ""
                 break
         return wrapped(f"A violation cannot be shown here: {reason}", width)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def described(listed: Listed) -> dict[str, object]:

@@ -1,10 +1,10 @@
-"""How many worker processes make sense here, and how one of them keeps to one core."""
+"""How many worker processes make sense here, and how one of them, or this one, keeps to one core."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 
 def cores() -> int:
@@ -30,3 +30,24 @@ def one_thread() -> Iterator[None]:
                 del os.environ[key]
             else:
                 os.environ[key] = value
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Has torch compute on one CPU thread: more are slower on small tensors, and on a busy machine.
+
+    It also makes a run the same bit for bit: more of them add up in any order.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def as_a_worker() -> AbstractContextManager[None]:
+    """Computes on one thread, as a worker does; on as many as the user's own OMP_NUM_THREADS says, if that is set."""
+    return nullcontext() if os.environ.get("OMP_NUM_THREADS") else on_one_thread()

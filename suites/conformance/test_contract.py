@@ -330,9 +330,31 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*VIOLATED gradient/mlp/tanh*", "*SKIPPED*not offered: *norm:scalar: declared*"])
 
 
-def mark_of(path: Path, property_: str) -> Check:
+@pytest.mark.parametrize(("own", "expected"), [("", 1), ("3", 3)])
+def test_a_judgement_here_computes_on_one_thread_unless_the_user_says_how_many(
+    monkeypatch: pytest.MonkeyPatch, own: str, expected: int
+) -> None:
+    seen = set()
+
+    def mlp(*question: Any) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        return reference.mlp(*question)
+
+    monkeypatch.setenv("OMP_NUM_THREADS", own)
+    usual, layer = torch.get_num_threads(), implementation(mlp=mlp)
+    torch.set_num_threads(3)
+    try:
+        mark_of("contract/mlp/determinism", implementation=layer)()
+        check_implementation(layer, properties=["contract/mlp/determinism"], examples=3)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(usual)
+    assert seen == {expected}
+
+
+def mark_of(property_: str, path: Path | None = None, implementation: Any = "reference") -> Check:
     """The one check that the decorator makes of a property."""
-    mark: Any = parametrize_with_properties("reference", properties=[property_], examples=3, known=path)
+    mark: Any = parametrize_with_properties(implementation, properties=[property_], examples=3, known=path)
     check: Check = mark.args[1][0].values[0]
     return check
 
@@ -344,5 +366,5 @@ def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: 
         'cause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
     )
     with pytest.raises(pytest.fail.Exception, match="holds again; delete the entry on line 1"):
-        mark_of(path, "contract/mlp/determinism")()
-    assert mark_of(path, "contract/mlp/shape-and-dtype")().verdict == "holds"
+        mark_of("contract/mlp/determinism", path)()
+    assert mark_of("contract/mlp/shape-and-dtype", path)().verdict == "holds"

@@ -28,13 +28,13 @@ import torch
 
 from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
+from cemverify.processes.cores import on_one_thread
 from cemverify.results.envelope import write_text
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.tokens import Batches
 from synthetic.side_by_side.presets import Contender, contenders
-from synthetic.training.machine import one_thread
 from synthetic.training.recipe import Recipe
 from synthetic.training.training import train
 
@@ -97,7 +97,7 @@ def check(steps: int | None = None) -> dict[str, float]:
         raise UsageError(
             "the corpus of the regression file is no longer drawn as it was: its losses cannot be compared"
         )
-    with one_thread():
+    with on_one_thread():
         losses = curves(RECIPE, steps)
     shares = {}
     for name, exact in reference["exact"].items():
@@ -109,7 +109,7 @@ def check(steps: int | None = None) -> dict[str, float]:
 
 def make() -> None:
     """Makes the file: float64 here, float32 in a process for each way of computing."""
-    with one_thread():
+    with on_one_thread():
         exact = curves(replace(RECIPE, precision="float64"))
     worst = {name: [0.0] * RECIPE.steps for name in exact}
     for way in WAYS:

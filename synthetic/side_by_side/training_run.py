@@ -14,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
-from cemverify.processes.cores import cores
+from cemverify.processes.cores import cores, on_one_thread
 from cemverify.results.envelope import check_outputs
 from cemverify.runs.executors import processes
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
@@ -25,7 +25,7 @@ from synthetic.side_by_side.model_results import Ground, Keeping, ModelResult, s
 from synthetic.side_by_side.presets import Contender, LanguageConfig, PresetChoice
 from synthetic.side_by_side.report import TrainingFindings, reasons_to_fail
 from synthetic.training.cost import cost
-from synthetic.training.machine import Machine, by_the_first, one_thread
+from synthetic.training.machine import Machine, by_the_first
 from synthetic.training.training import check_shares
 
 
@@ -48,7 +48,7 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
     chain = chain_of(run.corpus)
     if chain is not None:  # how soon a model finds the order of a chain is a matter of its positions
         config = replace(config, band=math.inf, why_band="no band is asked for on a chain")
-    with one_thread():
+    with on_one_thread():
         ground = survey(config, corpus, chain, machine)
         # before any work: does a window fit?
         Batches(corpus.train.tokens, run.seed, config.recipe.batch, config.recipe.context)
@@ -92,6 +92,6 @@ def _train_here(
     run: TrainingRun, config: LanguageConfig, contender: Contender, windows: Tensor, machine: Machine
 ) -> ModelResult:
     """Trains a contender in a worker process, which opens the corpus that the first process made."""
-    with one_thread():
+    with on_one_thread():
         corpus = open_corpus(run.corpus, run.corpora)
         return train_contender(contender, config, corpus, windows, run.seed, machine, run.keeping)

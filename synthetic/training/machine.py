@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -190,20 +190,6 @@ def compiler_missing(device: str) -> str | None:
     if any(name and shutil.which(name) for name in names):
         return None
     return "torch.compile needs a C++ compiler and there is none"
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Computes on one CPU thread: two are at best 1.6 times as fast, and many times slower on a busy machine.
-
-    It also makes a run on the CPU the same bit for bit: on two, gradients of the embedding add up in any order.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @cache

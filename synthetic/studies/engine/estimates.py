@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from synthetic.training.machine import one_thread, peak_flops
+from cemverify.processes.cores import on_one_thread
+from synthetic.training.machine import peak_flops
 
 # NVIDIA's data sheet of an H100 SXM: dense bfloat16, without sparsity.
 H100_TFLOPS = 989.0
@@ -21,7 +22,7 @@ def speed_at(gpu: bool, tflops: float | None) -> tuple[float, str]:
     if tflops is not None:
         return tflops * 1e12, f"{tflops:g} useful TFLOP/s of one device, as given"
     if not gpu:
-        with one_thread():
+        with on_one_thread():
             peak = peak_flops("cpu", "float32")
         of = f"the {peak / 1e9:,.0f} GFLOP/s that one core of this machine reaches"
         return CPU_UTILISATION * peak, f"{CPU_UTILISATION:.0%} of {of}"
