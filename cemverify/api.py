@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from cemverify.catalogue.versions import check_version
+from cemverify.conformance.counterexamples.files import save_all
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.implementations.contract import Subject, as_subject, kind_of, load
-from cemverify.conformance.implementations.naming import LoadError
+from cemverify.conformance.implementations.origin import origin_of
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, headline, pin, violation, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, pin, violations
 from cemverify.conformance.listeners import terminal
+from cemverify.conformance.listeners.diagnosis import failure
 from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select
 from cemverify.conformance.workers import isolation
+from cemverify.console.errors import Refusal
 from cemverify.processes.cores import as_a_worker, cores
 from cemverify.processes.devices import check_device
+from cemverify.results.envelope import ResultError
+from cemverify.results.provenance import Maker
 
 
 def check_implementation(
@@ -106,6 +113,19 @@ class Results(list[Record]):
         return f"<pre>{escape(str(self))}</pre>"
 
 
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Turns what is refused into an error that pytest prints without a traceback, and once for all xdist workers."""
+    import pytest
+
+    try:
+        yield
+    except (Refusal, ValueError) as error:
+        kind = type(error) if isinstance(error, Refusal) else ValueError
+        raise type(kind.__name__, (kind, pytest.Collector.CollectError), {})(str(error)) from None
+
+
+@_in_a_sentence()
 def parametrize_with_properties(
     implementation: Any,
     *,
@@ -116,16 +136,18 @@ def parametrize_with_properties(
     device: str = "cpu",
     known: str | Path | None = None,
     catalogue: str | None = None,
+    save_counterexamples: str | Path | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Turns a pytest function into one test per property:
 
         @parametrize_with_properties(my_implementation)
         def test_cem(check): check()
 
-    A violation fails with the smallest counterexample, and a property that could not be judged fails too; `pytest -x`
-    ends at the first of them. A feature that is declared absent skips with its reason. A known violation is an
-    expected failure (xfail) with its reason, and so is a violation of a property that is newer than the pinned
-    catalogue.
+    A violation fails with the smallest counterexample, the place and the command that asks it again. Of several with
+    one cause, only the first in a process says all of it. A property that could not be judged fails too; `pytest -x`
+    ends at the first failure.
+    A feature that is declared absent skips with its reason. A known violation is an expected failure (xfail) with its
+    reason, and so is a violation of a property that is newer than the pinned catalogue.
     An entry that has expired, or whose property holds again, fails.
 
     Args:
@@ -133,29 +155,32 @@ def parametrize_with_properties(
         properties, properties_from, examples, seed, device: as for `cemverify check`.
         known: a file of known violations; `implementation` must then be a name, as in the file.
         catalogue: the version of the catalogue to enforce, "2026.11"; all of it if None.
+        save_counterexamples: a folder, as for `cemverify check`; `implementation` must then be a name.
 
     Raises:
         LoadError: it is not an implementation, or cannot be loaded; or a file of properties cannot.
-        ValueError: a pattern matches nothing, or the file of known violations is invalid.
+        ValueError: a pattern matches nothing, the file of known violations is invalid, or a name is needed.
         ResultError: that file cannot be read. UsageError: there is no such catalogue here.
     """
     import pytest
 
     pinned = None if catalogue is None else check_version(catalogue)
-
-    try:
-        subject = load(implementation) if isinstance(implementation, str) else as_subject(implementation)
-    except LoadError as error:
-        raise LoadError(str(error)) from None
+    name = implementation if isinstance(implementation, str) else ""
+    if known is not None and not name:
+        raise ValueError('known violations are listed by name: give the implementation as "module:attribute"')
+    if save_counterexamples is not None and not name:
+        raise ValueError('a saved case names its implementation: give it as "module:attribute"')
+    subject = load(name) if name else as_subject(implementation)
     check_device(device)
     effort = Effort(examples, seed, device=device)
     chosen = applicable(kind_of(subject), select(properties, own_properties(properties_from)))
     excuses = None
     if known is not None:
-        if not isinstance(implementation, str):
-            raise ValueError('known violations are listed by name: give the implementation as "module:attribute"')
-        excuses = Excuses(implementation, Path(known), read_known(Path(known)))
-    checks = [pytest.param(Check(subject, p, effort, excuses, pinned), id=p.id) for p in chosen]
+        command = ["cemverify", "check", name, *effort.options, "--known", str(known), "--update-known"]
+        excuses = Excuses(name, Path(known), read_known(Path(known), f'`{shlex.join(command)} --reason "..."`'))
+    folder = None if save_counterexamples is None else Path(save_counterexamples)
+    tested = UnderTest(name, subject, effort, excuses, pinned, folder)
+    checks = [pytest.param(Check(p, tested), id=p.id) for p in chosen]
     return pytest.mark.parametrize("check", checks)
 
 
@@ -179,22 +204,41 @@ class Excuses:
         return record
 
 
+@dataclass(frozen=True)
+class UnderTest:
+    """What the tests of one implementation share in a process."""
+
+    name: str  # empty if it is an object
+    subject: Subject
+    effort: Effort
+    excuses: Excuses | None
+    pinned: str | None
+    folder: Path | None  # for counterexamples
+    violated: dict[str, Record] = field(default_factory=dict)  # what has failed in this process, by id
+
+    def failure(self, record: Record) -> str:
+        """What the test of a violated property says, whose case is saved."""
+        self.violated[record.id] = record
+        options = self.effort.options if self.name else None
+        records = list(self.violated.values())
+        event = RunFinished(self.name, records, 0.0, origin_of(self.subject), options=options)
+        saved = ""
+        if self.folder is not None:
+            maker = Maker.now("pytest", {"examples": self.effort.examples}, self.effort.seed, self.effort.device)
+            try:
+                files = save_all(replace(event, records=[record]), self.folder, maker)
+                saved = "".join(shlex.join(["cemverify", "replay", str(file)]) for file in files)
+            except ResultError as error:
+                saved = f"no, {error}"
+        return failure(event, record, saved)
+
+
+@dataclass(frozen=True)
 class Check:
     """One property of one implementation, to be called in a pytest function."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        property_: Property,
-        effort: Effort,
-        excuses: Excuses | None = None,
-        pinned: str | None = None,
-    ) -> None:
-        self.subject = subject
-        self.property = property_
-        self.effort = effort
-        self.excuses = excuses
-        self.pinned = pinned
+    property: Property
+    tested: UnderTest
 
     def __repr__(self) -> str:
         return f"Check({self.property.id!r})"
@@ -203,12 +247,13 @@ class Check:
         """Returns the record if the property holds; otherwise fails or skips the test."""
         import pytest
 
-        absent = not_offered(self.property, self.subject.not_offered, self.effort.dtype)
+        tested = self.tested
+        absent = not_offered(self.property, tested.subject.not_offered, tested.effort.dtype)
         with as_a_worker():
-            judged = absent or judge_property(self.subject, self.property, self.effort)
-        (record,) = pin([judged], self.pinned)
-        if self.excuses is not None:
-            record = self.excuses.settle(record)
+            judged = absent or judge_property(tested.subject, self.property, tested.effort)
+        (record,) = pin([judged], tested.pinned)
+        if tested.excuses is not None:
+            record = tested.excuses.settle(record)
         if record.verdict == Verdict.NOT_OFFERED:
             pytest.skip(f"not offered: {record.reason}")
         if record.known is not None:
@@ -216,7 +261,7 @@ class Check:
         if record.not_enforced:
             pytest.xfail(f"{record.verdict}, but {too_new(record)}")
         if record.verdict == Verdict.VIOLATED:
-            pytest.fail(f"{headline(record)}\n{violation(record)}", pytrace=False)
+            pytest.fail(tested.failure(record), pytrace=False)
         if record.verdict != Verdict.HOLDS:
             pytest.fail(f"{record.verdict}: {record.id}: {record.reason}", pytrace=False)
         return record

@@ -72,6 +72,7 @@ def asked(**options: Any) -> object:
         *((lambda wrong=wrong: asked(examples=wrong), "examples must be a whole number of at least 1")
           for wrong in ("ten", 0, 2.5, True)),
         (lambda: parametrize_with_properties(reference.reference, known="known.toml"), "known violations are listed"),
+        (lambda: parametrize_with_properties(reference.reference, save_counterexamples="found"), "names its impl"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_declared_or_asked_is_refused_in_a_sentence(
@@ -357,6 +358,23 @@ def mark_of(property_: str, path: Path | None = None, implementation: Any = "ref
     mark: Any = parametrize_with_properties(implementation, properties=[property_], examples=3, known=path)
     check: Check = mark.args[1][0].values[0]
     return check
+
+
+def test_what_is_refused_is_a_sentence_once_for_all_workers(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from cemverify import parametrize_with_properties
+
+        @parametrize_with_properties("reference", known="known.toml")
+        def test_layer(check): check()
+        """
+    )
+    result = pytester.runpytest("-p", "no:cacheprovider", "-n", "2")
+    assert result.parseoutcomes() == {"errors": 1}
+    made_by = '`cemverify check reference --known known.toml --update-known --reason "..."`'
+    *_, title, sentence, _ = result.stdout.str().partition("= short test summary")[0].splitlines()
+    assert "ERROR collecting" in title
+    assert sentence.endswith(f"; {made_by} creates it")
 
 
 def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: Path) -> None:

@@ -348,17 +348,31 @@ def test_results_and_records_are_short_in_a_shell_and_whole_when_printed(results
     assert "<pre>" in results._repr_html_()
 
 
-def test_pytest_reports_it_first_and_its_line_begins_with_the_cause(
+def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    test = "@parametrize_with_properties(mine, properties={!r}, examples=6)\ndef test_attention(check): check()\n"
-    imported = "from cemverify import parametrize_with_properties\n"
-    pytester.makepyfile(f"{README_MISTAKEN}\n{imported}\n{test.format(PROPERTIES)}")
+    asked = f"'readmes_layer:mine', properties={PROPERTIES}, examples=6, save_counterexamples='found'"
+    decorated = f"@parametrize_with_properties({asked})\ndef test_attention(check): check()\n"
+    test = f"from cemverify import parametrize_with_properties\n{decorated}"
+    pytester.makepyfile(readmes_layer=README_MISTAKEN, test_layer=test)
     printed = pytester.runpytest("-p", "no:cacheprovider").stdout.str()
     (first, *_) = re.findall(r"^FAILED \S+\[(\S+)\] - (.*)", printed, re.MULTILINE)
     assert first[0] == HEADLINE
     assert first[1].startswith("Failed: output projection: got")
+    failures = printed.partition("short test summary")[0]
+    _, full, *others = re.split(r"^_+ test_attention\[.*\n", failures, flags=re.MULTILINE)
+    again = "again: cemverify check readmes_layer:mine --properties {} --examples 6\n"
+    assert f"VIOLATED {HEADLINE}\n" in full
+    assert re.search(
+        rf"^  in attention \(readmes_layer.py:\d+\)\n  {again.format(HEADLINE)}  mend: .*\n  saved: ", full, re.M
+    )
+    same = [text for text in others if f"; same cause as {HEADLINE}, in attention (readmes_layer.py:" in text]
+    assert same
+    for text in same:
+        assert re.search(rf"\n{again.format('(.*)')}saved: cemverify replay (.*)\n", text)
+        assert "VIOLATED" not in text
+    assert len(list(Path("found").glob("*.py"))) == 1 + len(others)
 
 
 # --- which violation comes first ---

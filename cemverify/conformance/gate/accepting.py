@@ -42,7 +42,7 @@ def update_known(
     Raises:
         ValueError: it is no file of known violations.
     """
-    text = text_of(path) if path.exists() else ""
+    text = text_of(path, "--update-known") if path.exists() else ""
     changed = updated(text, str(path), implementation, records, acceptance, today)
     if changed != text:
         write_text(path, changed)

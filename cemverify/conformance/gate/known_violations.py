@@ -108,21 +108,24 @@ class Settled:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def read_known(path: Path) -> tuple[KnownViolation, ...]:
+def read_known(path: Path, made_by: str = "--update-known") -> tuple[KnownViolation, ...]:
     """The entries of a file, of every implementation.
+
+    Args:
+        made_by: the option or the command that makes the file.
 
     Raises:
         ValueError: what is wrong with it, and on which line.
     """
-    return parse_known(text_of(path), str(path))
+    return parse_known(text_of(path, made_by), str(path))
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path, made_by: str) -> str:
     """The contents of the file."""
     try:
         return read_text(path)
     except OSError as error:
-        hint = "; --update-known creates it" if isinstance(error, FileNotFoundError) else ""
+        hint = f"; {made_by} creates it" if isinstance(error, FileNotFoundError) else ""
         raise ResultError(f"cannot read {path}: {error.strerror or error}{hint}") from error
     except UnicodeDecodeError as error:
         raise ResultError(f"{path} is not UTF-8, as TOML requires ({error.reason} at byte {error.start})") from error

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
-from cemverify.conformance.judging.verdicts import Record, Verdict, case_heading, facts_of, number, size
+from cemverify.conformance.judging.diagnosis import Cause, Diagnosis, diagnose
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import (
+    Record,
+    Verdict,
+    case_heading,
+    facts_of,
+    headline,
+    number,
+    size,
+    violation,
+)
 from cemverify.console.escaping import visible
 from cemverify.console.streams import wrapped
 
@@ -33,6 +44,28 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
     if diagnosis.unexplained:
         lines.append(f"may follow from it: {_listed(diagnosis.unexplained)}")
     return wrapped("\n".join(lines), width)
+
+
+def failure(event: RunFinished, record: Record, saved: str) -> str:
+    """What the test of one violated property says: all of it, or which of those before it failed for the same cause.
+
+    Args:
+        event: has the violations so far, this one last. saved: the command that judges its saved case again, if any.
+    """
+    own, every = diagnose(replace(event, records=[record])), diagnose(event)
+    assert own is not None
+    assert every is not None
+    first = next((c.first.id for c in every.causes if any(r.id == record.id for r in c.records)), None)
+    where, commands = own.causes[0].where, {"again": own.again, "mend": own.mend, "saved": saved}
+    if first in (None, record.id):
+        told = [headline(record), violation(record), *([f"  {where}"] if where else [])]
+        if first is None:
+            told.append(f"  may follow from: {every.causes[0].name} ({every.causes[0].first.id})")
+        indent = "  "
+    else:
+        told, indent = [f"{headline(record)}; same cause as {first}{f', {where}' if where else ''}"], ""
+        del commands["mend"]
+    return "\n".join([*told, *(f"{indent}{name}: {command}" for name, command in commands.items() if command)])
 
 
 def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
