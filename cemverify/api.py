@@ -179,7 +179,7 @@ def parametrize_with_properties(
         command = ["cemverify", "check", name, *effort.options, "--known", str(known), "--update-known"]
         excuses = Excuses(name, Path(known), read_known(Path(known), f'`{shlex.join(command)} --reason "..."`'))
     folder = None if save_counterexamples is None else Path(save_counterexamples)
-    tested = UnderTest(name, subject, effort, excuses, pinned, folder)
+    tested = UnderTest(subject, effort, name, excuses, pinned, folder)
     checks = [pytest.param(Check(p, tested), id=p.id) for p in chosen]
     return pytest.mark.parametrize("check", checks)
 
@@ -208,12 +208,12 @@ class Excuses:
 class UnderTest:
     """What the tests of one implementation share in a process."""
 
-    name: str  # empty if it is an object
     subject: Subject
     effort: Effort
-    excuses: Excuses | None
-    pinned: str | None
-    folder: Path | None  # for counterexamples
+    name: str = ""  # empty if it is an object
+    excuses: Excuses | None = None
+    pinned: str | None = None
+    folder: Path | None = None  # for counterexamples
     violated: dict[str, Record] = field(default_factory=dict)  # what has failed in this process, by id
 
     def failure(self, record: Record) -> str:

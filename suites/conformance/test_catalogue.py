@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cemverify import cli
-from cemverify.api import Check
+from cemverify.api import Check, UnderTest
 from cemverify.catalogue import index
 from cemverify.catalogue.budgets import least
 from cemverify.catalogue.versions import current, introduced
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         dtype=getattr(torch, option("--dtype")),
         device=device_of_worker(option("--device")),
     )
-    checks = [Check(subject, property_, effort) for property_ in applicable(kind_of(subject), catalogue())]
+    checks = [Check(property_, UnderTest(subject, effort)) for property_ in applicable(kind_of(subject), catalogue())]
     metafunc.parametrize("check", checks, ids=[check.property.id for check in checks])
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cemverify import implementation
-from cemverify.api import Check
+from cemverify.api import Check, UnderTest
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
 from cemverify.conformance.counterexamples.files import load_counterexample, save_all
@@ -309,7 +309,7 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
     assert record.id in render(page)
     monkeypatch.setattr("cemverify.api.judge_property", lambda *_: record)
     with pytest.raises(pytest.fail.Exception):
-        Check(layer, by_id(id_), EFFORT)()
+        Check(by_id(id_), UnderTest(layer, EFFORT))()
     (path,) = save_all(run, tmp_path, MAKER)
     saved = load_counterexample(path)
     again = engine.judge_again(layer, by_id(saved.property), saved.question, saved.dtype, saved.device)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cemverify._version import VERSION
-from cemverify.api import Check
+from cemverify.api import Check, UnderTest
 from cemverify.catalogue import versions
 from cemverify.catalogue.versions import current, introduced
 from cemverify.cli import main
@@ -503,7 +503,7 @@ def test_pytest_expects_the_failure_of_what_is_not_enforced(
 ) -> None:
     idle = implementation(attention=lambda x, h, weights, config: x)
     with pytest.raises(outcome):
-        Check(idle, properties.by_id(id_), Effort(examples=3, shrink=False), pinned=pinned)()
+        Check(properties.by_id(id_), UnderTest(idle, Effort(examples=3, shrink=False), pinned=pinned))()
 
 
 # --- the command line -----------------------------------------------------------------------------
