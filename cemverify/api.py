@@ -263,5 +263,7 @@ class Check:
         if record.verdict == Verdict.VIOLATED:
             pytest.fail(tested.failure(record), pytrace=False)
         if record.verdict != Verdict.HOLDS:
-            pytest.fail(f"{record.verdict}: {record.id}: {record.reason}", pytrace=False)
+            command = ["cemverify", "check", tested.name, *record.options, *tested.effort.options]
+            again = f"\nagain: {shlex.join(command)}" if tested.name else ""
+            pytest.fail(f"{record.verdict}: {record.id}: {record.reason}{again}", pytrace=False)
         return record

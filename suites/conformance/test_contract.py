@@ -377,7 +377,9 @@ def test_what_is_refused_is_a_sentence_once_for_all_workers(pytester: pytest.Pyt
     assert sentence.endswith(f"; {made_by} creates it")
 
 
-def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: Path) -> None:
+def test_a_stale_entry_fails_its_own_test_and_what_is_undecided_can_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "known.toml"
     path.write_text(
         '[[violation]]\nimplementation = "reference"\nproperty = "contract/mlp/determinism"\n'
@@ -385,4 +387,9 @@ def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: 
     )
     with pytest.raises(pytest.fail.Exception, match="holds again; delete the entry on line 1"):
         mark_of("contract/mlp/determinism", path)()
-    assert mark_of("contract/mlp/shape-and-dtype", path)().verdict == "holds"
+    other = mark_of("contract/mlp/shape-and-dtype", path)
+    assert other().verdict == "holds"
+    undecided = Record(other.property.id, "claim", "source", Verdict.INCONCLUSIVE, reason="too few")
+    monkeypatch.setattr("cemverify.api.judge_property", lambda *_: undecided)
+    with pytest.raises(pytest.fail.Exception, match=r"too few\nagain: cemverify check reference .*shape-and-dtype"):
+        other()
