@@ -166,6 +166,37 @@ def test_a_branch_that_is_wrong_is_named_by_its_line(here: Path, capsys: pytest.
     assert "at: branching.py:7, in update (cases that hold do not run it)" in " ".join(out.split())
 
 
+FORCES = """\
+def forces(x, rest):
+    pull = rest - x
+    return 1.5 * pull
+"""
+ADAPTER = """\
+from cemverify import energy_layer
+from forces import forces
+
+mine = energy_layer(
+    update=lambda x, m: forces(x, m),
+    energy=lambda x, m: ((x - m) ** 2).sum((1, 2)) / 2,
+    state=(6, 4),
+    memory=(6, 4),
+    energy_per="sequence",
+)
+"""
+
+
+def test_lines_of_an_imported_file_are_named_and_of_long_arrays_the_row_that_is_wrong(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "forces.py").write_text(FORCES)
+    (here / "adapting.py").write_text(ADAPTER)
+    assert main(["check", "adapting:mine", "--properties", "gradient/layer/energy", "--workers", "1"]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "in <lambda> (adapting.py:5), which calls forces.py:2-3" in told
+    assert "of gradient/layer/energy: x (1, 6, 4) x zeros (1, 6, 4)" in told
+    assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", told)
+
+
 def test_accepted_violations_need_no_diagnosis() -> None:
     accepted = run(holding("a/b/c"), replace(violated("a/b/d"), known="a ticket"))
     assert diagnose(accepted) is files.as_json(accepted, MAKER)["headline"] is None
@@ -351,23 +382,23 @@ def test_results_and_records_are_short_in_a_shell_and_whole_when_printed(results
 def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    asked = f"'readmes_layer:mine', properties={PROPERTIES}, examples=6, save_counterexamples='found'"
+    monkeypatch.setenv("COLUMNS", "200")  # the module has a name of its own: others were imported from elsewhere
+    asked = f"'mistaken_layer:mine', properties={PROPERTIES}, examples=6, save_counterexamples='found'"
     decorated = f"@parametrize_with_properties({asked})\ndef test_attention(check): check()\n"
     test = f"from cemverify import parametrize_with_properties\n{decorated}"
-    pytester.makepyfile(readmes_layer=README_MISTAKEN, test_layer=test)
+    pytester.makepyfile(mistaken_layer=README_MISTAKEN, test_layer=test)
     printed = pytester.runpytest("-p", "no:cacheprovider").stdout.str()
     (first, *_) = re.findall(r"^FAILED \S+\[(\S+)\] - (.*)", printed, re.MULTILINE)
     assert first[0] == HEADLINE
     assert first[1].startswith("Failed: output projection: got")
     failures = printed.partition("short test summary")[0]
     _, full, *others = re.split(r"^_+ test_attention\[.*\n", failures, flags=re.MULTILINE)
-    again = "again: cemverify check readmes_layer:mine --properties {} --examples 6\n"
+    again = "again: cemverify check mistaken_layer:mine --properties {} --examples 6\n"
     assert f"VIOLATED {HEADLINE}\n" in full
     assert re.search(
-        rf"^  in attention \(readmes_layer.py:\d+\)\n  {again.format(HEADLINE)}  mend: .*\n  saved: ", full, re.M
+        rf"^  in attention \(mistaken_layer.py:\d+\)\n  {again.format(HEADLINE)}  mend: .*\n  saved: ", full, re.M
     )
-    same = [text for text in others if f"; same cause as {HEADLINE}, in attention (readmes_layer.py:" in text]
+    same = [text for text in others if f"; same cause as {HEADLINE}, in attention (mistaken_layer.py:" in text]
     assert same
     for text in same:
         assert re.search(rf"\n{again.format('(.*)')}saved: cemverify replay (.*)\n", text)

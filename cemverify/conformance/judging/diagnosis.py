@@ -40,6 +40,7 @@ class Cause:
     # that was called begins
     place: Place | None = None
     at: str = ""  # how such a line is known, as a phrase; empty if none is
+    calls: Sequence[str] = ()  # lines of other files that this function runs: "layer.py:9-65"
     edit: SuggestedEdit | None = None  # a change of the source that clears it, if one was looked for and found
 
     @property
@@ -54,7 +55,8 @@ class Cause:
             return ""
         named = self.place.name
         if named and not self.at:
-            return f"in {named} ({self.place})"
+            calls = f", which calls {', '.join(self.calls)}" if self.calls else ""
+            return f"in {named} ({self.place}){calls}"
         return f"at: {self.place}{f', in {named}' * bool(named)}{f' ({self.at})' * bool(self.at)}"
 
     @property
@@ -152,6 +154,17 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     first = records[0]
     place, at = _place(first, origin)
+    return replace(_named(records, origin, place, at), calls=_calls(first, origin))
+
+
+def _calls(record: Record, origin: Origin) -> tuple[str, ...]:
+    """The lines that its smallest case runs, of files in which none of the declared functions stands."""
+    own = {place.file for place in origin.places.values()}
+    return tuple(f"{file}:{first}-{last}" for file, (first, last) in record.ran.items() if file not in own)
+
+
+def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: str) -> Cause:
+    first = records[0]
     if first.part in UNDEFINED:
         return Cause(first.part or "", first.because or "", records, origin.places.get(_function(first)))
     if is_random(first):

@@ -179,7 +179,7 @@ def judge_property(
             elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.violation is not None:
                 record = _explained(record, search, search.tally.violation)
                 if ran is not None and search.may_explain():
-                    record = replace(record, line=_line(search, search.tally.violation, ran))
+                    record = _with_lines(record, search, search.tally.violation, ran)
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
@@ -355,8 +355,8 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
     return record
 
 
-def _line(search: PropertySearch, violation: Violation, ran: Callable[[], Trail]) -> Place | None:
-    """The first line of a file that the smallest case runs, and every other one that fails, and none that holds.
+def _with_lines(record: Record, search: PropertySearch, violation: Violation, ran: Callable[[], Trail]) -> Record:
+    """The record with the lines that the smallest case runs, and the first that only failing cases run.
 
     Those that hold must run others of the same file: without them nothing is known of its lines.
     """
@@ -369,13 +369,19 @@ def _line(search: PropertySearch, violation: Violation, ran: Callable[[], Trail]
         for question in (violation.question, *search.tally.latest, *(q for q in drawn if q is not None)):
             trails[_fails(search.caller, search.property, question)].append(ran())
     except (Exception, Lost):
-        return None
-    for path, lines in trails[True][0].lines.items() if trails[True] else ():
+        return record
+    if not trails[True]:
+        return record
+    smallest = trails[True][0].lines
+    record = replace(
+        record, ran={display(path): (min(lines), max(lines)) for path, lines in smallest.items() if lines}
+    )
+    for path, lines in smallest.items():
         right = {line for trail in trails[False] for line in trail.lines.get(path, ())}
         wrong = lines.intersection(*(trail.lines.get(path, ()) for trail in trails[True]))
         if wrong & right and wrong - right:
-            return Place(display(path), min(wrong - right))
-    return None
+            return replace(record, line=Place(display(path), min(wrong - right)))
+    return record
 
 
 def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None:

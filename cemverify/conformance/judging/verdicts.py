@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
 from html import escape
+from operator import getitem
 from typing import Any
+
+import numpy as np
 
 from cemverify.catalogue import versions
 from cemverify.catalogue.index import largest
@@ -16,7 +20,6 @@ from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.questions.saving import Saved
 
 _LONGEST = 240  # characters of an array that is shown in full
-_CUT = 160  # of a longer one
 # What a described case holds besides its arrays; a state or a memory may have any other name.
 _NOT_ARRAYS = ("layer", "tokens", "dim", "config", "weights")
 _SIDES = ("got", "expected")
@@ -50,6 +53,7 @@ class Record:
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
         line: of its code, the first that the smallest case runs and no example that held; None if there is none.
+        ran: the first and the last line of each of its files that the smallest case runs, where that is recorded.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
@@ -77,6 +81,7 @@ class Record:
     part: str | None = None
     because: str | None = None
     line: Place | None = None
+    ran: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None
@@ -265,24 +270,33 @@ def case_heading(record: Record) -> str:
     return "case tested at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
 
 
-def facts_of(counterexample: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Everything that the layer was asked, by name, and both sides of the comparison."""
+def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iterator[tuple[str, str]]:
+    """Everything that the layer was asked, by name, and both sides of the comparison.
+
+    Args:
+        longest: characters of an array that is shown in full.
+    """
     case = counterexample["case"]
     if case.get("config"):
         yield "config", ", ".join(f"{key}={_rounded(value)}" for key, value in case["config"].items())
     for name, value in case.items():
         if name not in _NOT_ARRAYS:
-            yield name, _array(value)
+            yield name, _array(value, longest)
     for name, value in sorted(case.get("weights", {}).items()):
-        yield name, _array(value)
+        yield name, _array(value, longest)
     comparison = counterexample.get("comparison", {})
-    for side in _SIDES:
-        if side in comparison:
-            yield side, _array(comparison[side])
+    sides = {side: comparison[side] for side in _SIDES if side in comparison}
+    row = list(comparison.get("worst_index", ()))[:-1]
+    # of long arrays the row where they differ most
+    if row and any(len(repr(_rounded(array))) > longest for array in sides.values()):
+        sides = {f"{side}{row}": reduce(getitem, row, array) for side, array in sides.items()}
+    yield from ((side, _array(array, longest)) for side, array in sides.items())
 
 
 def size(case: Mapping[str, Any]) -> str:
-    """How large a case is, as far as its state has axes to say so."""
+    """How large a case is: of an energy layer the shape of its state, whose axes may be anything."""
+    if "config" not in case and (arrays := [key for key in case if key not in _NOT_ARRAYS]):
+        return f"{arrays[0]} {np.shape(case[arrays[0]])}"
     axes = [number(case[key], noun) for key, noun in (("tokens", "token"), ("dim", "dimension")) if key in case]
     return ", ".join(axes) or "of unknown size"
 
@@ -299,9 +313,19 @@ def _worst(worst: Mapping[str, Any]) -> str:
     return f"{size(worst)}, got {got}, expected {expected}, margin {worst['margin']:.3g}"
 
 
-def _array(values: Any) -> str:
+def _array(values: Any, longest: int) -> str:
+    """An array in full, or by those of its entries that are not zero, or the beginning of it."""
     text = repr(_rounded(values))
-    return text if len(text) <= _LONGEST else f"{text[:_CUT]}… (in full in --json)"
+    if len(text) > longest and len(few := _entries(values)) <= longest:
+        return few
+    return text if len(text) <= longest else f"{text[: 2 * longest // 3]}… (in full in --json)"
+
+
+def _entries(values: Any) -> str:
+    array = np.asarray(values, dtype=float)
+    places = map(tuple, np.argwhere(array).tolist())
+    others = ", ".join(f"{_rounded(float(array[at]))} at {at}" for at in places)
+    return f"zeros {array.shape}{f' but {others}' * bool(others)}"
 
 
 def _rounded(values: Any) -> Any:

@@ -147,7 +147,7 @@ def _case(record: Record) -> Iterator[str]:
         return
     yield f"{case_heading(record)}, of {record.id}: {size(record.counterexample['case'])}"
     line = ""
-    for name, value in facts_of(record.counterexample):
+    for name, value in facts_of(record.counterexample, _FACT):
         fact = f"{name} {value if len(value) <= _FACT else f'{value[: _FACT - 2]} …'}"
         if line and len(line) + 2 + len(fact) > _FACT:
             yield f"  {line}"
