@@ -193,7 +193,7 @@ def test_lines_of_an_imported_file_are_named_and_of_long_arrays_the_row_that_is_
     assert main(["check", "adapting:mine", "--properties", "gradient/layer/energy", "--workers", "1"]) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "in <lambda> (adapting.py:5), which calls forces.py:2-3" in told
-    assert "of gradient/layer/energy: x (1, 6, 4) x zeros (1, 6, 4)" in told
+    assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in told
     assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", told)
 
 

@@ -226,8 +226,11 @@ def _declared_modules(*, names: Any = None, free: Any = (), not_offered: Any = (
 
 def stand_in() -> None:
     """Makes importable what a file needs of cemverify to declare its layer, unless cemverify is installed."""
-    if importlib.util.find_spec("cemverify") is not None:
-        return
+    try:
+        if importlib.util.find_spec("cemverify") is not None:
+            return
+    except (ImportError, ValueError):  # of a finder or a module that stands for what is not there
+        pass
     names = {
         "cemverify": {
             "implementation": _declared,
@@ -364,6 +367,8 @@ def judge(saved: SavedCalls, name: str) -> int:
     except Exception as error:
         ours = isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "cemverify"
         remedy = ": install cemverify, or name a module of its functions alone" if ours else ""
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            remedy = ": run this in the folder of that module, or put the folder on PYTHONPATH"
         raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error}){remedy}") from error
     kind = getattr(implementation, "arrays", None)  # another implementation may take arrays of another kind
     sentences = list(breaches(implementation, replace(saved, kind=kind) if isinstance(kind, str) else saved))

@@ -49,6 +49,11 @@ class Cause:
         return self.records[0]
 
     @property
+    def is_recognised(self) -> bool:
+        """Whether it is a part that is wrong or what a call does, and not a claim that does not hold."""
+        return self.first.part is not None or _is_fault(self.first) or is_random(self.first)
+
+    @property
     def where(self) -> str:
         """The line, if one is known; else the function that was called, which need not be where the mistake is."""
         if self.place is None:
@@ -94,6 +99,8 @@ class Diagnosis:
             share += f" ({self.unasked} not asked)"
         if n > 1:
             return f"{share}, {n} causes; the most fundamental: {first.name}"
+        if self.unexplained and not first.is_recognised:
+            return f"{share}, for no cause that was recognised; the most fundamental: {first.name}"
         if self.unexplained:
             return f"{share}, {len(first.records)} by one cause: {first.name}"
         return f"{share}, one cause: {first.name}" if self.violated > 1 else f"{share}: {first.name}"
@@ -146,9 +153,13 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
         return TWO_ANSWERS
     if record.part is not None:
         return "part", record.part
-    if record.cause in {kind.cause for kind in Fault.__subclasses__()}:
+    if _is_fault(record):
         return "fault", record.cause, record.reason
     return ("claim", record.id) if first is None else None
+
+
+def _is_fault(record: Record) -> bool:
+    return record.cause in {kind.cause for kind in Fault.__subclasses__()}
 
 
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
@@ -172,7 +183,7 @@ def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: s
     if first.part is not None:
         because = "; ".join(filter(None, (first.because, _or_the_energy(first, origin))))
         return Cause(first.part, because, records, place, at)
-    if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
+    if _is_fault(first):
         return Cause(first.reason or first.cause or "", "", records, place, at)
     return Cause(f'the claim of {first.id} does not hold: "{first.claim}"', first.reason or "", records, place, at)
 

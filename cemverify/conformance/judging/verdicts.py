@@ -318,7 +318,7 @@ def _array(values: Any, longest: int) -> str:
     text = repr(_rounded(values))
     if len(text) > longest and len(few := _entries(values)) <= longest:
         return few
-    return text if len(text) <= longest else f"{text[: 2 * longest // 3]}… (in full in --json)"
+    return text if len(text) <= longest else f"{text[: 2 * longest // 3]}… (cut)"
 
 
 def _entries(values: Any) -> str:

@@ -146,6 +146,9 @@ def _case(record: Record) -> Iterator[str]:
     if record.counterexample is None:
         return
     yield f"{case_heading(record)}, of {record.id}: {size(record.counterexample['case'])}"
+    claim = record.counterexample.get("comparison", {}).get("claim")
+    if record.part is not None and claim:  # what was got may be the output, an update or an energy
+        yield f"  compared: {claim}"
     line = ""
     for name, value in facts_of(record.counterexample, _FACT):
         fact = f"{name} {value if len(value) <= _FACT else f'{value[: _FACT - 2]} …'}"

@@ -39,7 +39,9 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
         return wrong
     if (size := _size(bench, cases)) is not None:
         return size
-    singles = [token for c in cases for token in each_token(c) if bench.wrong(token)]
+    R = case.attention.R
+    three = bench.dense(replace(case.attention, heads=3, dim=3 * R, head_dim=R))  # two may be told apart from one
+    singles = [token for c in (*cases, *three) for token in each_token(c) if bench.wrong(token)]
     if singles:
         return _values(bench, singles)
     if bench.offers("start"):
