@@ -123,6 +123,25 @@ def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any
     part = localise(Caller(implementation(mlp=mlp, not_offered=["start"])), replace(case, x=case.h))
     assert part is not None
     assert (part.name, part.because) == (name, because)
+    case = case.to(torch.bfloat16).to(torch.float64)  # whose roundoff hides which of the two it is
+    in_bfloat16 = Caller(implementation(mlp=mlp, not_offered=["start"]), torch.bfloat16)
+    part = localise(in_bfloat16, replace(case, x=case.h))
+    assert part is None or part.name == name
+
+
+def test_single_tokens_that_are_wrong_with_three_heads_alone_are_not_called_right() -> None:
+    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        W_Q, W_K = weights["W_Q"], weights["W_K"]
+        keys = torch.einsum("krd,bjd->bkjr", W_K, h)
+        turned = keys.roll(1, 1)  # the keys of another head in the scores; with three heads in the values too
+        a = torch.einsum("krd,bid,bkjr->bkij", W_Q, x, turned) / config.tau
+        a = a.masked_fill(torch.ones_like(a).triu(1).bool(), -torch.inf).softmax(-1)
+        values = turned if len(W_Q) > 2 else keys
+        return x + config.step_size * torch.einsum("krd,bkij,bkjr->bid", W_Q, a, values)
+
+    case = dense_case(AttentionConfig(6, 2), 1, 3, 0)
+    part = localise(Caller(implementation(attention=attention, not_offered=["start"])), replace(case, x=case.h))
+    assert part is None or "single tokens" not in part.because
 
 
 @pytest.mark.slow
