@@ -38,6 +38,8 @@ class Column:
     digits: int = 3  # significant ones of numbers without an uncertainty
     # how a number is printed, where a page has a format of its own; None rounds by the uncertainty
     text: Callable[[Quantity], str] | None = None
+    about: str = ""  # what the title of the table says of it
+    spare: bool = False  # whether it is printed only where it is asked for
 
     @property
     def heading(self) -> str:
@@ -57,7 +59,7 @@ class Group:
 class Sheet:
     """A table of numbers, with their units and uncertainties, in groups of rows."""
 
-    title: str  # one line
+    title: str  # one line; printed, what its columns say of themselves follows
     columns: Sequence[Column]  # its headings
     groups: Sequence[Group]  # its rows
     legend: str = ""  # one sentence below it
@@ -98,7 +100,9 @@ def printed(sheet: Sheet, mark: str = "Bold") -> Table:
         ]
     is_marked = any(isinstance(cell, Strong) for row in rows for cell in row)
     below = [*([f"{mark} marks {sheet.best}."] if is_marked else []), *([sheet.legend] if sheet.legend else [])]
-    return Table(sheet.title, [column.heading for column in sheet.columns], rows, rules, below)
+    told = "; ".join(column.about for column in sheet.columns if column.about)
+    title = f"{sheet.title}: {told}" if told else sheet.title
+    return Table(title, [column.heading for column in sheet.columns], rows, rules, below)
 
 
 def plain(sheet: Sheet) -> Table:

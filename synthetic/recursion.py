@@ -52,7 +52,8 @@ columns of the first table of each prior:
   excess          sqrt(mean (m - mu)^2): the distance to the Bayes-optimal predictor, 0 at best
   gap closed      the share of the gap between the linear fit (ridge) and the floor that was closed
   floor           the last row: the root of the least mean squared error over all functions that fit the data
-  ratio           RMSE over that of the family's smallest T on the same function; geometric mean, 95 % interval
+  ratio           RMSE over that of the family's smallest T on the same function, or of CEM's where a model has no T;
+                  geometric mean, 95 % interval
   detectable      the smallest relative difference that such a test finds in 80 % of studies
   verdict         better or worse if p, corrected for all rows of the table (Holm), is below 0.05; equivalent (within
                   2 %); inconclusive; or too few functions: below 6 nothing is decided

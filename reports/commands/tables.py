@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Prints the tables of result files. Rows that say the same are folded ("gradient: 51 hold"); numbers have as many
-digits as their uncertainty leaves, or as their study prints; the best model is bold (in a terminal: has a star) if a
-paired test says that it is. CSV has every digit, with the unit in the heading.
+digits as their uncertainty leaves, or as their study prints; the best trained model is bold (in a terminal: has a
+star) if a paired test says that it is. CSV has every digit, with the unit in the heading.
 """
 
 EPILOG = """\
@@ -54,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the summary; in LaTeX the summary alone, which fits a page)",
     )
     parser.add_argument(
-        "--columns", metavar="NAME", nargs="+", help='only these, in this order; "ratio" means "ratio to T = 1" too'
+        "--columns",
+        metavar="NAME",
+        nargs="+",
+        help='only these, in this order; "ratio" means "ratio to T = 1" too, and a summary has "rate"',
     )
     parser.add_argument("--all", action="store_true", help="fold nothing")
     parser.add_argument(
@@ -116,13 +119,12 @@ def chosen(options: argparse.Namespace, sources: Sequence[ResultFile]) -> list[t
             again = sum(before.name == table.name for before in taken[:i])
             label = f"{slug(source.path.stem)}-{slug(table.name)}{f'-{again + 1}' if again else ''}"
             kept.append((source, replace(table, table=replace(table.table, label=label))))
-    if not options.columns:
-        return kept
     columns = list(dict.fromkeys(column for _, table in kept for column in table.table.columns))
-    for name in options.columns:
+    asked = options.columns or ()
+    for name in asked:
         if not places(columns, [name]):
             raise UsageError(f"no table has a column {name!r}; choose from {', '.join(columns)}")
-    return [(s, t.only(options.columns)) for s, t in kept if places(t.table.columns, options.columns)]
+    return [(s, t.only(asked, mark)) for s, t in kept if not asked or places(t.table.columns, asked)]
 
 
 def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:

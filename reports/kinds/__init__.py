@@ -52,16 +52,22 @@ class PrintedTable:
         """What programs get."""
         return csv_rows(self.table) if self.sheet is None else numbers(self.sheet)
 
-    def only(self, asked: Sequence[str]) -> PrintedTable:
-        """The table with some of its columns, in the order asked for."""
-        at = places(self.table.columns, asked)
-        columns, rows = [self.table.columns[i] for i in at], [[row[i] for i in at] for row in self.table.rows]
-        table = replace(self.table, columns=columns, rows=rows)
+    def only(self, asked: Sequence[str], mark: str) -> PrintedTable:
+        """The table with some of its columns, in the order asked for, or with the usual ones.
+
+        Args:
+            mark: as in `printed`.
+        """
+        table, at = self.table, places(self.table.columns, asked)
         if self.sheet is None:
-            return replace(self, table=table)
+            if not asked:
+                return self
+            rows = [[row[i] for i in at] for row in table.rows]
+            return replace(self, table=replace(table, columns=[table.columns[i] for i in at], rows=rows))
+        at = at or [i for i, column in enumerate(self.sheet.columns) if not column.spare]
         groups = [replace(group, rows=[[row[i] for i in at] for row in group.rows]) for group in self.sheet.groups]
         sheet = replace(self.sheet, columns=[self.sheet.columns[i] for i in at], groups=groups)
-        return replace(self, table=table, sheet=sheet)
+        return replace(self, table=replace(printed(sheet, mark), label=table.label), sheet=sheet)
 
 
 def places(columns: Sequence[str], asked: Sequence[str]) -> list[int]:

@@ -25,13 +25,15 @@ from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 # The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+_BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
+_RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's where a model has no T"
 
 
 def headline(content: Content) -> str:
     """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
     sentences = []
     for prior, rows in priors(content).items():
-        deeper = sorted((row for row in families(rows).get("CEM", []) if row["deeper"]), key=_mean)
+        deeper = sorted((row for row in families(rows).get("CEM", []) if row["deeper"]), key=_ratio_mean)
         words = f" times the RMSE of T = {shallowest(rows)}"
         told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
         parts = []
@@ -42,7 +44,7 @@ def headline(content: Content) -> str:
             words = " times"
         if told:
             sentences.append(f"{short(prior)}: {', and '.join(parts)}")
-    return "; ".join(sentences) or "plain CEM was not compared at several depths"
+    return f"{'; '.join(sentences)}{_only(content)}" if sentences else "plain CEM was not compared at several depths"
 
 
 def verdict(comparison: Mapping[str, Any]) -> str:
@@ -50,8 +52,17 @@ def verdict(comparison: Mapping[str, Any]) -> str:
     return shown_verdict(comparison["conclusion"], comparison["n"], "functions")
 
 
-def _mean(row: Row) -> float:
-    return float(row["rmse"]["mean"])
+def _ratio_mean(row: Row) -> float:
+    return float(row["deeper"]["ratio"]["mean"])
+
+
+def _only(content: Content) -> str:
+    return " (only rate)" if len(content["made_by"]["configuration"]["rates"]) == 1 else ""
+
+
+def _rate(content: Content, row: Row) -> str | None:
+    rate = row["learning_rate"]
+    return None if rate is None else f"{rate:g}{_only(content) or ' (edge)' * row['at_edge']}"
 
 
 # --- tables ----------------------------------------------------------------------------------------
@@ -79,27 +90,33 @@ def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         return [
             name,
             row["depth"],
+            _rate(content, row),
             _figure(row, "rmse", best),
             ratio,
             str(told or NOTHING).partition(" functions")[0],
         ]
 
     lines = [[line(*pair) for pair in pairs] for pairs in (trained, ground)]
-    few = any(cells[-1] == "too few" for cells in lines[0])
+    edges = ", ".join(row["name"] for row, _ in trained if row["at_edge"])
+    notes = (
+        f"Too few: a verdict needs {FEWEST} functions." if any(line[-1] == "too few" for line in lines[0]) else "",
+        "One learning rate was tried." if _only(content) else "",
+        f"At an edge of the rates tried: {edges}." if edges else "",
+    )
     made = content["made_by"]["configuration"]
     return Sheet(
         f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {made['train_points']} training"
-        f" points: RMSE with its 95 % interval over {_functions(rows)} functions, and its ratio to that of the"
-        " family's smallest T",
+        f" points, {_functions(rows)} functions",
         (
             *map(Column, ("model", "T")),
-            Column("RMSE", text=lambda figure: _mean_error(figure, 3)),
-            Column("ratio", text=lambda figure: _mean_error(figure, 2)),
+            Column("rate", spare=True),
+            Column("RMSE", text=lambda figure: _mean_error(figure, 3), about="RMSE with its 95 % interval"),
+            Column("ratio", text=lambda figure: _mean_error(figure, 2), about=_RATIO),
             Column("verdict"),
         ),
         [Group("models", lines[0]), Group("floor", lines[1])],
-        f"Too few: a verdict needs {FEWEST} functions." if few else "",
-        "the best model: the paired test calls it better than each of the others (Holm)",
+        " ".join(filter(None, notes)),
+        _BEST,
         name="summary",
     )
 
@@ -124,16 +141,15 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     made = content["made_by"]["configuration"]
     sampling = [task["sampling"] for task in content["tasks"] if task["prior"] == prior]
     tested = any(row["deeper"] is not None and row["deeper"]["holm"] is not None for row in rows)
-    only = " (only rate)" if len(made["rates"]) == 1 else ""
     trained = [row for row in rows if row["contender"] is not None]
     baselines = [row for row in rows if row["contender"] is None]
     best = _best(rows)
 
     def line(row: Row) -> list[Entry]:
-        cost, rate, deeper = row["cost"], row["learning_rate"], row["deeper"]
+        cost, deeper = row["cost"], row["deeper"]
         return [
             row["name"],
-            None if rate is None else f"{rate:g}{only or ' (edge)' * row['at_edge']}",
+            _rate(content, row),
             *((cost["parameters"], *cost["inference"].values()) if cost else (None, None, None)),
             *(_figure(row, name, best) for name in ("rmse", "observed", "excess", "gap_closed")),
             *_compared(deeper, ("holm", "sign_flip") if tested else ()),
@@ -154,7 +170,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             Group("floor", [line(row) for row in baselines if is_floor(row)]),
         ],
         "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
-        "the best model: the paired test calls it better than each of the others (Holm)",
+        _BEST,
         name="errors",
     )
 

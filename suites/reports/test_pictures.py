@@ -172,11 +172,12 @@ def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_de
     content = a_recursion()
     row = content["rows"][6]
     assert row["deeper"]["n"] == 6
-    sure = {**row["deeper"], "conclusion": "better", "ratio": {"mean": 0.9, "low": 0.85, "high": 0.96}}
-    content["rows"].append({**row, "depth": 8, "rmse": {**row["rmse"], "mean": 9.0}, "deeper": sure})
+    sure = {**row["deeper"], "conclusion": "worse", "ratio": {"mean": 1.2, "low": 1.15, "high": 1.26}}
+    # the least mean is that of the logarithms, as of the ratio
+    content["rows"].append({**row, "depth": 8, "rmse": {**row["rmse"], "mean": 0.01}, "deeper": sure})
     least, decided = headline(content).split(", and ")
     assert re.fullmatch(r"rbf: T = 4 has .* times the RMSE of T = 2, inconclusive", least)
-    assert decided == "T = 8 has 0.90 [0.85, 0.96] times, better"
+    assert decided == "T = 8 has 1.20 [1.15, 1.26] times, worse (only rate)"
     assert pictures_of(content)[0].title == headline(content)
 
 

@@ -161,12 +161,16 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys
     assert len(bold) == 1
     assert f"**{bold[0]}**" in markdown([table])
     assert rf"\textbf{{{bold[0]}}}" in latex([table])
-    assert table.notes[0].startswith("Bold marks the best model")
+    assert table.notes[0].startswith("Bold marks the best of the trained models")
     for factors, star in ((halved, f"{bold[0]} *"), ((1.0,) * 6, "")):
         write(tmp_path / "r.json", a_recursion(factors))
         assert main(["tables", str(tmp_path / "r.json")]) == 0
         text = capsys.readouterr().out
-        assert (star in text, "A star marks the best model" in text, "mark" in text) == (True, bool(star), bool(star))
+        assert (star in text, "A star marks the best of the trained models" in text, "mark" in text) == (
+            True,
+            bool(star),
+            bool(star),
+        )
 
 
 def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> None:
@@ -174,7 +178,7 @@ def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> No
     content["rows"][6]["deeper"] |= {"n": 5, "conclusion": "better"}
     (row,) = [row for row in printed_tables(content, fold=True)[0].table.rows if row[0] == "CEM, T = 4"]
     assert row[-1] == "too few functions (6 needed)"
-    assert headline(content).endswith("too few functions (6 needed)")
+    assert headline(content).endswith("too few functions (6 needed) (only rate)")
 
 
 def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
@@ -184,6 +188,32 @@ def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
     rates.append(1.0)
     content["rows"][6]["at_edge"] = True
     assert [row[1] for row in printed_tables(content, True)[0].table.rows[5:7]] == ["0.01", "0.01 (edge)"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "heading", "title"),
+    [
+        (
+            (),
+            "model & T & RMSE & ratio & verdict",
+            "6 functions: RMSE with its 95 \\% interval; ratio of the RMSE to",
+        ),
+        (("model", "rate", "verdict"), "model & rate & verdict", "6 functions}"),
+    ],
+)
+def test_the_summary_says_what_it_shows_and_how_rates_were_tried(
+    columns: Sequence[str], heading: str, title: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = a_recursion()
+    for rates, note in (([0.01], "One learning rate was tried."), ([0.01, 1.0], "of the rates tried: CEM, T = 4.")):
+        content["made_by"]["configuration"]["rates"] = rates
+        write(tmp_path / "r.json", content)
+        chosen = ("--columns", *columns) if columns else ()
+        assert main(["tables", str(tmp_path / "r.json"), "--format", "latex", *chosen]) == 0
+        text = capsys.readouterr().out
+        lines = [" & ".join(cell.strip() for cell in line.rstrip("\\ ").split("&")) for line in text.splitlines()]
+        assert (heading in lines, title in text, note in text) == (True, True, True), text
+        content["rows"][6]["at_edge"] = True
 
 
 def _has_booktabs() -> bool:
