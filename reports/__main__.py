@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS: Mapping[str, str] = {
     "page": "one HTML page that begins with the answer",
     "tables": "tables for a terminal, Markdown, LaTeX or CSV",
-    "pictures": "pictures as SVG, each with its data as CSV",
+    "pictures": "pictures as SVG, PDF or PNG, each with its data as CSV",
     "compare": "old results against new ones",
     "matrix": "many implementations beside each other",
 }

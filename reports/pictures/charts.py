@@ -7,7 +7,7 @@ each other with names at their ends, for a phone and for a page of results.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -36,6 +36,8 @@ _WIDE_DASHES: Sequence[Dash] = ("-", ":", "-.")
 _WIDE_MARKERS = ("o", "s", "^")
 # A line of more points shows them without markers.
 _MOST_MARKED = 20
+# A scale from 0 ends at so many times the highest point: the intervals of two or three functions may be far longer.
+_MOST_ABOVE = 3
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def stacked(
     full = [panel for panel in panels if panel.curves]
     marks = series([curve.name for panel in full for curve in panel.curves])
     down = -(-len(full) // across)
-    highest = max((y for panel in full for curve in panel.curves for y in curve.y), default=0.0)
+    edge = _MOST_ABOVE * max((y for panel in full for curve in panel.curves for y in curve.y), default=0.0)
+    full = [replace(panel, x_label=panel.x_label + _cut(panel, edge)) for panel in full]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(down, min(across, len(full)), sharex=across > 1, sharey=True, squeeze=False)
@@ -115,7 +118,7 @@ def stacked(
                 axis.set_title(wrapped(panel.title, 50 // across))
             if i % across == 0:
                 axis.set_ylabel(panel.y_label)
-            _scaled(axis, panel, highest)
+            _scaled(axis, panel, edge)
             if i + across >= len(full) or panel.x_label != full[i + across].x_label:
                 axis.set_xlabel(panel.x_label)
             label_ends(axis, ends[i])
@@ -152,7 +155,15 @@ def _plot(axis: Axes, curve: Curve, mark: Mark, octaves: float, **how: Any) -> N
         axis.vlines(x, curve.low, curve.high, color=mark.colour, linewidth=1)
 
 
-def _scaled(axis: Axes, panel: Panel, highest: float) -> None:
+def _cut(panel: Panel, edge: float) -> str:
+    """A line on intervals that reach beyond the edge of the scale; "" if none does."""
+    highest = max((high for curve in panel.curves for high in curve.high or ()), default=0.0)
+    if panel.y_scale != "from 0" or highest <= edge:
+        return ""
+    return f"\nintervals are cut off at {edge:.2g} (they reach {highest:.2g})"
+
+
+def _scaled(axis: Axes, panel: Panel, edge: float) -> None:
     if panel.x_scale == "linear":
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(_engineering))
@@ -164,8 +175,7 @@ def _scaled(axis: Axes, panel: Panel, highest: float) -> None:
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
     if panel.y_scale == "from 0":
-        # the intervals of two or three functions may be far longer than what they are about
-        axis.set_ylim(0, min(axis.get_ylim()[1], 3 * highest))
+        axis.set_ylim(0, min(axis.get_ylim()[1], edge))
     elif panel.y_scale == "log":
         _scale_y(axis)
 

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from cemverify.results.numbers import shown_ratio
+from cemverify.console.escaping import brief
+from cemverify.results.numbers import shown_ratio, shown_verdict
 from cemverify.results.recursion import (
     Content,
     Row,
     along,
     at_depths,
+    best_depth,
+    by_depth,
     errors,
     families,
     floor,
@@ -24,7 +27,7 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import Ratio, compare, mean_interval
+from cemverify.results.statistics import FEWEST, Ratio, compare, mean_interval
 from reports.kinds.recursion import headline, shown_depths
 from reports.pictures.charts import Curve, Panel, stacked
 from reports.pictures.drawing import Picture
@@ -134,9 +137,12 @@ def of_recursion(content: Content) -> Iterator[Picture]:
     if any(panel.curves for panel in panels):
         rows = [row for rows in priors(content).values() for row in families(rows).get("CEM", [])]
         optimal = sum(min(at, key=lambda T: at[T]) == row["depth"] for row in rows if (at := at_depths(row)))
+        told = f"{optimal} of {len(rows)} models have their smallest mean error with the steps they were trained with"
+        if (n := min(len(row["runs"]) for row in rows)) < FEWEST:
+            told = f"Plain CEM with other numbers of steps at test time: {shown_verdict('', n, 'functions')}"
         yield stacked(
             "test-time-depth",
-            f"{optimal} of {len(rows)} models have their smallest mean error with the steps they were trained with",
+            told,
             "RMSE of plain CEM, evaluated with other numbers of steps than it was trained with; a panel for each "
             "prior, on one scale.",
             panels,
@@ -149,7 +155,9 @@ def _against_depth(content: Content, figure: str, label: str, title: str) -> Ite
     panels = []
     for prior, rows in priors(content).items():
         curves = []
-        for name, members in list(_with_depths(rows).items())[:_MOST_FAMILIES]:
+        shown = dict(list(_with_depths(rows).items())[:_MOST_FAMILIES])
+        hidden = brief(", ".join(name for name in families(rows) if name not in shown), 60)
+        for name, members in shown.items():
             mean = [row[figure]["mean"] for row in members]
             ends = [mean_interval(**row[figure]) or (row[figure]["mean"],) * 2 for row in members]
             low, high = zip(*ends, strict=True)
@@ -157,7 +165,8 @@ def _against_depth(content: Content, figure: str, label: str, title: str) -> Ite
         optimum = floor(rows)
         level = ("Bayes floor", optimum) if figure == "rmse" and optimum is not None else None
         ticks = sorted({x for curve in curves for x in curve.x})
-        panels.append(Panel(short(prior), "recursion depth T", label, curves, level, ticks, y_scale="from 0"))
+        words = "recursion depth T" + (f"\nonly in the tables: {hidden}" if hidden else "")
+        panels.append(Panel(short(prior), words, label, curves, level, ticks, y_scale="from 0"))
     if any(panel.curves for panel in panels):
         yield stacked(
             f"{figure}-against-T",
@@ -170,11 +179,11 @@ def _against_depth(content: Content, figure: str, label: str, title: str) -> Ite
 
 
 def _left(content: Content) -> str:
-    """What the best depth of plain CEM leaves above the floor, with the interval."""
+    """What plain CEM leaves above the floor at the T that tables and sentences name, with the interval."""
     sentences = []
     for prior, rows in priors(content).items():
-        if members := families(rows).get("CEM", []):
-            best = min(members, key=lambda row: float(row["excess"]["mean"]))
+        if at := by_depth(rows):
+            best = at[best_depth(at)]
             ratio = Ratio(best["excess"]["mean"], *(mean_interval(**best["excess"]) or (None, None)))
             sentences.append(f"{short(prior)} {shown_ratio(ratio, 2)} at T = {best['depth']}")
     return f"What CEM leaves above the floor: {', '.join(sentences) or 'was not measured'}"

@@ -183,8 +183,18 @@ def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_de
 
 def test_a_picture_says_what_it_leaves_out_and_has_the_steps_of_its_table() -> None:
     content = a_recursion()
-    content["rows"][6]["runs"][0]["at_depth"][15] = 3e9
-    drawn = pictures_of(content)[2]
+    row = content["rows"][6]
+    row["runs"][0]["at_depth"][15] = 3e9
+    row["rmse"]["std"] = 1.0
+    content["rows"].append({**row, "depth": None, "contender": {**row["contender"], "family": "mymodel:mlp"}})
+    against, _, drawn, *_ = pictures_of(content)
+    assert "only in the tables: mymodel:mlp" in against.svg
+    reached, edge = (max(float(str(y[i] or 0)) for y in against.data.rows) for i in (5, 3))
+    assert f"intervals are cut off at {3 * edge:.2g} (they reach {reached:.2g})" in against.svg
+    assert "models have their smallest mean error" in drawn.title
+    for row in content["rows"]:
+        row["runs"] = row["runs"][:5]
+    assert pictures_of(content)[2].title.endswith("at test time: too few functions (6 needed)")
     assert re.search(r"errors above [\d.]+ are not shown \(up to 5e\+08\)", drawn.svg)
     (names,) = [[c.name for c in sheet.columns] for sheet in sheets(content) if "with T' steps" in sheet.title]
     assert {f"T' = {steps}" for _, _, steps, _ in drawn.data.rows if steps} <= set(names)

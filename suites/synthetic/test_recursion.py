@@ -396,6 +396,8 @@ def test_the_statements_on_the_second_step_and_the_best_depth_are_read_by_their_
     content = content_of(studied, "rbf(lengthscale=2)" if prior == "rbf" else prior)
     found = findings.read(content)[statement]
     assert (found.reading, "T = 8 was not run" in found.found) == (reading, len(factors) == 3)
+    tie = statement == 1 and factors.count(min(factors)) > 1
+    assert ("smallest geometric mean at T" in found.found) == tie
 
 
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:

@@ -281,15 +281,15 @@ def _best_depth(
     rest = [T for T in at if best != T]
     compared = correct([compare(errors(at[T]), errors(at[best])) for T in rest])
     rivals = dict(zip(rest, compared, strict=True))
-    ratios = f"{name}: best T = {best}; " + "; ".join(
+    surely = all(c.conclusion == "worse" for c in compared)
+    ratios = f"{name}: {'best' if surely else 'smallest geometric mean at'} T = {best}; " + "; ".join(
         f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {verdict(asdict(c))}" for T, c in rivals.items()
     )
     names = {row["name"] for row in rows}
     missing = [T for T in others if T not in at]
     ratios += "".join(f"; T = {T} {'diverged' if f'CEM, T = {T}' in names else 'was not run'}" for T in missing)
     if best == expected:
-        agrees = not missing and all(c.conclusion == "worse" for c in rivals.values())
-        return Statement(text, ratios, "agrees" if agrees else "undecided")
+        return Statement(text, ratios, "agrees" if surely and not missing else "undecided")
     contrary = rivals[expected].conclusion == "worse" and of_the_papers_case
     return Statement(text, ratios, "disagrees" if contrary else "undecided")
 
