@@ -25,13 +25,16 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C; the message says what is kept and how to go on."""
 
 
-def run_cells(cells: Sequence[Cell], options: RunOptions, later: Sequence[Cell] | None = ()) -> list[StoredCell]:
+def run_cells(
+    cells: Sequence[Cell], options: RunOptions, later: Sequence[Cell] | None = (), earlier: int = 0
+) -> list[StoredCell]:
     """What is stored for all cells, in their order, after computing what was missing; progress goes to stderr.
 
     Cells with the same key are computed once.
 
     Args:
         later: cells that are wanted next, None if that depends on these: for what is said of the time left.
+        earlier: how many more the study has already: for what is said after Ctrl-C.
 
     Raises:
         ShardFinished: options.shard is set, and its part is computed. Interrupted: Ctrl-C.
@@ -50,7 +53,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions, later: Sequence[Cell] 
         _say(f"{len(stored)} of {_cells(len(by_key))} in {store.folder}; computing {len(todo)}{then}", options)
         after = None if later is None else sum(c.cost for c in due)
         progress = CellProgress(len(todo), sum(c.cost for c in todo), later=after)
-        stored |= _compute(todo, store, crew, stored, options, progress)
+        stored |= _compute(todo, store, crew, stored, options, progress, earlier)
     if options.shard is not None:
         raise ShardFinished(_tell_shard(store, by_key, stored, len(todo), options))
     return [stored[cell.key] for cell in cells]
@@ -102,6 +105,7 @@ def _compute(
     stored: Mapping[str, StoredCell],
     options: RunOptions,
     progress: CellProgress,
+    earlier: int,
 ) -> dict[str, StoredCell]:
     fresh: dict[str, StoredCell] = {}
     now = commit()
@@ -119,8 +123,8 @@ def _compute(
     except KeyboardInterrupt:
         command = "the same command" if options.resume else "the command without --no-resume"
         raise Interrupted(
-            f"interrupted; {len(fresh)} of {_cells(len(todo))} finished and kept in {store.folder}, "
-            f"{command} goes on from there"
+            f"interrupted; {len(fresh) + earlier} of {_cells(len(todo) + earlier)} finished and kept in"
+            f" {store.folder}, {command} goes on from there"
         ) from None
     finally:
         progress.close()

@@ -464,8 +464,8 @@ def test_a_run_begun_anew_is_told_that_without_that_option_it_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "compute_all", interrupted)
-    with pytest.raises(Interrupted, match="the command without --no-resume goes on from there"):
-        run_cells(walks(2), here(tmp_path, resume=False))
+    with pytest.raises(Interrupted, match=r"; 3 of 5 cells .* the command without --no-resume goes on"):
+        run_cells(walks(2), here(tmp_path, resume=False), earlier=3)
 
 
 @pytest.mark.slow

@@ -109,7 +109,8 @@ def conduct(begin: Callable[[], Course[Result]], where: RunOptions, until: float
         missing = [cell for cell, payload in zip(wanted.cells, look(wanted), strict=True) if payload is None]
         if wanted.computed and (missing or where.shard is not None):
             # a shard ends here, and says how much of the whole is missing
-            payloads(run_cells(missing if where.shard is None else wanted.cells, where, wanted.later), where.store)
+            cells = missing if where.shard is None else wanted.cells
+            payloads(run_cells(cells, where, wanted.later, len(read)), where.store)
             computed.update(cell.key for cell in missing)
         return look(wanted)
 
