@@ -103,7 +103,10 @@ def test_another_commit_may_have_other_figures_unless_a_paired_test_calls_them_w
     assert code == 1
     assert f"REGRESSION  RMSE of CEM, T = 4 on rbf(lengthscale=2): {RMSE:.4g} -> " in out
     assert "(ratio 1.200 [" in out
+    assert "learning rates tried" not in out
     assert compare(worse, old)[0] == 0
+    worse["made_by"]["configuration"]["rates"] = [0.03]
+    assert "learning rates tried: [0.01] -> [0.03] (" in compare(old, worse)[1]
     for content in (old, worse):
         for row in content["rows"]:
             row["runs"] = row["runs"][:5]
