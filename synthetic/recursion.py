@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,11 @@ columns of the first table of each prior:
   floor           the last row: the root of the least mean squared error over all functions that fit the data
   ratio           RMSE over that of the family's smallest T on the same function, or of CEM's where a model has no T;
                   geometric mean, 95 % interval
+  p (Holm)        of the t test on log ratios, two-sided, corrected for all rows of the table; it decides the verdict
+  p (sign flips)  of flipping the signs of the log ratios at random, two-sided, not corrected
   detectable      the smallest relative difference that such a test finds in 80 % of studies
-  verdict         better or worse if p, corrected for all rows of the table (Holm), is below 0.05; equivalent (within
-                  2 %); inconclusive; or too few functions: below 6 nothing is decided
+  verdict         better or worse if p (Holm) is below 0.05; equivalent (within 2 %); inconclusive;
+                  or too few functions: below 6 nothing is decided
 
 A run whose loss is no longer finite is reported as diverged, and its row shows no mean over the other runs.
 The same command gives the same tables, bit for bit, with any number of workers.
@@ -137,7 +140,11 @@ def run(options: argparse.Namespace) -> int:
     for sentence in outcome["notes"]:
         note(f"note: {sentence}")
     envelope.write(options.output, envelope.result("recursion", maker, tables, outcome))
-    note(f"wrote {options.output}")
+    shown = shlex.quote(str(options.output))
+    note(
+        f"wrote {options.output}; its narrow table: python -m reports tables {shown} --tables summary; "
+        f"its pictures: python -m reports pictures {shown}"
+    )
     if options.page is not None:
         figures = options.page.with_suffix(".json")
         content = {**measured(bare), **outcome}

@@ -175,7 +175,9 @@ def test_the_same_command_gives_the_same_tables_and_page_with_any_workers_and_fr
         page, output = tmp_path / str(number) / "recursion.md", tmp_path / f"{number}.json"
         places = ("--store", str(tmp_path / store), "--output", str(output), "--page", str(page))
         assert main([*SMALL, "--workers", workers, *places]) == 0
-        texts.append(capsys.readouterr().out.replace(str(page), ""))
+        out, told_last = capsys.readouterr()
+        assert f"python -m reports pictures {output}\n" in told_last
+        texts.append(out.replace(str(page), ""))
         results.append(read(output))
         beside = [path for path in page.parent.iterdir() if path.suffix != ".json"]  # which says when it was made
         told = {path.name: path.read_text() for path in beside}
