@@ -255,6 +255,7 @@ RANGES: Any = {"k": "sphere", "beta": (0, 2), "gate": (-np.inf, 0)}
 
 def near_rest(x: Tensor) -> Tensor:
     """The nearest state of a domain that only this function describes, far from zero."""
+    _, _, _ = x.shape  # (B, J, 3), as it is declared
     return 3 + (x - 3).clamp(-0.3, 0.3)
 
 
@@ -568,13 +569,16 @@ TWINS: dict[str, Twin] = {
     "several proximal steps with a preconditioner": Twin(
         f"{ENERGY} gradient/layer/proximal {STATES}", lambda: proximal(SIZES), lambda: proximal(SIZES[::-1])),
     "ranges of the memory": Twin(
-        f"{ENERGY} {STATES} descent/layer/along-steps structure/layer/inputs-unchanged modes/layer/vmap",
+        f"{ENERGY} {STATES} training/layer/derivatives-agree structure/layer/inputs-unchanged modes/layer/vmap "
+        "contexts/layer/update",
         lambda: towards_targets(1.0, domain=RANGES),
         lambda: towards_targets(1.1, domain=RANGES), part="a constant factor"),
+    "the next state, where a difference is declared": Twin(
+        ENERGY, None, lambda: quadratic(update=lambda x, m: m), part="what is returned", because="'next state'"),
     "a step size that is negative without its range": Twin(
         SLOPE, None, lambda: towards_targets(1.0), part="the declared step size", because="domain="),
     "a function's domain far from zero": Twin(
-        f"{ENERGY} modes/layer/vmap", lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
+        f"{ENERGY} modes/layer/vmap contexts/layer/update", lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
     "weights of a module, mapped over the rows": Twin(
         "structure/layer/inputs-unchanged", lambda: trained_at_test_time(False), lambda: trained_at_test_time(True)),
     "float32 inside": Twin(

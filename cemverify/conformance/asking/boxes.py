@@ -107,12 +107,21 @@ class Box:
         x = self.nearest(x)
         if callable(self.layer.domain):
             return self._along_a_function(None, x, v)
+        return self._each_along(self.layer.domains, x, v)
+
+    def along_all(self, q: Question, v: Named) -> Arrays:
+        """What leads along their domains of directions of some arrays of state and memory, by name."""
+        of_state = self.along(q.x, {name: v.get(name, torch.zeros_like(a)) for name, a in q.x.items()})
+        ranges = {name: domain for name, domain in self.layer.ranges.items() if name in v}
+        return {**self._each_along(ranges, q.memory, v), **{name: a for name, a in of_state.items() if name in v}}
+
+    def _each_along(self, domains: Mapping[str, Domain], at: Named, v: Named) -> Arrays:
         ways = dict(v)
-        for name, domain in self.layer.domains.items():
+        for name, domain in domains.items():
             if callable(domain):
-                ways |= self._along_a_function(name, {name: x[name]}, {name: v[name]})
+                ways |= self._along_a_function(name, {name: at[name]}, {name: v[name]})
             else:
-                ways[name] = along(domain, self.caller.kind, x[name], v[name])
+                ways[name] = along(domain, self.caller.kind, at[name], v[name])
         return ways
 
     def _within(self, x: Named, share: float) -> Arrays:

@@ -64,7 +64,8 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     if not wrong:
         return None
     part = _asked_again(box, wrong) or (
-        _rounded_to_float32(box, wrong)
+        _returned(box, wrong)
+        or _rounded_to_float32(box, wrong)
         or _ratio(box, wrong)
         or _additive(wrong)
         or _tokens(box, comparisons)
@@ -157,6 +158,17 @@ def _asked_again(box: Box, wrong: list[Asked]) -> WrongPart | None:
             if (part := two_answers(flat(before), flat(after), tolerance[:, None])) is not None:
                 return part
     return None
+
+
+def _returned(box: Box, wrong: list[Asked]) -> WrongPart | None:
+    """Whether the update is right but for the state, which is added where it is not declared, or left out."""
+    next_state = box.layer.step.returns == "next state"
+    sign, other = (-1, "difference") if next_state else (1, "next state")
+    for q, got, expected, tolerance in wrong:
+        if not bool(((flat(got) - flat(expected) - sign * flat(q.x)).abs() <= 2 * tolerance[:, None]).all()):
+            return None
+    what = "the difference and not the next state" if next_state else "the next state and not the difference"
+    return WrongPart("what is returned", f"it returns {what}: declare returns={other!r}")
 
 
 # --- float32 inside ---------------------------------------------------------------------------------------

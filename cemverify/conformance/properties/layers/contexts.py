@@ -211,7 +211,7 @@ def _laid_out(box: Box, q: Question, how: str) -> tuple[dict[str, Any], dict[str
     numbers = {f"{part} {name}": a for part in ("x", "memory") for name, a in getattr(q, part).items()}
     arrays = arranged(box.caller, {name: box.caller.array(a) for name, a in numbers.items()}, how)
     x, memory = ({name: arrays[f"{part} {name}"] for name in getattr(q, part)} for part in ("x", "memory"))
-    return x, memory, box.own(q)[2]
+    return x, memory, box.own(q, inside=True)[2]
 
 
 def _packed(x: Mapping[str, Any], memory: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -250,4 +250,4 @@ def _come_before(box: Box, q: Question, context: Context) -> None:
         cotangent = [torch.ones(a.shape, dtype=torch.float64) for a in q.x.values()]
         products_in(box, q, cotangent, Context(next(iter(_RECORDED))))
 
-    come_before(asked.caller, before, lambda: asked.update_on(*asked.own(q)[:3]), train)
+    come_before(asked.caller, before, lambda: asked.update_on(*asked.own(q, inside=True)[:3]), train)

@@ -69,7 +69,7 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
 
     gradients = gradients_of_update(box, q, list(c.values()), of_parameters=False)
     comparisons = [
-        at.along_one_direction(name, gradients, {name: array}, with_arguments, leads=partial(_leads, box, q))
+        at.along_one_direction(name, gradients, {name: array}, with_arguments, leads=partial(box.along_all, q))
         for name, array in arguments.items()
     ]
     if values := parameters_of(box):
@@ -80,12 +80,6 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
         displaced = partial(displacement_with, box, q)
         comparisons += [_within_range(at, name, gradients, part, displaced) for name, part in parts.items()]
     return judge(*comparisons, telling=any(moved(f.expected, f.budget) for f in comparisons))
-
-
-def _leads(box: Box, q: Question, v: Arrays) -> Arrays:
-    """Directions of a state that lead along its domain."""
-    state = {name: v.get(name, torch.zeros_like(a)) for name, a in q.x.items()}
-    return {**v, **{name: a for name, a in box.along(q.x, state).items() if name in v}}
 
 
 def _within_range(at: _Place, name: str, gradients: Named, here: Named, displaced: Displaced) -> Comparison:

@@ -131,7 +131,7 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     got, descents = products
     check(got, shapes(descents))
     if not of_parameters:
-        got, descents = ({**part, **box.along(q.x, {name: part[name] for name in q.x})} for part in (got, descents))
+        got, descents = (box.along_all(q, part) for part in (got, descents))
     # an exponential of squares of such states is off by as much as these are rounded, relative to itself
     far = max(float(a.abs().max()) for a in q.x.values()) if wears(q, "exploding-states") else 1.0
     return products_are_equal(box, q, "gradient with respect to {name}", got, descents, *cotangent, far=far)
