@@ -24,7 +24,7 @@ from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
-from cemverify.conformance.judging.verdicts import Record, Verdict, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, size, violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.conformance.properties import catalogue
@@ -195,6 +195,13 @@ def test_lines_of_an_imported_file_are_named_and_of_long_arrays_the_row_that_is_
     assert "in <lambda> (adapting.py:5), which calls forces.py:2-3" in told
     assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in told
     assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", told)
+
+
+@pytest.mark.parametrize("value", ["in a context that takes many words " * 9, [[1.0] * 90, [2.0]]])
+def test_a_case_may_hold_what_is_no_array(value: object) -> None:
+    shown = dict(facts_of({"case": {"config": {"dim": 1}, "context": value}}, 72))["context"]
+    assert shown.startswith(repr(value)[:40])
+    assert size({"context": value})
 
 
 def test_accepted_violations_need_no_diagnosis() -> None:

@@ -2,6 +2,7 @@
 
 Questions stay away from a boundary, where there may be no derivative and half of a difference is outside. Of a convex
 set S with a centre c they are of c + r (S - c), r < 1, whose nearest state is that of c + (x - c) / r, brought back.
+Of an interval, what was drawn beyond an end is mirrored there, so that questions lie all over it.
 A set that does not hold the mean of its states is not convex: a state from outside goes in as far as it was out.
 """
 

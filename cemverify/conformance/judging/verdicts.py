@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
@@ -296,7 +297,8 @@ def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iter
 def size(case: Mapping[str, Any]) -> str:
     """How large a case is: of an energy layer the shape of its state, whose axes may be anything."""
     if "config" not in case and (arrays := [key for key in case if key not in _NOT_ARRAYS]):
-        return f"{arrays[0]} {np.shape(case[arrays[0]])}"
+        with suppress(ValueError):  # what an own property asks may be anything
+            return f"{arrays[0]} {np.shape(case[arrays[0]])}"
     axes = [number(case[key], noun) for key, noun in (("tokens", "token"), ("dim", "dimension")) if key in case]
     return ", ".join(axes) or "of unknown size"
 
@@ -316,8 +318,9 @@ def _worst(worst: Mapping[str, Any]) -> str:
 def _array(values: Any, longest: int) -> str:
     """An array in full, or by those of its entries that are not zero, or the beginning of it."""
     text = repr(_rounded(values))
-    if len(text) > longest and len(few := _entries(values)) <= longest:
-        return few
+    with suppress(ValueError):  # a context is a sentence, and no array
+        if len(text) > longest and len(few := _entries(values)) <= longest:
+            return few
     return text if len(text) <= longest else f"{text[: 2 * longest // 3]}… (cut)"
 
 
