@@ -127,7 +127,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"mean_over": "batch"}, r"mean_over must be a collection of names: write \('batch',\)"),
         ({"order": 3}, r"order must be a collection of names: write \(3,\)"),
         ({"coupled": "no"}, "coupled of an energy layer must be True or False, not 'no'"),
-        ({"masked": 1}, "masked of an energy layer must be True or False, not 1"),
+        ({"masked": 1}, "masked of an energy layer must be True or False or 'left', not 1"),
         ({"monotone": "yes"}, "monotone of an energy layer must be True or False"),
         ({"preconditioner": SOME_POSITIVE_DEFINITE, "steps": 2}, "needs a single step"),
         ({"steps": 2, "step_size": (0.1,)}, "as many step sizes, not 1"),
@@ -140,9 +140,14 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"penalty": torch.sum}, "proximal and penalty belong to step='proximal'"),
         ({"step": "proximal", "proximal": min, "penalty": min, "noise": 0.1}, "goes with none of these: a step size"),
         ({"step_size": lambda x, m: 1.0, "step": "cccp"}, "a step size that depends on the state needs"),
-        ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
+        ({"momentum": (0.1,), "steps": 2}, "one for each of its 2 steps, alone or as .'nesterov', mu., not"),
+        ({"tolerance": 0.1, "step": "free"}, "a tolerance belongs to step='equilibrium', or to step='gradient'"),
+        ({"energy": lambda x, m, t: x.sum(-1), "monotone": True}, "one for each step, goes with step="),
+        ({"memory": None, "preconditioner": lambda x, v, m: v}, "without a memory the preconditioner cannot take it"),
+        ({"domain": {"x": range(3)}}, "a range of whole numbers, in steps of 1, is for arrays of the memory"),
+        ({"draw": {"y": torch.rand}}, r"draw gives functions f\(generator, shape\) for x, memory, not y"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
-        ({"domain": "ball"}, "domain of x must be one of 'box', .* or a function that gives the nearest allowed"),
+        ({"domain": "ball"}, "domain of x must be one of 'box', .* or, except of a parameter, a function"),
         ({"domain": {"memory": (2, 0)}}, r"domain of memory must be .* with low < high, .* not \(2, 0\)"),
         ({"domain": {"beta": (0, 2)}}, "names 'beta', and its arrays are memory, x"),
         (
@@ -247,6 +252,140 @@ def towards_targets(factor: float, **more: Any) -> EnergyLayer:
     sizes: Any = {"state": (3, 2), "memory": {"k": (3,), "v": (2,), "beta": (), "gate": ()}}
     return energy_layer(
         update=update, energy=energy, energy_per="sequence", step_size=lambda S, m: m.beta, **sizes, **more
+    )
+
+
+GATED: dict[str, Any] = {"state": ("J", 2), "memory": {"a": ("J", 2), "b": ("J", 2)}, "domain": {"a": (0.1, 1)}}
+
+
+def gated(power: int) -> EnergyLayer:
+    """G = a x and P = a, both from the memory."""
+    return energy_layer(
+        update=lambda x, m: -0.1 * m.a**power * (m.a * x - m.b),
+        energy=lambda g, m: (g - m.b).square().sum(-1) / 2,
+        state_map=lambda x, m: m.a * x,
+        preconditioner=lambda x, v, m: m.a * v,
+        step_size=0.1,
+        **GATED,
+    )
+
+
+def fista(gain: float) -> EnergyLayer:
+    """Accelerated ISTA whose thresholds are in the memory; step t goes down t + 1 times the first one's energy."""
+    momenta = (0.0, 0.28, 0.43)
+
+    def soft(v: Tensor, eta: float, m: Any) -> Tensor:
+        return v.sign() * torch.relu(v.abs() - eta * m.a)
+
+    def update(x: Tensor, m: Any) -> Tensor:
+        before = now = x
+        for t, mu in enumerate(momenta):
+            ahead = now + gain * mu * (now - before)
+            before, now = now, soft(ahead - 0.2 * (t + 1) * (ahead - m.b), 0.2, m)
+        return now - x
+
+    return energy_layer(
+        update=update,
+        energy=lambda g, m, t: (t + 1) * (g - m.b).square().sum(-1) / 2,
+        step="proximal",
+        proximal=soft,
+        penalty=lambda x, m: (m.a * x.abs()).sum(-1),
+        steps=3,
+        step_size=0.2,
+        momentum=("nesterov", momenta),
+        **GATED,
+    )
+
+
+def with_padding(first: int) -> EnergyLayer:
+    """Attention with padding on the left; the distances of tokens count from one that padding must not move."""
+
+    def scores(x: Tensor, m: Tensor, mask: Tensor | None) -> Tensor:
+        place = torch.arange(m.shape[1], dtype=x.dtype) * torch.ones_like(x[..., 0])
+        origin = 0 if first == 0 or mask is None else first - mask.sum(1)[:, None]
+        biased = x @ m.mT - 0.1 * ((place - origin)[:, None] if first else (place[:, :, None] - place[:, None]).abs())
+        return biased if mask is None else biased.masked_fill(~mask[:, None], -torch.inf)
+
+    return quadratic(
+        update=lambda x, m, mask=None: torch.softmax(scores(x, m, mask), -1) @ m,
+        energy=lambda g, m, mask=None: -scores(g, m, mask).logsumexp(-1),
+        masked="left",
+        causal=False,
+    )
+
+
+def with_held_weights(share: float) -> EnergyLayer:
+    """Tokens are pulled to a mean of the others, whose weights stay as they are in the present state."""
+
+    def weights(m: Tensor) -> Tensor:
+        return torch.softmax(m @ m.mT, -1)
+
+    def update(x: Tensor) -> Tensor:
+        apart = x - weights(x) @ x
+        return -0.1 * (apart - share * weights(x).mT @ apart)
+
+    return energy_layer(
+        update=update,
+        energy=lambda g, m: (g - weights(m) @ g).square().sum((1, 2)) / 2,
+        state=("J", 3), memory=PRESENT_STATE, coupled=True, energy_per="sequence", step_size=0.1, causal=False,
+    )  # fmt: skip
+
+
+def by_species(most: int) -> EnergyLayer:
+    """Each token is pulled to the place of its kind, an integer."""
+    places = torch.linspace(-1, 1, 10, dtype=torch.float64).reshape(5, 2)
+    return energy_layer(
+        update=lambda x, m: m.w - x + places.to(x)[m.kind.clamp(max=most)],
+        energy=lambda g, m: (g - m.w - places.to(g)[m.kind]).square().sum(-1) / 2,
+        state=("J", 2), memory={"kind": ("J",), "w": ("J", 2)}, domain={"kind": range(5)},
+    )  # fmt: skip
+
+
+def apart_by_one(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+    """Places that lie in order on a line, at least 1 apart."""
+    steps: Tensor = 1 + torch.rand(shape, generator=generator, dtype=torch.float64)
+    return steps.cumsum(1)
+
+
+def of_a_chain(factor: float) -> EnergyLayer:
+    """Places on a line that repel each other; where two are one, the energy is infinite."""
+
+    def energy(x: Tensor) -> Tensor:  # (B, J, 1)
+        return (1 / (x[:, 1:] - x[:, :-1])).sum((1, 2))
+
+    def update(x: Tensor) -> Tensor:
+        push = 0.1 * factor / (x[:, 1:] - x[:, :-1]).square()
+        still = torch.zeros_like(x[:, :1])
+        return torch.cat((still, push), 1) - torch.cat((push, still), 1)
+
+    return energy_layer(
+        update=update, energy=energy, state=("J", 1), memory=None, energy_per="sequence", coupled=True,
+        step_size=0.1, draw=apart_by_one, not_offered=("dtype:bfloat16",),
+    )  # fmt: skip
+
+
+def cut_off(digits: int) -> EnergyLayer:
+    """A step that is right to so many digits, three of which are claimed."""
+    scale = 10.0**digits
+    return quadratic(
+        update=lambda x, m: x + (scale * (m - 2 * x)).round() / scale,
+        tolerance=1e-3,
+        not_offered=("gradients", "dtype:bfloat16"),
+    )
+
+
+def below_one(inside: bool) -> EnergyLayer:
+    """A parameter beta whose square must stay below 1."""
+    beta = torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+    def eta(x: Tensor) -> Tensor:
+        return (1 - beta.square()).sqrt().to(x)
+
+    return quadratic(
+        update=lambda x, m: eta(x) * (m - x),
+        energy=lambda x, m: eta(x) * (x - m).square().sum(-1) / 2,
+        parameters={"beta": beta},
+        domain={"beta": (-1, 1) if inside else (-9, 9)},
     )
 
 
@@ -508,6 +647,18 @@ TWINS: dict[str, Twin] = {
                                 "a batch row alone"),
     "coordinates": Twin(WHOLE, lambda: binary(0.0), lambda: binary(0.25), "the energy <= that with another value of"),
     "logarithms": Twin("extremes/layer/huge-states", lambda: of_logarithms(0.0), lambda: of_logarithms(0.01), UPDATE),
+    "maps that read the memory": Twin(ENERGY, lambda: gated(1), lambda: gated(2), UPDATE),
+    "steps that look ahead, each down its own energy": Twin(
+        ENERGY, lambda: fista(1.0), lambda: fista(0.5), "update = prox", everywhere=True),
+    "padding on the left": Twin("structure/layer/mask", lambda: with_padding(0), lambda: with_padding(1),
+                                "energy with tokens masked|update with tokens masked"),
+    "held weights of coupled tokens": Twin(ENERGY, lambda: with_held_weights(1.0), lambda: with_held_weights(0.9),
+                                           UPDATE, everywhere=True),
+    "integers in the memory": Twin(ENERGY, lambda: by_species(4), lambda: by_species(3), UPDATE, everywhere=True),
+    "a sampler": Twin(ENERGY, lambda: of_a_chain(1.0), lambda: of_a_chain(0.9), UPDATE, everywhere=True),
+    "a solver that stops early": Twin(ENERGY, lambda: cut_off(4), lambda: cut_off(2), UPDATE),
+    "a range of a parameter": Twin("training/layer/other-parameters", lambda: below_one(True),
+                                   lambda: below_one(False), "", everywhere=True),
     "a singular P": Twin(
         FIELD, mutant("layer-turned-by-a-skew-map").original,
         lambda: quadratic(update=sheared, preconditioner=FLAT, dim=3), TRANSPOSE),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ class Box:
 
     caller: Caller  # makes the calls; its dtype is the layer's working dtype, where that is narrower
     for_calls: bool = False  # whether arrays are made as the arguments of functions that `ArrayKind.called` calls
+    t: int = 0  # the step whose energy is asked, where each step has its own
 
     @classmethod
     def of(cls, caller: Caller) -> Box:
@@ -58,6 +59,10 @@ class Box:
     def compiled(self) -> Box:
         """This box, asked for the arguments of compiled functions."""
         return replace(self, for_calls=True)
+
+    def at_step(self, t: int) -> Box:
+        """This box, asked for the energy of that step."""
+        return replace(self, t=t)
 
     @property
     def form(self) -> Form:
@@ -90,15 +95,32 @@ class Box:
         """Whether any array has a domain."""
         return self.layer.domain is not None or bool(self.layer.ranges)
 
+    def sampled(self, q: Question) -> Question:
+        """The question with the arrays that the layer's samplers draw, of the same shapes, by its seed."""
+        draw = self.layer.draw
+        if not draw:
+            return q
+        x, memory = ({**part, **self._drawn(_some(part, draw), q.seed)} for part in (q.x, q.memory))
+        return replace(q, x=x, memory=memory)
+
+    @experiment(lambda arguments: shapes(arguments.like), of="sampler")
+    def _drawn(self, like: Named, seed: int) -> Arrays:
+        generator = torch.Generator().manual_seed(seed % 2**31)
+        with self.caller.guarded():
+            return {
+                name: as_tensor(self.layer.draw[name](generator, tuple(array.shape)), array.shape)
+                for name, array in like.items()
+            }
+
     # --- the domain ----------------------------------------------------------------------------------
 
     def nearest(self, x: Named) -> Arrays:
         """The allowed state nearest to x; x itself, to the last bit, where it differs from that by roundoff."""
         return self._within(x, 1.0)
 
-    def reached(self, x: Named) -> Arrays:
+    def reached(self, x: Named, memory: Named) -> Arrays:
         """The energy's argument at a state that the layer returned, which may lie at the boundary of its domain."""
-        return self.mapped(x) if self.layer.domain is None else self.nearest(x)
+        return self.mapped(x, memory) if self.layer.domain is None else self.nearest(x)
 
     def along(self, x: Named, v: Named) -> Arrays:
         """What of v leads along the domain at a state x: arrays of the state's shapes."""
@@ -134,9 +156,16 @@ class Box:
         """The nearest memory of its domains shrunk to that share."""
         return self._each_within(self.layer.ranges, memory, share)
 
+    def allowed(self, parameters: Named) -> Arrays:
+        """The nearest values of parameters that their domains allow."""
+        ranges = self.layer.ranges
+        return {name: within(ranges[name], a, APART) if name in ranges else a for name, a in parameters.items()}
+
     def _each_within(self, domains: Mapping[str, Domain], arrays: Named, share: float) -> Arrays:
         allowed = dict(arrays)
         for name, domain in domains.items():
+            if name not in arrays:
+                continue
             own = {name: arrays[name]}
             if callable(domain):
                 nearest = self._within_a_function(name, own, share)
@@ -236,7 +265,11 @@ class Box:
 
     def pack(self, named: Named, kind: str) -> Any:
         """One array as such, several as a named tuple."""
-        return packed({name: self.array(array) for name, array in named.items()}, kind)
+        return packed({name: self.array_of(name, array) for name, array in named.items()}, kind)
+
+    def array_of(self, name: str, tensor: Tensor) -> Any:
+        """A fresh array for one of that name: of integers, where the layer declares them."""
+        return self.array(tensor.round().long() if name in self.layer.whole else tensor)
 
     def array(self, tensor: Tensor) -> Any:
         """A fresh array of the layer's own kind."""
@@ -262,14 +295,15 @@ class Box:
         layer, of_state = self.layer, replace(q, memory={}, noise={})
         questions = {"update": q}
         if layer.energy is not None:
-            questions["energy"] = replace(q, x=self.mapped(q.x), noise={})
+            questions["energy"] = replace(q, x=self.mapped(q.x, q.memory), noise={})
         further = {
             "state map": layer.state_map,
             "Lagrangian": layer.lagrangian,
             "preconditioner": layer.step.preconditioner,
             "proximal map": layer.step.proximal,
         }
-        return questions | {name: of_state for name, function in further.items() if callable(function)}
+        asked = {name: replace(q, noise={}) if name in layer.reads_memory else of_state for name in further}
+        return questions | {name: asked[name] for name, function in further.items() if callable(function)}
 
     def called_on(self, name: str, state: Any, memory: Any = None, noise: Any = None, mask: Any = None) -> Any:
         """A function of that name on arrays of its own kind, unread."""
@@ -280,12 +314,12 @@ class Box:
             second = state if layer.reads_itself else memory
             return self._energy(state, second, **({} if mask is None else {"mask": mask}))
         functions: dict[str, Any] = {
-            "state map": layer.state_map,
-            "Lagrangian": layer.lagrangian,
-            "preconditioner": lambda state: preconditioned_at(layer, state, state),
-            "proximal map": lambda state: _proximal(layer, state, layer.step.sizes[0]),
+            "state map": lambda: state_map_at(layer, state, memory),
+            "Lagrangian": lambda: layer.lagrangian(state),  # type: ignore[misc]
+            "preconditioner": lambda: preconditioned_at(layer, state, state, memory),
+            "proximal map": lambda: proximal_at(layer, state, layer.step.sizes[0], memory),
         }
-        return functions[name](state)
+        return functions[name]()
 
     def read_of(self, name: str, returned: Any, like: Named) -> Arrays:
         """What a function of that name returned: arrays as those of the state, or the values of a scalar."""
@@ -293,20 +327,20 @@ class Box:
 
     # --- the energy ------------------------------------------------------------------------------------
 
-    def mapped(self, x: Named) -> Arrays:
+    def mapped(self, x: Named, memory: Named) -> Arrays:
         """What the state map makes of x: g = G(x); of a domain, the nearest state within."""
         if self.layer.state_map is not None:
-            return self._state_map(x)
+            return self._state_map(x, memory if "state map" in self.layer.reads_memory else {})
         if self.layer.lagrangian is not None:
             return self.lagrangians_gradient(x)
         return self._within(x, APART)
 
     @experiment(lambda arguments: shapes(arguments.x), of="state map")
-    def _state_map(self, x: Named) -> Arrays:
+    def _state_map(self, x: Named, memory: Named) -> Arrays:
         assert self.layer.state_map is not None
-        state = self.compiled.pack(x, "State")
+        arguments, _ = _arguments(self.compiled.pack(x, "State"), self.compiled._memory_of(memory), None, None)
         with self.caller.guarded():
-            return self.read(self.caller.kind.called(self.layer.state_map, (state,)), x)
+            return self.read(self.caller.kind.called(self.layer.state_map, arguments), x)
 
     @experiment(lambda arguments: shapes(arguments.x), calls=2, of="Lagrangian")
     def lagrangians_gradient(self, x: Named) -> Arrays:
@@ -341,9 +375,8 @@ class Box:
         own = self.compiled
         own_mask = None if mask is None else own.array(mask)
         arguments, named = _arguments(own.pack(own.nearest(g), "State"), own._memory_for(g, memory), None, own_mask)
-        assert self.layer.energy is not None
         with self.caller.guarded():
-            values = as_tensor(self.caller.kind.called(self.layer.energy, arguments, named))
+            values = as_tensor(self.caller.kind.called(self.energy_function, arguments, named))
         if values.shape != (expected := self.energy_shape(g)):
             per = self.layer.stated.per
             raise WrongShape(f"it has shape {tuple(values.shape)}, but one value per {per} is {tuple(expected)}")
@@ -370,12 +403,12 @@ class Box:
 
         E(G(x), m), and x.g - L(x) beside it where the neurons have their own term.
         """
-        g = self.reached(x)
+        g = self.reached(x, memory)
         total = self.row_energies(g, memory)
         if self.layer.leak:
             total = total + (flat(x) * flat(g)).sum(1) - self.lagrangians(x)
         if self.layer.step.kind == "proximal":
-            total = total + self.penalties(x)
+            total = total + self.penalties(x, memory)
         return total
 
     def lagrangians(self, x: Named) -> Tensor:
@@ -493,21 +526,22 @@ class Box:
 
     # --- P -----------------------------------------------------------------------------------------------
 
-    def preconditioned(self, gradient: Named, x: Named) -> Arrays:
+    def preconditioned(self, gradient: Named, x: Named, memory: Named) -> Arrays:
         """P, at the state x, times a gradient, for a P that is given."""
         P = self.layer.step.preconditioner
         if P is None:
             return dict(gradient)
         if callable(P):
-            return self._preconditioned(gradient, self.nearest(x))
+            read = memory if "preconditioner" in self.layer.reads_memory else {}
+            return self._preconditioned(gradient, self.nearest(x), read)
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
 
     @experiment(lambda arguments: shapes(arguments.gradient), of="preconditioner")
-    def _preconditioned(self, gradient: Named, x: Named) -> Arrays:
-        own, state = self.pack(gradient, "State"), self.pack(x, "State")
+    def _preconditioned(self, gradient: Named, x: Named, memory: Named) -> Arrays:
+        own, state, held = self.pack(gradient, "State"), self.pack(x, "State"), self._memory_of(memory)
         with self.caller.guarded():
-            return self.read(preconditioned_at(self.layer, own, state), gradient)
+            return self.read(preconditioned_at(self.layer, own, state, held), gradient)
 
     # --- the size of a step, and the map that ends it ----------------------------------------------------
 
@@ -526,23 +560,23 @@ class Box:
         return {name: like_the_state(size, array).expand_as(array) for name, array in x.items()}
 
     @experiment(lambda arguments: shapes(arguments.v), of="proximal map")
-    def proximal(self, v: Named, eta: float) -> Arrays:
+    def proximal(self, v: Named, eta: float, memory: Named) -> Arrays:
         """prox(v, eta), the map that ends a proximal step."""
-        own = self.pack(v, "State")
+        own, held = self.pack(v, "State"), self._memory_of(memory)
         with self.caller.guarded():
-            return self.read(_proximal(self.layer, own, eta), v)
+            return self.read(proximal_at(self.layer, own, eta, held), v)
 
-    def penalties(self, x: Named) -> Tensor:
+    def penalties(self, x: Named, memory: Named) -> Tensor:
         """The penalty R(x) of each row, (B,); a number beyond all others for a state that it forbids."""
-        values = self._penalties(x)
+        values = self._penalties(x, memory if "penalty" in self.layer.reads_memory else {})
         return values.reshape(len(values), -1).sum(1)
 
     @experiment(lambda arguments: Rows(len(next(iter(arguments.x.values())))), of="penalty")
-    def _penalties(self, x: Named) -> Tensor:
-        own = self.pack(x, "State")
+    def _penalties(self, x: Named, memory: Named) -> Tensor:
+        arguments, _ = _arguments(self.pack(x, "State"), self._memory_of(memory), None, None)
         assert self.layer.step.penalty is not None
         with self.caller.guarded():
-            return as_tensor(plain(self.layer.step.penalty(own))).clamp(max=FORBIDDEN)
+            return as_tensor(plain(self.layer.step.penalty(*arguments))).clamp(max=FORBIDDEN)
 
     def _gradient_by_jax(self, g: Named, memory: Named) -> Arrays:
         """dE/dg with the energy compiled once for each shape."""
@@ -550,9 +584,8 @@ class Box:
         rows = self._padded(B) if self.layer.stated.per != "batch" else list(range(B))
         (wide, held), own = _rows_of(rows, g, memory), self.compiled
         arguments, _ = _arguments(own.pack(wide, "State"), own._memory_for(wide, held), None, None)
-        assert self.layer.energy is not None
         with self.caller.guarded():
-            gradient = self.read(JAX.gradient_at(self.layer.energy, arguments), wide)
+            gradient = self.read(JAX.gradient_at(self.energy_function, arguments), wide)
         factor = self.batch_factor(g)
         return {name: factor * array[:B] for name, array in gradient.items()}
 
@@ -562,9 +595,14 @@ class Box:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
+    @property
+    def energy_function(self) -> Callable[..., Any]:
+        """The energy, or that of the step which is asked."""
         assert self.layer.energy is not None
-        return self.layer.energy(*((state,) if second is None else (state, second)), **mask)
+        return energy_of_step(self.layer.energy, self.t) if self.layer.step.own_energies else self.layer.energy
+
+    def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
+        return self.energy_function(*((state,) if second is None else (state, second)), **mask)
 
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""
@@ -618,15 +656,32 @@ def like_the_state(size: Any, state: Any) -> Any:
     return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))
 
 
-def preconditioned_at(layer: EnergyLayer, gradient: Any, state: Any) -> Any:
+@cache
+def energy_of_step(energy: Callable[..., Any], t: int) -> Callable[..., Any]:
+    """The energy of step t; the same function each time, as JAX compiles each once."""
+    return partial(energy, t=t)
+
+
+def state_map_at(layer: EnergyLayer, state: Any, memory: Any) -> Any:
+    """What the state map returns."""
+    assert layer.state_map is not None
+    return layer.state_map(state, *([memory] if "state map" in layer.reads_memory else []))
+
+
+def preconditioned_at(layer: EnergyLayer, gradient: Any, state: Any, memory: Any) -> Any:
     """What the function of a preconditioner returns."""
-    P = layer.step.preconditioner
-    return P(state, gradient) if layer.step.moving else P(gradient)
+    held = [memory] if "preconditioner" in layer.reads_memory else []
+    return layer.step.preconditioner(*([state] if layer.step.moving else []), gradient, *held)
 
 
-def _proximal(layer: EnergyLayer, state: Any, eta: Any) -> Any:
+def proximal_at(layer: EnergyLayer, state: Any, eta: Any, memory: Any) -> Any:
+    """What the proximal map returns."""
     assert layer.step.proximal is not None
-    return layer.step.proximal(state, eta)
+    return layer.step.proximal(state, eta, *([memory] if "proximal map" in layer.reads_memory else []))
+
+
+def _some(part: Named, names: Mapping[str, Any]) -> Arrays:
+    return {name: array for name, array in part.items() if name in names}
 
 
 class Fixed(dict[str, Tensor]):

@@ -21,11 +21,17 @@ INSIDE, APART = 7 / 8, 15 / 16  # of a domain: where questions are, and where di
 _INTERVALS: Mapping[str, tuple[float, float]] = {"box": (-1.0, 1.0), "positive": (0.0, math.inf)}
 _WIDTH = 2.0**-10  # of differences of a projection
 _DRAWN = 32  # states whose mean is inside of a convex domain
+_DIGITS = 997.0
 _GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it fill the unit interval evenly
 
 
-def within(domain: str | tuple[float, float], x: Tensor, share: float) -> Tensor:
+def within(domain: Any, x: Tensor, share: float) -> Tensor:
     """The nearest array of a domain shrunk to that share; of questions, what lies beyond an end is mirrored at it."""
+    if isinstance(domain, tuple) and len(domain) == 3:
+        low, high = domain[1:]
+        # what is drawn is taken modulo their number, numbers between two of them by their digits
+        drawn = torch.where(x == x.floor(), x - low, (_DIGITS * x).remainder(1) * (high - low + 1)).floor()
+        return low + drawn.remainder(high - low + 1) if share == INSIDE else x.round().clamp(low, high)
     if domain == "sphere":
         length = x.norm(dim=-1, keepdim=True)
         return torch.where(length > 0, x / length, x.shape[-1] ** -0.5)
@@ -69,7 +75,8 @@ def within_a_function(project: Callable[[Tensor], Tensor], x: Tensor, share: flo
     Args:
         eps: of the dtype in which that function computes.
     """
-    drawn = torch.randn((_DRAWN, x.shape[1]), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+    # each number has its own, so that the middle of a row's first tokens is that of the row
+    drawn = torch.randn((x.shape[1], _DRAWN), generator=torch.Generator().manual_seed(0), dtype=x.dtype).mT
 
     def allowed(at: Tensor) -> Tensor:  # some states, such as the zero of a sphere, have no nearest one
         nearest_state = project(at)
@@ -97,6 +104,8 @@ def along(domain: Any, kind: ArrayKind, x: Any, v: Any) -> Any:
     match domain:
         case None | (_, _):
             return v
+        case (_, _, _):
+            return v * 0
         case "simplex":
             return v - v.mean(-1, keepdims=True)
         case "sphere":

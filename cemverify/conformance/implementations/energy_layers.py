@@ -15,7 +15,7 @@ import inspect
 import keyword
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -31,10 +31,13 @@ Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
 StepKind = Literal["gradient", "proximal", "cccp", "block", "coordinate", "equilibrium", "free"]
 StepOf = Literal["sum", "mean"]
+Momentum = float | Sequence[float]
 Returns = Literal["difference", "next state"]
 DomainName = Literal["box", "simplex", "sphere", "positive"]
-# of an array: a name, the interval (low, high), or a function that gives the nearest allowed array
-Domain = DomainName | tuple[float, float] | Callable[..., Any]
+# of an array: a name, the interval (low, high), a range of whole numbers, or a function that gives the nearest array
+Domain = DomainName | tuple[float, float] | range | Callable[..., Any]
+WHOLE = "whole"  # begins the triple that a range is kept as: (WHOLE, lowest, highest)
+Sampler = Callable[[torch.Generator, tuple[int, ...]], Any]
 Axis = int | str
 Shape = tuple[Axis, ...]
 
@@ -67,20 +70,23 @@ class Step:
     # energy is stationary. "free" claims nothing about the energy
     kind: StepKind = "gradient"
     sizes: tuple[float, ...] = (1.0,)  # eta of each of the T steps
-    momentum: float = 0.0  # mu of dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
+    momentum: tuple[float, ...] = (0.0,)  # mu of each step, of dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0
+    looks_ahead: bool = False  # whether the gradient is taken at x + mu dx(t-1), as Nesterov does
+    own_energies: bool = False  # whether each step has an energy of its own, energy(g, m, t)
     preconditioner: Any = None  # P; None is the identity
     returns: Returns = "difference"  # what the update function returns, x' - x or x'
     monotone: bool = False  # whether the whole step, however long, must not raise the energy
     smoothness: float | None = None  # a bound on the Hessian of the energy in x, if one is known
-    tolerance: float | None = None  # of an equilibrium: the largest gradient that counts as stationary
+    # of an equilibrium: the largest gradient that counts as stationary; of a step: how far off its solver may stop
+    tolerance: float | None = None
     noise: float = 0.0  # sigma
     # gives the sizes as torch tensors that may record gradients; None where they are plain numbers
     learned: Callable[[], Sequence[torch.Tensor]] | None = None
     # gives eta from state and memory, if it depends on them; `sizes` are ones then
     varying: Callable[..., Any] | None = None
     # prox(v, eta), the state z at which R(z) + |z - v|^2 / (2 eta) is least
-    proximal: Callable[[Any, Any], Any] | None = None
-    penalty: Callable[[Any], Any] | None = None  # R
+    proximal: Callable[..., Any] | None = None
+    penalty: Callable[..., Any] | None = None  # R
     moving: bool = False  # whether P is a function of the state and the gradient
     order: tuple[Any, ...] = ()  # of blocks, by name, or of coordinates; as they are declared if it is empty
 
@@ -98,7 +104,8 @@ class EnergyLayer:
         state, memory: shapes of arrays by name, without the batch axis; no memory is an empty mapping.
         stated: what the energy's values stand for. step: what a call does to the state.
         parameters: by name. not_offered: features that it lacks, each with the reason.
-        domain: of the whole state, or of its arrays by name. ranges: of the memory's arrays, by name.
+        domain: of the whole state, or of its arrays by name. ranges: of the memory's arrays and parameters, by name.
+        draw: samplers of arrays, by name. reads_memory: functions, by name, that also take the memory.
     """
 
     update: Callable[..., Any]
@@ -114,7 +121,7 @@ class EnergyLayer:
     causal: bool = True
     conservative: bool = True
     permutable: bool = False
-    masked: bool = False
+    masked: bool | Literal["left"] = False
     shortest: int = 1
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     working_dtype: str = "float64"
@@ -122,6 +129,8 @@ class EnergyLayer:
     arrays: ArrayName = "torch"
     domain: Domain | Mapping[str, Domain] | None = None
     ranges: Mapping[str, Domain] = field(default_factory=dict)
+    draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    reads_memory: tuple[str, ...] = ()
 
     @property
     def domains(self) -> Mapping[str, Domain]:
@@ -134,6 +143,11 @@ class EnergyLayer:
     def memories(self) -> Mapping[str, Shape]:
         """The memory's arrays that are drawn; none where the memory is the present state."""
         return {} if isinstance(self.memory, str) else self.memory
+
+    @property
+    def whole(self) -> Collection[str]:
+        """The arrays of the memory that hold integers."""
+        return {name for name, domain in self.ranges.items() if isinstance(domain, tuple) and len(domain) == 3}
 
     @property
     def reads_itself(self) -> bool:
@@ -155,7 +169,7 @@ def energy_layer(
     causal: bool = True,
     conservative: bool = True,
     permutable: bool = False,
-    masked: bool = False,
+    masked: bool | Literal["left"] = False,
     state_map: Callable[..., Any] | None = None,
     lagrangian: Callable[..., Any] | None = None,
     leak: bool = False,
@@ -163,10 +177,10 @@ def energy_layer(
     order: Iterable[str | int] = (),
     steps: int = 1,
     step_size: float | Sequence[float] | torch.Tensor | Callable[..., Any] = 1.0,
-    momentum: float = 0.0,
+    momentum: Momentum | tuple[Literal["nesterov"], Momentum] = 0.0,
     preconditioner: Any = None,
-    proximal: Callable[[Any, float], Any] | None = None,
-    penalty: Callable[[Any], Any] | None = None,
+    proximal: Callable[..., Any] | None = None,
+    penalty: Callable[..., Any] | None = None,
     returns: Returns = "difference",
     monotone: bool = False,
     smoothness: float | None = None,
@@ -178,6 +192,7 @@ def energy_layer(
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
     domain: Domain | Mapping[str, Domain] | None = None,
+    draw: Sampler | Mapping[str, Sampler] | None = None,
 ) -> EnergyLayer:
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
 
@@ -188,7 +203,8 @@ def energy_layer(
 
     Args:
         update: update(x, memory), or update(x) without a memory: what a step adds to x, or the next state.
-        energy: energy(g, memory), or energy(g): the energy at g = G(x); g is x unless there is a state map.
+        energy: energy(g, memory), or energy(g): the energy at g = G(x); g is x unless there is a state map. If it has
+            a parameter `t`, each of several steps has its own energy, and t counts them from 0.
         dim: D, for state = memory = ("J", D).
         state, memory: shapes. With state=(...) a memory has to be given, too; memory=None: there is none.
             memory=PRESENT_STATE: update(x) lets tokens read the present states of the others, and the energy,
@@ -202,9 +218,10 @@ def energy_layer(
         conservative: declare False where the update field is not claimed to be a gradient.
         permutable: the tokens may be reordered: the update of reordered tokens is the reordered update.
         masked: both functions take `mask=`, (B, J) of booleans; False tokens neither count nor move the others. They
-            keep their places: a row is compared with one without them only where they stand at its end, unless
-            `permutable`.
-        state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
+            keep their places: a row is compared with one without them only where they stand at its end (or, with
+            masked="left", at its beginning), unless `permutable`.
+        state_map: G(x), or G(x, memory). lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or
+            both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
         step: "gradient", "proximal", "cccp", "block", "coordinate", "equilibrium" or "free"; see `Step`.
         order: for step="block" the names of the state's arrays, for step="coordinate" the places of its last axis,
@@ -213,17 +230,19 @@ def energy_layer(
             or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`. Of a
             size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
             PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
-        momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
-        preconditioner: P: None, an array (D,) or (D, D), a function f(v) of the gradient or f(x, v) of state and
-            gradient, or SOME_POSITIVE_DEFINITE. An array that lets the energy rise is refused.
+        momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball). T numbers
+            if it changes. ("nesterov", mu): the gradient is taken where that has been added, as in FISTA.
+        preconditioner: P: None, an array (D,) or (D, D), a function f(v) of the gradient, f(x, v) of state and
+            gradient or f(x, v, memory), or SOME_POSITIVE_DEFINITE. An array that lets the energy rise is refused.
         proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
-            infinite for states that it forbids.
+            infinite for states that it forbids. Both may take the memory as one more argument.
             The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
         returns: "difference" or "next state".
         monotone: the whole step does not raise the energy, as CCCP claims.
         smoothness: a bound on the largest eigenvalue of the energy's Hessian in x; the finite step is held to it.
         tolerance: for step="equilibrium": how large the gradient may be at the returned state. Two answers to the
-            same question may differ by 16 times as much.
+            same question may differ by 16 times as much. For step="gradient": how far each number of the update may
+            be off, where it comes from a solver that stops early.
         noise: sigma; `update(..., noise=z)` then adds sigma z, with z of the state's shape.
         shortest: the fewest tokens that it takes.
         parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.
@@ -235,13 +254,22 @@ def energy_layer(
             sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; an interval
             (low, high), either of which may be infinite; or a function that gives the nearest of them. No other
             states are asked, and gradients are those along the domain. A mapping gives each of some arrays, of the
-            state and of the memory, its own: `{"k": "sphere", "beta": (0, 2)}`.
+            state and of the memory, its own: `{"k": "sphere", "beta": (0, 2)}`. An array of the memory may have a
+            range, `{"species": range(4)}`: it comes as integers (int64). A parameter may have one, too: no other
+            values of it are tried.
+        draw: a function f(generator, shape) that draws the state, for what no domain describes: atoms that lie apart,
+            permutations, one-hot rows. `shape` begins with the batch axis, and `generator` is torch's. A mapping
+            draws arrays of the state and of the memory by name: `{"k": f}`.
 
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
     """
     if not callable(update) or not (energy is None or callable(energy)):
         raise ValueError("an energy layer's update and energy are functions")
+    at_once = momentum
+    looks_ahead = isinstance(momentum, tuple) and len(momentum) == 2 and momentum[0] == "nesterov"
+    if looks_ahead:
+        at_once = momentum[1]  # type: ignore[index]
     if dim is not None and (type(dim) is not int or dim < 1):
         raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
     if (dim is None) == (state is None):
@@ -262,7 +290,9 @@ def energy_layer(
     taken = Step(
         step,
         sizes,
-        _number(momentum, "momentum"),
+        _momentum(at_once, steps),
+        looks_ahead,
+        energy is not None and "t" in _named_by(energy),
         _preconditioner(preconditioner, states),
         returns,
         step in ("cccp", *ONE_AFTER_ANOTHER) or monotone,
@@ -273,13 +303,21 @@ def energy_layer(
         varying,
         proximal,
         penalty,
-        callable(preconditioner) and _takes(preconditioner, 2) and not _takes(preconditioner, 1),
+        callable(preconditioner) and not _takes(preconditioner, 1),
         names_of(order, "order"),
     )
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
         "causality" not in not_offered and causal, conservative, permutable, masked, shortest, named,
-        working_dtype, {}, arrays, *_domains(domain, states, memories),
+        working_dtype, {}, arrays, *_domains(domain, states, memories, named), _samplers(draw, states, memories),
+        tuple(
+            name
+            for name, function, arguments in (
+                ("state map", state_map, 1), ("preconditioner", preconditioner, 2),
+                ("proximal map", proximal, 2), ("penalty", penalty, 1),
+            )
+            if callable(function) and not any(_takes(function, n) for n in range(1, arguments + 1))
+        ),
     )  # fmt: skip
     _check(layer)
     absent = _absent(layer) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES))
@@ -311,6 +349,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("conservative", "its memory moves with the state", when=layer.reads_itself)
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
     without("conservative", "its preconditioner depends on the state", when=step.moving)
+    of_memory = "preconditioner" in layer.reads_memory
+    without("conservative", "its preconditioner depends on the memory", when=of_memory)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
     without("slope", f"its step is declared {step.kind!r}", when=step.kind not in ("gradient", "cccp"))
     mapped = layer.state_map is not None or layer.lagrangian is not None
@@ -414,30 +454,45 @@ def _preconditioner(P: Any, states: Mapping[str, Shape]) -> Any:
 
 
 def _domains(
-    declared: Any, states: Mapping[str, Shape], memories: Mapping[str, Shape] | str
+    declared: Any, states: Mapping[str, Shape], memories: Mapping[str, Shape] | str, parameters: Mapping[str, Any]
 ) -> tuple[Any, Mapping[str, Any]]:
-    """The domain of the state, and those of the memory's arrays by name."""
+    """The domain of the state, and those of the memory's arrays and of parameters, by name."""
     memories = {} if isinstance(memories, str) else memories
-    arrays = {**memories, **states}
+    others = {**{name: tuple(value.shape) for name, value in parameters.items()}, **memories}
     if not isinstance(declared, Mapping):
         for name in states if declared is not None else ():
             _check_domain(declared, name, states[name])
         return declared, {}
     for name, domain in declared.items():
-        if name not in arrays:
-            raise ValueError(f"domain of an energy layer names {name!r}, and its arrays are {', '.join(arrays)}")
-        _check_domain(domain, name, arrays[name])
-    parts = ({name: domain for name, domain in declared.items() if name in part} for part in (states, memories))
-    of_state, of_memory = map(MappingProxyType, parts)
-    return of_state or None, of_memory
+        if name not in {**others, **states}:
+            known = ", ".join({**others, **states})
+            raise ValueError(f"domain of an energy layer names {name!r}, and its arrays are {known}")
+        of_memory = name in memories and name not in states
+        _check_domain(domain, name, {**others, **states}[name], whole=of_memory, batched=of_memory or name in states)
+    parts = (
+        {
+            name: (WHOLE, domain[0], domain[-1]) if isinstance(domain, range) else domain
+            for name, domain in declared.items()
+            if name in part
+        }
+        for part in (states, others)
+    )
+    of_state, of_others = map(MappingProxyType, parts)
+    return of_state or None, of_others
 
 
-def _check_domain(domain: Any, name: str, shape: Shape) -> None:
-    if callable(domain):
+def _check_domain(domain: Any, name: str, shape: Shape, *, whole: bool = False, batched: bool = True) -> None:
+    if callable(domain) and batched:
         return
     if isinstance(domain, tuple) and len(domain) == 2 and all(isinstance(end, float | int) for end in domain):
         if domain[0] < domain[1] and (-math.inf, math.inf) != domain:
             return
+    elif isinstance(domain, range):
+        if whole and len(domain) and domain.step == 1:
+            return
+        raise ValueError(
+            f"a range of whole numbers, in steps of 1, is for arrays of the memory, and {name} got {domain}"
+        )
     elif isinstance(domain, str) and domain in get_args(DomainName):
         if shape or domain not in ("simplex", "sphere"):
             return
@@ -445,8 +500,26 @@ def _check_domain(domain: Any, name: str, shape: Shape) -> None:
     named = ", ".join(map(repr, get_args(DomainName)))
     raise ValueError(
         f"the domain of {name} must be one of {named}, an interval (low, high) with low < high, "
-        f"or a function that gives the nearest allowed array, not {domain!r}"
+        f"range(n) for integers, or, except of a parameter, a function that gives the nearest one, not {domain!r}"
     )
+
+
+def _samplers(
+    declared: Any, states: Mapping[str, Shape], memories: Mapping[str, Shape] | str
+) -> Mapping[str, Sampler]:
+    """The functions that draw arrays, by name."""
+    arrays = {**states, **({} if isinstance(memories, str) else memories)}
+    if declared is None:
+        return MappingProxyType({})
+    if not isinstance(declared, Mapping) and len(states) > 1:
+        raise ValueError(f"draw of a layer of several states is a mapping of {', '.join(states)} to functions")
+    by_name = declared if isinstance(declared, Mapping) else dict.fromkeys(states, declared)
+    for name, function in by_name.items():
+        if name not in arrays or not callable(function) or not _takes(function, 2):
+            raise ValueError(
+                f"draw gives functions f(generator, shape) for {', '.join(arrays)}, not {name}: {function!r}"
+            )
+    return MappingProxyType(dict(by_name))
 
 
 def _number(value: Any, name: str) -> float:
@@ -456,6 +529,16 @@ def _number(value: Any, name: str) -> float:
     except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor of several, say
         pass
     raise ValueError(f"the {name} of an energy layer is a number, not {value!r}")
+
+
+def _momentum(declared: Any, steps: Any) -> tuple[float, ...]:
+    """mu of each step, from one number or from as many as there are steps."""
+    if not isinstance(declared, Sequence):
+        return (_number(declared, "momentum"),) * (steps if type(steps) is int else 1)
+    if isinstance(declared, str) or len(declared) != steps:
+        raise ValueError(f"the momentum of an energy layer is a number, or one for each of its {steps} steps, alone "
+                         f"or as ('nesterov', mu), not {declared!r}")  # fmt: skip
+    return tuple(_number(mu, "momentum") for mu in declared)
 
 
 def _sizes(
@@ -493,7 +576,17 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
         inspect.signature(function).bind(*range(arguments))
     except TypeError:
         return False
+    except ValueError:  # it has no signature, as functions of libraries may
+        return True
     return True
+
+
+def _named_by(function: Callable[..., Any]) -> Collection[str]:
+    """The names of a function's parameters, as far as they can be told."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
 
 
 def _orders_all(layer: EnergyLayer) -> bool:
@@ -525,8 +618,9 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
     return MappingProxyType(dict(named))
 
 
+_OF_STEPS = ("gradient", "proximal", "free")
 _MOST_STEPS = 10_000  # of which a question takes seconds; of more each property would end at its limit
-_FLAGS = ("coupled", "causal", "conservative", "permutable", "masked", "leak")
+_FLAGS = ("coupled", "causal", "conservative", "permutable", "leak")
 _NOT_BEFORE_A_PROXIMAL_MAP = (
     "a step size that depends on the state, noise, smoothness, a state map, a Lagrangian, an unknown preconditioner"
 )
@@ -544,6 +638,7 @@ def _check(layer: EnergyLayer) -> None:
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
         *((name, getattr(layer, name), (True, False)) for name in _FLAGS),
         ("monotone", step.monotone, (True, False)),
+        ("masked", layer.masked, (True, False, "left")),
     )
     for name, value, values in allowed:
         if type(value) not in map(type, values) or value not in values:  # 1 is True
@@ -557,8 +652,6 @@ def _check(layer: EnergyLayer) -> None:
         (stated.per != "batch" and "batch" in stated.mean_over, "only a scalar energy can be a mean over the batch"),
         (stated.per == "token" and layer.energy is not None and not tokens,
          f"an energy per token needs a state with a token axis {TOKENS!r}; use energy_per='sequence'"),
-        (layer.coupled and layer.reads_itself,
-         "tokens cannot be coupled if the memory is the present state"),
         (isinstance(step.preconditioner, str) and step.preconditioner != SOME_POSITIVE_DEFINITE,
          f"a preconditioner in words is {SOME_POSITIVE_DEFINITE!r}, not {step.preconditioner!r}"),
         (step.unknown_preconditioner and (len(step.sizes) > 1 or len(layer.state) > 1),
@@ -568,7 +661,9 @@ def _check(layer: EnergyLayer) -> None:
          "step='equilibrium' needs a positive tolerance, that of its solver"),
         (step.kind in ("equilibrium", "cccp", *ONE_AFTER_ANOTHER) and layer.energy is None,
          f"step={step.kind!r} needs an energy"),
-        (step.tolerance is not None and step.kind != "equilibrium", "a tolerance belongs to step='equilibrium'"),
+        (step.tolerance is not None and not 0 < step.tolerance < math.inf, "a tolerance is a positive number"),
+        (step.tolerance is not None and step.kind not in ("gradient", "equilibrium"),
+         "a tolerance belongs to step='equilibrium', or to step='gradient' where a solver stops early"),
         (step.kind == "proximal" and not (callable(step.proximal) and callable(step.penalty)),
          "step='proximal' needs proximal=, a function of a state and the step size, and penalty=, one of a state"),
         ((step.proximal is not None or step.penalty is not None) and step.kind != "proximal",
@@ -585,9 +680,15 @@ def _check(layer: EnergyLayer) -> None:
         (step.smoothness is not None and not 0 < step.smoothness < math.inf, "smoothness must be a positive number"),
         (not 0 <= step.noise < math.inf, "noise is sigma and must be at least 0"),
         (step.noise > 0 and len(step.sizes) > 1, "noise needs a single step"),
-        (not 0 <= step.momentum < 1, f"momentum is at least 0 and below 1, not {step.momentum:g}"),
-        (step.momentum > 0 and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
-        (step.momentum > 0 and step.kind != "gradient", f"momentum belongs to step='gradient', not {step.kind!r}"),
+        (not all(0 <= mu < 1 for mu in step.momentum),
+         f"momentum is at least 0 and below 1, not {', '.join(f'{mu:g}' for mu in step.momentum)}"),
+        (any(step.momentum) and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
+        (any(step.momentum) and step.kind not in ("gradient", "proximal"),
+         f"momentum belongs to step='gradient' and step='proximal', not {step.kind!r}"),
+        (step.own_energies and (step.monotone or step.smoothness is not None or step.kind not in _OF_STEPS),
+         f"energy(g, memory, t), one for each step, goes with step={' or '.join(_OF_STEPS)}, not monotone or smooth"),
+        (bool(layer.reads_memory) and not layer.memories,
+         f"without a memory the {' and the '.join(layer.reads_memory)} cannot take it"),
         (stated.step_of == "mean" and not stated.mean_over, "step_of='mean' needs mean_over=, which says over what"),
         (step.kind in ONE_AFTER_ANOTHER and (layer.reads_itself or layer.state_map is not None
                                              or layer.lagrangian is not None or step.noise > 0),

@@ -172,7 +172,17 @@ class Crashed(Fault):
 
 
 # the functions of an energy layer beside its update, as faults and causes name them
-FURTHER = ("energy", "state map", "Lagrangian", "preconditioner", "step size", "proximal map", "penalty", "domain")
+FURTHER = (
+    "energy",
+    "state map",
+    "Lagrangian",
+    "preconditioner",
+    "step size",
+    "proximal map",
+    "penalty",
+    "domain",
+    "sampler",
+)
 
 
 def whose(text: str) -> str:

@@ -109,7 +109,7 @@ def _of_a_layer(box: Box) -> Evidence:
     question = _question(box)
     box.displacement(question)
     if box.layer.energy is not None:
-        box.energies(box.mapped(question.x), question.memory)
+        box.energies(box.mapped(question.x, question.memory), question.memory)
     return answers_have_the_arguments_dtype(box, question)
 
 

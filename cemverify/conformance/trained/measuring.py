@@ -52,11 +52,12 @@ def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
     step = box.layer.step
     if len(step.sizes) > 1:
         before = {name: torch.zeros_like(a) for name, a in q.x.items()}
-        for eta in step.sizes:
-            layer = replace(box.layer, step=replace(step, sizes=(eta,)))
+        for eta, mu in zip(step.sizes, step.momentum, strict=True):
+            layer = replace(box.layer, step=replace(step, sizes=(eta,), momentum=(0.0,)))
             one = replace(box, caller=replace(box.caller, subject=layer))
-            down = golden(one, q).arrays
-            moment = Moment(one, q, {name: a + step.momentum * before[name] for name, a in down.items()})
+            carried = {name: mu * a for name, a in before.items()}
+            down = golden(one, replace(q, x=plus(q.x, carried)) if step.looks_ahead else q).arrays
+            moment = Moment(one, q, plus(carried, down))
             yield moment
             before = moment.u
             q = box.rounded(replace(q, x=plus(q.x, moment.u)))
@@ -109,8 +110,8 @@ def matrix(box: Box, q: Question) -> Tensor | None:
         return eye
     try:
         one = {name: eye.reshape(D, *[1] * (q.x[name].dim() - 2), D)}
-        P = box.preconditioned(one, one)[name].reshape(D, D).mT
-        there = box.preconditioned({name: q.x[name]}, q.x)[name]
+        P = box.preconditioned(one, one, {})[name].reshape(D, D).mT
+        there = box.preconditioned({name: q.x[name]}, q.x, q.memory)[name]
     except Exception:  # a P of the whole state need not take a single token
         return None
     near = (there - q.x[name] @ P.mT).abs().max() <= 1e-6 * (1 + there.abs().max())
@@ -167,7 +168,7 @@ def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> 
 
     def value(coordinates: Tensor) -> Tensor:
         there = replace(q, x=shaped(coordinates, q.x))
-        return flat(box.mapped(there.x) if mapped else box.displacement(there))
+        return flat(box.mapped(there.x, there.memory) if mapped else box.displacement(there))
 
     def central(step: Tensor) -> Tensor:
         return (value(at + step * w) - value(at - step * w)) / (2 * step)

@@ -49,6 +49,7 @@ class Request:
     absent: Mapping[str, str] | None = None  # what the asker takes as not offered, if that is not what was declared
     arguments: tuple[Any, ...] = ()
     named: Mapping[str, Any] | None = None
+    t: int = 0  # the step that a box is asked for
 
 
 def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str, str]) -> None:
@@ -103,7 +104,7 @@ def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> di
         subject = replace(subject, not_offered=request.absent)
     asker: Any = Caller(subject, request.dtype, request.device, watching=recorder.watching)
     if request.kind is not Caller:
-        asker = request.kind(asker)
+        asker = request.kind(asker, t=request.t)
     try:
         return {"answer": experiment_of(request.experiment)(asker, *request.arguments, **(request.named or {}))}
     except Fault as fault:
@@ -138,11 +139,12 @@ def describe(subject: Subject) -> dict[str, Any]:
     P, functions = step["preconditioner"], [name for name, value in step.items() if callable(value)]
     if not callable(P) and P is not None:
         step["preconditioner"] = P if isinstance(P, str) else as_tensor(P)
-    step |= dict.fromkeys(functions, "a function")
+    step |= dict.fromkeys(functions, _FUNCTION)
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
     has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian")}
     has |= {"domain": True} if callable(subject.domain) else {}  # a name is plain
-    declared = {name: value for name, value in vars(subject).items() if name not in {*_NOT_PLAIN, *has}}
+    plain = {name: value for name, value in vars(subject).items() if name not in {*_NOT_PLAIN, *has}}
+    declared = {name: _without_functions(value) for name, value in plain.items()}
     return {
         **declared,
         **common,
@@ -163,6 +165,7 @@ def written(subject: Subject) -> dict[str, Any]:
     return {"digest": origin.digest, "places": places, "parameters": origin.parameters}
 
 
+_FUNCTION = "a function"
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
 
 
@@ -178,7 +181,11 @@ def declared(description: Mapping[str, Any]) -> Subject:
         return Implementation(
             dict.fromkeys(description["functions"], _not_here), description["not_offered"], description["arrays"]
         )
-    rest = {key: value for key, value in description.items() if key not in ("has", "given", "origin", "code")}
+    rest = {
+        key: _with_functions(value)
+        for key, value in description.items()
+        if key not in ("has", "given", "origin", "code")
+    }
     parameters: dict[str, torch.Tensor] = {}
     for name, first, shape in description["parameters"]:
         parameters[name] = parameters[first] if first in parameters else torch.empty(shape, device="meta")
@@ -194,6 +201,19 @@ def declared(description: Mapping[str, Any]) -> Subject:
             "parameters": parameters,
         }
     )
+
+
+def _without_functions(value: Any) -> Any:
+    """A value, or a mapping whose functions are named as such: they stay here."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _FUNCTION if callable(one) else one for name, one in value.items()}
+
+
+def _with_functions(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _not_here if one == _FUNCTION else one for name, one in value.items()}
 
 
 def whence(description: Mapping[str, Any]) -> Origin:

@@ -165,7 +165,17 @@ class Respondent:
         # only if it is another one: see `recording`, which asks as if there were no autograd
         absent = None if caller.subject.not_offered is self.not_offered else dict(caller.subject.not_offered)
         return self._ask(
-            Request(self.number + 1, experiment, type(asker), caller.dtype, caller.device, absent, arguments, named),
+            Request(
+                self.number + 1,
+                experiment,
+                type(asker),
+                caller.dtype,
+                caller.device,
+                absent,
+                arguments,
+                named,
+                getattr(asker, "t", 0),
+            ),
             allowance,
         )
 

@@ -85,7 +85,7 @@ def _undefined(box: Box, q: Question) -> WrongPart | None:
             because = f"the declared step size is {least:.3g} there, and must be positive: {domain}"
             return WrongPart(NO_STEP_SIZE, because)
     try:
-        box.energies(box.mapped(q.x), q.memory)
+        box.energies(box.mapped(q.x, q.memory), q.memory)
     except NotFinite:
         return WrongPart(NO_ENERGY, f"the declared energy is infinite or NaN there: {domain}")
     except Fault:
@@ -325,7 +325,7 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
     for q, got, _, _ in wrong:
         try:
             moved, _ = velocity(box, q, got)
-            gradient = box.gradient(box.mapped(q.x), q.memory)[0]
+            gradient = box.gradient(box.mapped(q.x, q.memory), q.memory)[0]
         except Fault:
             return None
         slopes.append(float((flat(gradient) * flat(moved)).sum()))
@@ -386,11 +386,11 @@ def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:
     def at(q: Question, times: int) -> Arrays:
         g = q.x
         for _ in range(times):
-            g = box.mapped(g)
+            g = box.mapped(g, q.memory)
         return box.gradient(g, q.memory)[0]
 
     def through(q: Question) -> Arrays:
-        J, _ = jacobian(box, lambda other: box.mapped(other.x), q, rounding(box, q, q.x))
+        J, _ = jacobian(box, lambda other: box.mapped(other.x, q.memory), q, rounding(box, q, q.x))
         return shaped(torch.einsum("bij,bi->bj", J, flat(at(q, 1))), q.x)
 
     readings = (
@@ -404,7 +404,7 @@ def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:
             step = gradient(q)
         except Fault:
             return False
-        other = -eta * flat(box.preconditioned(plus(step, q.x) if layer.leak else step, q.x))
+        other = -eta * flat(box.preconditioned(plus(step, q.x) if layer.leak else step, q.x, q.memory))
         return bool(((flat(got) - other).abs() <= off[:, None] + 1e-6 * flat(expected).abs().max()).all())
 
     found = (

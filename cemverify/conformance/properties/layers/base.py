@@ -121,9 +121,9 @@ class Asking:
             raise Discard(f"outside the premise: a question without {self.texture}")
         box = Box.of(caller)
         try:
-            q = box.rounded(question)
+            q = box.rounded(box.sampled(question))
             evidence = self.check(box, q)
-            return replace(evidence, case=evidence.case or q) if box.is_bounded else evidence
+            return replace(evidence, case=evidence.case or q) if box.is_bounded or box.layer.draw else evidence
         except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
             shorter = halved(question, box.form)
             if shorter is None:

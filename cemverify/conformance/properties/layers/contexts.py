@@ -188,6 +188,7 @@ def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context
         x, memory, noise = _laid_out(box, q, context.arrays)
         of_x, of_memory = _RECORDED.get(context.mode, (False, False))
         leaves = {**parameters, **(x if of_x else {}), **(memory if of_memory else {})}
+        leaves = {name: leaf for name, leaf in leaves.items() if name not in box.layer.whole}
         for leaf in leaves.values():
             leaf.requires_grad_()
         answers = unpacked(box.update_on(*_packed(x, memory), noise), q.x)
@@ -203,13 +204,15 @@ def _leaves(box: Box, q: Question, context: Context) -> dict[str, torch.Size]:
     if context.mode == _OF_PARAMETERS:
         return shapes(box.layer.parameters)
     of_x, of_memory = _RECORDED[context.mode]
-    return {**(shapes(q.x) if of_x else {}), **(shapes(q.memory) if of_memory else {})}
+    leaves = {**(q.x if of_x else {}), **(q.memory if of_memory else {})}
+    return shapes({name: array for name, array in leaves.items() if name not in box.layer.whole})
 
 
 def _laid_out(box: Box, q: Question, how: str) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """State and memory as they shall lie in memory, and the noise."""
     numbers = {f"{part} {name}": a for part in ("x", "memory") for name, a in getattr(q, part).items()}
-    arrays = arranged(box.caller, {name: box.caller.array(a) for name, a in numbers.items()}, how)
+    own = {name: box.array_of(name.partition(" ")[2], a) for name, a in numbers.items()}
+    arrays = arranged(box.caller, own, how)
     x, memory = ({name: arrays[f"{part} {name}"] for name in getattr(q, part)} for part in ("x", "memory"))
     return x, memory, box.own(q, inside=True)[2]
 

@@ -264,12 +264,12 @@ def _answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = 
         if how == _WINDOWS:
             state, memory = _windows(box, q.x, "State"), _windows(box, q.memory, "Memory")
         elif how != USUAL:
-            x, held = ({key: box.array(array) for key, array in part.items()} for part in (q.x, q.memory))
+            x, held = ({key: box.array_of(key, array) for key, array in part.items()} for part in (q.x, q.memory))
             one, other = _pair(box, q)
             x[one], held[other] = _SHARED[how](x[one], held[other])
             state, memory = packed(x, "State"), packed(held, "Memory")
         for array in (*listed(state), *listed(memory), *listed(noise)) if within == _RECORDED else ():
-            array.requires_grad_()
+            array.requires_grad_(array.is_floating_point())
         answer = box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
     return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
 
@@ -477,7 +477,7 @@ def _windows(box: Box, named: Named, kind: str) -> Any:
         around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)
         inside = (..., slice(1, 1 + array.shape[-1]))
         around[inside] = array
-        windows[name] = box.array(around)[inside]
+        windows[name] = box.array_of(name, around)[inside]
     return packed(windows, kind) if windows else None
 
 

@@ -30,6 +30,7 @@ from cemverify.conformance.properties.layers.oracle import (
     counted,
     drawn_mask,
     rounding,
+    solved,
     terms,
     tokens,
     velocity,
@@ -80,7 +81,7 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     P > 0 turns no gradient by a right angle: with r the ratio of its largest to its smallest eigenvalue, the cosine
     of the angle is at most -2 sqrt(r) / (1 + r). Of a semidefinite P the slope is zero only where the update is.
     """
-    slope, tolerance = _row_slope(box, q, u, box.mapped(q.x))
+    slope, tolerance = _row_slope(box, q, u, box.mapped(q.x, q.memory))
     lengths = flat(u).norm(dim=1) * flat(_gradient(box, q.x, q.memory)).norm(dim=1)
     expected, rows = -_RIGHT_ANGLE * lengths, tolerance < _RIGHT_ANGLE * lengths / 2
     if not bool(rows.any()):
@@ -168,7 +169,7 @@ def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
     for t in chosen if len(step.sizes) == 1 else [last]:
         at = {name: torch.where(turns[name] <= t, new[name], old[name]) for name in new}
         many = {name: a.repeat(copies, *[1] * (a.dim() - 1)) for name, a in at.items()}
-        other = box.mapped({name: neighbours(at[name], old[name]) for name in at})
+        other = box.mapped({name: neighbours(at[name], old[name]) for name in at}, held)
         tried = {name: torch.where(turns[name] == t, other[name], a) for name, a in many.items()}
         there, here = energies(tried, held, copies), energies(at, q.memory, 1)
         tolerance = rounding(box, q, u, {"E": here[0]}) * len(flat(q.x)[0])
@@ -208,7 +209,7 @@ def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     for at in _places(box, replace(q, noise={})):
         u = box.displacement(at)
         after, before = whole(box, plus(at.x, u), at.memory), whole(box, at.x, at.memory)
-        slope, off = _row_slope(box, at, u, box.mapped(at.x))
+        slope, off = _row_slope(box, at, u, box.mapped(at.x, at.memory))
         tolerance = rounding(box, at, u, {"E": before[:, None]}) * max(1, len(flat(at.x)[0])) + off
         bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
         comparisons += [
@@ -250,7 +251,7 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     drawn = {k: torch.randn(a.shape, generator=generator, dtype=a.dtype) for k, a in q.x.items()}
     y = box.rounded(replace(q, x=drawn)).x
-    gx, gy = box.mapped(q.x), box.mapped(y)
+    gx, gy = box.mapped(q.x, q.memory), box.mapped(y, q.memory)
     apart = flat(q.x) - flat(y)
     inner = ((flat(gx) - flat(gy)) * apart).sum(1)
     tolerance = rounding(box, q, gx, gy, y) * (1 + apart.abs().sum(1))
@@ -366,10 +367,10 @@ def slope_along(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
     if layer.stated.per == "token" and not layer.coupled:
         slopes, errors, sizes = (
             torch.stack([a.flatten(2).sum(2) for a in tokens(part, layer.state).values()]).sum(0)  # (B, J)
-            for part in _products(box, q, u, box.mapped(q.x))
+            for part in _products(box, q, u, box.mapped(q.x, q.memory))
         )
         return slopes, errors + _ulp(box, q) * sizes
-    return _row_slope(box, q, u, box.mapped(q.x))
+    return _row_slope(box, q, u, box.mapped(q.x, q.memory))
 
 
 def _row_slope(box: Box, q: Question, u: Named, g: Named) -> tuple[Tensor, Tensor]:
@@ -387,7 +388,7 @@ def _products(box: Box, q: Question, u: Named, g: Named) -> tuple[Arrays, Arrays
     if box.layer.leak:
         gradient = plus(q.x, gradient)
     speed, error = velocity(box, q, u)
-    error = error + rounding(box, q, u)
+    error = error + rounding(box, q, u) + solved(box)
     products = {name: gradient[name] * speed[name] for name in gradient}
     errors = {
         name: gradient[name].abs() * along(error, speed[name]) + speed[name].abs() * along(off, speed[name])
@@ -401,7 +402,7 @@ def _ulp(box: Box, q: Question) -> float:
 
 
 def _gradient(box: Box, x: Named, memory: Named, mask: Tensor | None = None) -> Arrays:
-    gradient = box.gradient(box.reached(x), memory, mask)[0]
+    gradient = box.gradient(box.reached(x, memory), memory, mask)[0]
     return plus(x, gradient) if box.layer.leak else gradient
 
 
@@ -409,11 +410,11 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
     """The energies after and before the whole step, and their tolerance."""
     layer = box.layer
     whole = layer.coupled or layer.leak or layer.step.kind == "proximal"
+    g = box.mapped(q.x, q.memory)
+    memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
     if layer.stated.per == "token" and not whole:
-        g = box.mapped(q.x)
-        memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
-        after, before = box.energies(box.reached(plus(q.x, u)), memory), box.energies(g, memory)
+        after, before = box.energies(box.reached(plus(q.x, u), q.memory), memory), box.energies(g, memory)
     else:
-        after, before = (box.whole_energies(x, q.memory) for x in (plus(q.x, u), q.x))
+        after, before = (box.whole_energies(x, memory) for x in (plus(q.x, u), q.x))
     tolerance = rounding(box, q, u, {"E": before.reshape(q.batch, -1)}) * len(flat(q.x)[0])
     return after, before, along(tolerance, before)

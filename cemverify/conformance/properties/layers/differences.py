@@ -61,10 +61,10 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
     noise = float(((rounding(box, q, u) + solved(box)) * flat(c).abs().sum(1)).sum())
     at = _Place(c, u, box.eps, max(box.eps, box.layer.step.tolerance or 0.0), noise, terms(q), generator)
 
-    arguments = {**q.x, **q.memory}
+    arguments = {name: array for name, array in {**q.x, **q.memory}.items() if name not in box.layer.whole}
 
     def with_arguments(other: Named) -> Arrays:
-        now = {**arguments, **other}
+        now = {**q.x, **q.memory, **other}
         return box.displacement(replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory}))
 
     gradients = gradients_of_update(box, q, list(c.values()), of_parameters=False)

@@ -27,6 +27,7 @@ from cemverify.conformance.properties.layers.oracle import (
     jacobian,
     preconditioner_matrix,
     rounding,
+    solved,
     token_count,
     tokens,
     width,
@@ -91,8 +92,8 @@ def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
 )
 def derivatives_agree(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
-    q = box.rounded(replace(q, x=aside(box, q, generator).x))
-    g = box.mapped(q.x)
+    q, box = box.rounded(replace(q, x=aside(box, q, generator).x)), box.at_step(q.seed % len(box.layer.step.sizes))
+    g = box.mapped(q.x, q.memory)
     automatic, how = box.gradient(g, q.memory)
     differences, bound = box.differences_of_energy(g, q.memory)
     tolerance = bound + rounding(box, q, automatic)
@@ -153,7 +154,8 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
     """
     u, layer = box.displacement(q), box.layer
     mapped = layer.state_map is not None or layer.lagrangian is not None or layer.domain is not None
-    J, error = jacobian(box, lambda at: box.along(at.x, box.displacement(at)), q, rounding(box, q, u))
+    noise = rounding(box, q, u) + solved(box)
+    J, error = jacobian(box, lambda at: box.along(at.x, box.displacement(at)), q, noise)
     if (P := preconditioner_matrix(box, q)) is not None:
         if int(torch.linalg.matrix_rank(P)) == len(P):
             inverse = torch.linalg.inv(P)
@@ -163,7 +165,7 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
         else:
             J, error = J @ P.mT, error @ P.mT.abs()
     if mapped:
-        G, off = jacobian(box, lambda question: box.mapped(question.x), q, rounding(box, q, q.x))
+        G, off = jacobian(box, lambda question: box.mapped(question.x, question.memory), q, rounding(box, q, q.x))
         error = G.mT.abs() @ error + off.mT @ J.abs() + off.mT @ error
         J = G.mT @ J
     return J, error
@@ -204,7 +206,7 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
 )
 def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     eta, generator = box.layer.step.sizes[0], torch.Generator().manual_seed(q.seed % 2**31)
-    minimiser, v = box.proximal(q.x, eta), flat(q.x)
+    minimiser, v = box.proximal(q.x, eta, q.memory), flat(q.x)
     z, (B, n) = flat(minimiser), v.shape
     # each of some coordinates alone, as a penalty may forbid what the others would do, and all of them together
     chosen = torch.eye(n, dtype=z.dtype)[torch.randperm(n, generator=generator)[:_COORDINATES]]
@@ -217,7 +219,8 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     beside = beside.to(box.caller.dtype).double()
 
     def cost(states: Tensor) -> Tensor:  # (B, m, n) -> (B, m)
-        penalties = box.penalties(shaped(states.reshape(-1, n), q.x)).reshape(B, -1)
+        held = {k: a.repeat_interleave(states.shape[1], 0) for k, a in q.memory.items()}
+        penalties = box.penalties(shaped(states.reshape(-1, n), q.x), held).reshape(B, -1)
         return penalties + ((states - v[:, None]) ** 2).sum(2) / (2 * eta)
 
     at, there = cost(z[:, None]), cost(beside)
@@ -243,7 +246,7 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     looks_around=True,
 )
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
-    g = box.mapped(q.x)
+    g = box.mapped(q.x, q.memory)
     lagrangian = box.layer.lagrangian
     assert lagrangian is not None
     expected = box.lagrangians_gradient(q.x)
@@ -267,7 +270,7 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     share=0.5,
 )
 def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
-    u, g = box.displacement(q), box.mapped(q.x)
+    u, g = box.displacement(q), box.mapped(q.x, q.memory)
     steps = flat(u)
     length = 1 + steps.abs().amax(1)
 

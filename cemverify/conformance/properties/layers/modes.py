@@ -66,7 +66,7 @@ def low_precision_is_close(box: Box, q: Question) -> Evidence:
 
 def _plain_error(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
     """Four times the relative error of dE/dg itself in that dtype, at each step: (B,)."""
-    g = exact.mapped(q.x)
+    g = exact.mapped(q.x, q.memory)
     narrow, wide = box.gradient(g, q.memory)[0], exact.gradient(g, q.memory)[0]
     size = flat(wide).abs().amax(1)
     relative = (flat(narrow) - flat(wide)).abs().amax(1) / torch.where(size == 0, 1.0, size)

@@ -66,11 +66,13 @@ def golden(box: Box, q: Question, mask: Tensor | None = None) -> Golden:
     P = preconditioner(box, q)
     displacement, how, error, last = _steps(box, q, P, mask)
     displacement = box.along(q.x, displacement)
-    tolerance = rounding(box, q, displacement) + error + _normalised(box, q, displacement, last)
+    size = 1 + flat(displacement).abs().amax(1)
+    tolerance = rounding(box, q, displacement) + error + _normalised(box, q, displacement, last) + solved(box) * size
     tolerance = beyond_nudges(
         box, q, tolerance, displacement, lambda nudged: box.along(q.x, _steps(box, nudged, P, mask)[0])
     )
-    measured = _measured(box, q, P, displacement, mask) if how == "autograd" else None  # differences magnify it
+    # differences magnify it, and a solver stops early
+    measured = _measured(box, q, P, displacement, mask) if how == "autograd" and not solved(box) else None
     return Golden(displacement, tolerance, how, measured)
 
 
@@ -98,8 +100,8 @@ def _measured(box: Box, q: Question, P: Preconditioner, displacement: Named, mas
 def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: int) -> Arrays:
     """P times the gradient at x where every operand on the way to it is perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
-        gradient, _ = box.gradient(box.mapped(x), memory, mask)
-        return box.preconditioned(plus(gradient, x) if box.layer.leak else gradient, x)
+        gradient, _ = box.gradient(box.mapped(x, memory), memory, mask)
+        return box.preconditioned(plus(gradient, x) if box.layer.leak else gradient, x, memory)
 
 
 def beyond_nudges(
@@ -129,7 +131,7 @@ def _normalised(box: Box, q: Question, displacement: Named, last: Named) -> Tens
         sizes.append(flat(q.x).abs().amax(1) * flat(q.memory).abs().amax(1))
     for x in (q.x, last) if len(box.layer.step.sizes) > 1 else (q.x,):
         with suppress(Fault):  # what the energy itself does wrong, other properties say
-            values = box.energies(box.mapped(x), q.memory).abs()
+            values = box.energies(box.mapped(x, q.memory), q.memory).abs()
             sizes.append(values.reshape(q.batch, -1).amax(1) if values.dim() else values.expand(q.batch))
     return _ROUNDINGS * box.eps * torch.stack(sizes).amax(0) * flat(displacement).abs().amax(1)
 
@@ -138,7 +140,7 @@ def _normalised(box: Box, q: Question, displacement: Named, last: Named) -> Tens
 class Preconditioner:
     """P, and how far off it may be where it had to be found: as a relative error of P times a gradient."""
 
-    apply: Callable[[Named, Named], Arrays]
+    apply: Callable[[Named, Named, Named], Arrays]  # of the gradient, the state and the memory
     error: float = 0.0
 
 
@@ -147,7 +149,7 @@ def preconditioner(box: Box, q: Question) -> Preconditioner:
     if not box.layer.step.unknown_preconditioner:
         return Preconditioner(box.preconditioned)
     P, error, _ = calibrated(box, q)
-    return Preconditioner(lambda gradient, _: {name: a @ P.mT for name, a in gradient.items()}, error)
+    return Preconditioner(lambda gradient, *_: {name: a @ P.mT for name, a in gradient.items()}, error)
 
 
 def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
@@ -162,9 +164,9 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     sizes = {k: (rows, *a.shape[1:]) for k, a in {**q.x, **q.memory}.items()}
     drawn = {k: torch.randn(size, generator=generator, dtype=torch.float64) for k, size in sizes.items()}
-    fresh = box.rounded(Question({name: drawn[name]}, {k: drawn[k] for k in q.memory}))
+    fresh = box.rounded(box.sampled(Question({name: drawn[name]}, {k: drawn[k] for k in q.memory}, seed=q.seed)))
     u = box.displacement(fresh)[name].reshape(-1, D)
-    g = box.gradient(box.mapped(fresh.x), fresh.memory)[0]
+    g = box.gradient(box.mapped(fresh.x, fresh.memory), fresh.memory)[0]
     if box.layer.leak:
         g = plus(g, fresh.x)
     G = -box.layer.step.sizes[0] * g[name].reshape(-1, D)
@@ -187,41 +189,45 @@ def _steps(
         shaken: the seed of perturbations of every operand; None for none.
     """
     x, before, how = dict(q.x), dict(q.x), "autograd"
-    error, mu = torch.zeros(q.batch, dtype=torch.float64), box.layer.step.momentum
-    for t in range(len(box.layer.step.sizes)):
-        sizes = box.step_sizes(t, x, q.memory)
+    error, step = torch.zeros(q.batch, dtype=torch.float64), box.layer.step
+    for t, mu in enumerate(step.momentum):
+        box = box.at_step(t)
+        carried = {name: mu * (x[name] - before[name]) for name in x}
+        at = plus(x, carried) if step.looks_ahead else x
+        sizes = box.step_sizes(t, at, q.memory)
+        before = x
         if shaken is not None:
-            before, x = x, _stepped(box, t, x, before, sizes, _shaken_step(box, x, q.memory, mask, shaken))
+            x = _stepped(box, t, plus(x, carried), sizes, _shaken_step(box, at, q.memory, mask, shaken), q.memory)
             continue
         eta = max(float(torch.as_tensor(size).abs().max()) for size in sizes.values())
-        g = box.mapped(x)
+        g = box.mapped(at, q.memory)
         gradient, how = box.gradient(g, q.memory, mask)
         if how == "differences":
             gradient, off = box.differences_of_energy(g, q.memory, mask)
-            error = error + eta * off * _gain(P, gradient, x)
+            error = error + eta * off * _gain(P, gradient, at, q.memory)
         if box.layer.leak:
-            gradient = plus(gradient, x)
-        step = P.apply(gradient, x)
-        error = error + eta * P.error * flat(step).abs().amax(1)
-        before, x = x, _stepped(box, t, x, before, sizes, step)
-    sigma = box.layer.step.noise
+            gradient = plus(gradient, at)
+        down = P.apply(gradient, at, q.memory)
+        error = error + eta * P.error * flat(down).abs().amax(1)
+        x = _stepped(box, t, plus(x, carried), sizes, down, q.memory)
+    sigma = step.noise
     displacement = {name: x[name] - q.x[name] for name in x}
     if sigma and q.noise:
         displacement = {name: displacement[name] + sigma * q.noise[name] for name in displacement}
-    return displacement, how, error / (1 - mu), before  # momentum repeats an error with a share of mu, mu^2 ...
+    # momentum repeats an error with a share of mu, mu^2 ...
+    return displacement, how, error / (1 - max(step.momentum)), before
 
 
-def _stepped(box: Box, t: int, x: Named, before: Named, sizes: Mapping[str, Any], step: Named) -> Arrays:
-    """The state after step t, whose sizes are eta, down P dE/dg."""
-    mu = box.layer.step.momentum
-    there = {name: x[name] - sizes[name] * step[name] + mu * (x[name] - before[name]) for name in x}
-    return there if box.layer.step.kind != "proximal" else box.proximal(there, box.layer.step.sizes[t])
+def _stepped(box: Box, t: int, start: Named, sizes: Mapping[str, Any], step: Named, memory: Named) -> Arrays:
+    """The state after step t, whose sizes are eta, down P dE/dg; it starts where momentum leads."""
+    there = {name: start[name] - sizes[name] * step[name] for name in start}
+    return there if box.layer.step.kind != "proximal" else box.proximal(there, box.layer.step.sizes[t], memory)
 
 
-def _gain(P: Preconditioner, gradient: Named, x: Named) -> float:
+def _gain(P: Preconditioner, gradient: Named, x: Named, memory: Named) -> float:
     """How much larger P makes what is small, at most; estimated on signs."""
     signs = {name: torch.where(a < 0, -1.0, 1.0).to(torch.float64) for name, a in gradient.items()}
-    return max(1.0, 4 * float(flat(P.apply(signs, x)).abs().max()))
+    return max(1.0, 4 * float(flat(P.apply(signs, x, memory)).abs().max()))
 
 
 # --- roundoff ----------------------------------------------------------------------------------------
@@ -243,8 +249,9 @@ def solved(box: Box) -> float:
     """How far apart two answers of a solver may be that both stopped within its tolerance; 0 for any other layer.
 
     A gradient within the tolerance is at most so far from the equilibrium if the energy's curvature is 1/8 or more.
+    The tolerance of a gradient step is of the update itself.
     """
-    return _SOLVED * (box.layer.step.tolerance or 0.0)
+    return (_SOLVED if box.layer.step.kind == "equilibrium" else 2) * (box.layer.step.tolerance or 0.0)
 
 
 def nudge(box: Box) -> float:
@@ -322,7 +329,7 @@ def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
         return None
     n = flat(q.x).shape[1]
     one = {k: a[:1] for k, a in q.x.items()}
-    return flat(box.preconditioned(shaped(torch.eye(n, dtype=torch.float64), one), one)).mT
+    return flat(box.preconditioned(shaped(torch.eye(n, dtype=torch.float64), one), one, {})).mT
 
 
 def velocity(box: Box, q: Question, displacement: Named) -> tuple[Arrays, Tensor]:
@@ -333,7 +340,7 @@ def velocity(box: Box, q: Question, displacement: Named) -> tuple[Arrays, Tensor
     length = 1 + u.abs().amax(1, keepdim=True)
 
     def central(h: float) -> Tensor:
-        ahead, behind = (flat(box.mapped(shaped(flat(q.x) + s * h * u / length, q.x))) for s in (1, -1))
+        ahead, behind = (flat(box.mapped(shaped(flat(q.x) + s * h * u / length, q.x), q.memory)) for s in (1, -1))
         return length * (ahead - behind) / (2 * h)
 
     rate, bound = extrapolation.extrapolated(central, width(box), length[:, 0] * rounding(box, q, q.x))

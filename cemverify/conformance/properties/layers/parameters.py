@@ -55,8 +55,9 @@ def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
         question = box.rounded(scattered(box.form, q.seed % 2**31 + draw))
         far = _FARS[draw // 2 % len(_FARS)]
         # what is multiplied by zeros shows only where these are something else
-        here = dict(values) if draw % 2 == 0 else {k: _elsewhere(v, far, generator) for k, v in values.items()}
-        there = {**here, name: _elsewhere(here[name], far, generator)}
+        elsewhere = {k: _elsewhere(v, far, generator) for k, v in values.items()}
+        here = dict(values) if draw % 2 == 0 else box.allowed(elsewhere)
+        there = box.allowed({**here, name: _elsewhere(here[name], far, generator)})
         with suppress(Fault):
             before, after = (_answers_with(box, question, at) for at in (here, there))
             answered = True
@@ -106,7 +107,7 @@ def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
     with set_to(box, values):
         answers = {f"update {name}": array for name, array in box.displacement(q).items()}
         if box.layer.energy is not None:
-            answers["energy"] = box.energies(box.mapped(q.x), q.memory)
+            answers["energy"] = box.energies(box.mapped(q.x, q.memory), q.memory)
         return answers
 
 

@@ -66,13 +66,13 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
         claim = f"updates before token t when all from t on become {became}"
         comparisons += _unchanged(claim, box, q, after, before, range(i), solved(box))
     energy = box.layer.energy is not None and box.layer.stated.per == "token"
-    energies = {"E": box.energies(box.mapped(q.x), q.memory)} if energy else {}
+    energies = {"E": box.energies(box.mapped(q.x, q.memory), q.memory)} if energy else {}
     for i in [i for i in (lengths[:1] if box.caller.kind.compiles else lengths) if i >= box.layer.shortest]:
         alone = along_axis(q, box.form, TOKENS, list(range(i)))
         claim = f"updates of the first t tokens without the other {J - i} = in the whole row"
         comparisons += _unchanged(claim, box, q, _of_tokens(box, alone), before, range(i), solved(box))
         if energy:
-            short = {"E": box.energies(box.mapped(alone.x), alone.memory)}
+            short = {"E": box.energies(box.mapped(alone.x, alone.memory), alone.memory)}
             claim = f"energies of the first t tokens without the other {J - i} = in the whole row"
             comparisons += _unchanged(claim, box, q, short, energies, range(i))
     return _judged(comparisons)
@@ -105,9 +105,11 @@ def own_state_only(box: Box, q: Question) -> Evidence:
 )
 def energy_is_per_token(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' energies as they were."""
-    g = box.mapped(q.x)
+    g = box.mapped(q.x, q.memory)
     memory: Any = Fixed(g) if box.layer.reads_itself else q.memory
-    return _others_stay(box, q, "energies", lambda question: {"E": box.energies(box.mapped(question.x), memory)})
+    return _others_stay(
+        box, q, "energies", lambda question: {"E": box.energies(box.mapped(question.x, question.memory), memory)}
+    )
 
 
 def _others_stay(
@@ -136,14 +138,14 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     comparisons = []
     values = None
     if box.layer.energy is not None and box.layer.stated.per != "batch":
-        values = box.energies(box.mapped(q.x), q.memory).reshape(q.batch, -1)
+        values = box.energies(box.mapped(q.x, q.memory), q.memory).reshape(q.batch, -1)
     for i in _some(range(q.batch if q.batch > 1 else 0), q):
         row = q.rows([i])
         alone = box.answer(row, padded=False)
         expected = {name: array[i : i + 1] for name, array in among.items()}
         comparisons += compared("a batch row alone = the same row in a batch", alone, expected, tolerance[i : i + 1])
         if values is not None:
-            single = box.energies(box.mapped(row.x), row.memory, padded=False).reshape(1, -1)
+            single = box.energies(box.mapped(row.x, row.memory), row.memory, padded=False).reshape(1, -1)
             wide = rounding(box, row, {"E": single})
             claim = "the energy of a batch row alone = the same row in a batch"
             comparisons += compared(claim, {"E": single}, {"E": values[i : i + 1]}, wide)
@@ -161,7 +163,7 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
 )
 def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     """One scalar for the batch is the sum, or the mean, of the rows' scalars, as declared."""
-    g = box.mapped(q.x)
+    g = box.mapped(q.x, q.memory)
     whole = box.energies(g, q.memory)
     rows = torch.stack(
         [
@@ -225,7 +227,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
     """What masked tokens hold changes nothing, and the others do what they do in a row without them.
 
     Where tokens have places, a row without a token in its middle is another row: its neighbours would move together.
-    So what is compared there is a row without its last tokens, as padding stands.
+    So what is compared there is a row without its last tokens, or its first ones, as padding stands.
     """
     J, mask = token_count(box, q), drawn_mask(box, q)
     counted, same = mask[0].nonzero().flatten().tolist(), mask[:1].expand(q.batch, J)
@@ -235,7 +237,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
     held = _unchanged(claim, box, q, tokens(after, state), tokens(before, state), counted, solved(box))
     held += _energies_held(box, q, other, same, counted)
     if not box.layer.permutable:
-        mask = mask.sort(1, descending=True).values
+        mask = mask.sort(1, descending=box.layer.masked != "left").values
     counted_updates = flat(with_tokens(before, state, lambda array: array[:, counted]))
     telling = len(counted) < J and moved(counted_updates, along(rounding(box, q, before), counted_updates))
     return replace(judge(*held, *_as_without(box, q, mask), telling=telling), drawn={"mask": mask})
@@ -248,7 +250,9 @@ def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, counted
     """The energies of the tokens that count, where those that are masked hold something else."""
     if box.layer.energy is None:
         return []
-    expected, got = (box.energies(box.mapped(question.x), question.memory, mask) for question in (q, other))
+    expected, got = (
+        box.energies(box.mapped(question.x, question.memory), question.memory, mask) for question in (q, other)
+    )
     if box.layer.stated.per == "token":
         expected, got = expected[:, counted], got[:, counted]
     rows = expected if expected.dim() == 2 else expected.expand(q.batch)[:, None]
@@ -258,7 +262,7 @@ def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, counted
 
 def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
     """Each row with tokens masked against the same row without them."""
-    got, g = box.displacement(q, mask), box.mapped(q.x)
+    got, g = box.displacement(q, mask), box.mapped(q.x, q.memory)
     comparisons: list[Comparison] = []
     for i in _some(range(q.batch), q):
         counted = mask[i].nonzero().flatten().tolist()
@@ -270,7 +274,9 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}
             masked = box.energies(one, {k: a[i : i + 1] for k, a in q.memory.items()}, mask[i : i + 1])
-            short = box.energies(box.mapped(row.x), row.memory, torch.ones((1, len(counted)), dtype=torch.bool))
+            short = box.energies(
+                box.mapped(row.x, row.memory), row.memory, torch.ones((1, len(counted)), dtype=torch.bool)
+            )
             masked = masked[:, counted] if box.layer.stated.per == "token" else masked
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
             claim = "energy with tokens masked = energy without them"

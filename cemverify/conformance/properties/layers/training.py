@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Box, like_the_state, packed, preconditioned_at, unpacked, varying_size
+from cemverify.conformance.asking.boxes import (
+    Box,
+    like_the_state,
+    packed,
+    preconditioned_at,
+    proximal_at,
+    state_map_at,
+    unpacked,
+    varying_size,
+)
 from cemverify.conformance.asking.domains import along
 from cemverify.conformance.asking.experiments import check, experiment, shapes
 from cemverify.conformance.asking.views import incoming
@@ -81,7 +90,7 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
     once=True,  # what was kept of earlier values need not come back
 )
 def other_parameters_are_read(box: Box, q: Question) -> Evidence:
-    q, values = replace(q, noise={}), _varied(parameters_of(box), q.seed)
+    q, values = replace(q, noise={}), box.allowed(_varied(parameters_of(box), q.seed))
     got, descents = _update_and_descent(box, q, values)
     if not all(bool(array.isfinite().all()) for array in descents.values()):
         raise Discard("with these parameters the energy's gradient is not finite")
@@ -105,7 +114,7 @@ def _update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, L
     """The displacement with these values of parameters, after a call with the usual ones; and -eta P dE/dg."""
 
     def made(function: Any) -> Leaves:
-        x, memory = ({name: box.caller.array(a) for name, a in part.items()} for part in (q.x, q.memory))
+        x, memory = ({name: box.array_of(name, a) for name, a in part.items()} for part in (q.x, q.memory))
         answers = function(box, x, memory, box.own(q)[2])
         return {name: as_tensor(a, like.shape) for a, (name, like) in zip(answers, q.x.items(), strict=True)}
 
@@ -186,7 +195,12 @@ def pulled_back(answers: Sequence[Any], leaves: Mapping[str, Any], cotangent: Se
 
 def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
     """The shapes of the arrays in which the update is differentiated, by name."""
-    return shapes(box.layer.parameters) if of_parameters else shapes({**q.x, **q.memory})
+    return shapes(box.layer.parameters) if of_parameters else shapes({**q.x, **_numbers(box, q.memory)})
+
+
+def _numbers(box: Box, memory: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of a memory in which it can be differentiated."""
+    return {name: array for name, array in memory.items() if name not in box.layer.whole}
 
 
 @experiment(
@@ -250,9 +264,12 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
     if box.caller.kind is JAX:
         return _finite(_products_by_jax(box, q, cotangent, function), function)
     with torch.enable_grad(), box.caller.guarded():
-        x = {name: box.caller.array(a).requires_grad_() for name, a in q.x.items()}
-        memory = {name: box.caller.array(a).requires_grad_() for name, a in q.memory.items()}
-        leaves = {**parameters} if parameters else {**x, **memory}
+        x = {name: box.caller.array(a) for name, a in q.x.items()}
+        memory = {name: box.array_of(name, a) for name, a in q.memory.items()}
+        arrays = {**x, **_numbers(box, memory)}
+        for array in arrays.values():
+            array.requires_grad_()
+        leaves = {**parameters} if parameters else arrays
         lay = incoming(q.seed if function is not _descended else 0)[1]
         products = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
     return _finite(products, function)
@@ -260,7 +277,7 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
 
 def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: Any) -> Leaves:
     own = box.compiled
-    x, memory = ({name: own.array(a) for name, a in part.items()} for part in (q.x, q.memory))
+    x, memory = ({name: own.array_of(name, a) for name, a in part.items()} for part in (q.x, q.memory))
     noise = own.own(q)[2]
     with box.caller.guarded():
         pulled = _jax_product(box, function)(x, memory, noise, [own.array(c) for c in cotangent])
@@ -323,32 +340,33 @@ def _along(box: Box, x: Leaves, ways: list[Any]) -> list[Any]:
 def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  # noqa: ARG001
     """-eta P dE/dg with the graph kept, T times."""
     layer = box.layer
-    energy = layer.energy
-    assert energy is not None
-    now, before, mu = dict(x), dict(x), layer.step.momentum
-    for size_of_step in layer.step.sizes if layer.step.learned is None else layer.step.learned():
+    now, before, own = dict(x), dict(x), packed(memory, "Memory") if memory else None
+    sizes: Sequence[Any] = layer.step.sizes if layer.step.learned is None else layer.step.learned()
+    for t, (size_of_step, mu) in enumerate(zip(sizes, layer.step.momentum, strict=True)):
+        energy = box.at_step(t).energy_function
+        start = {name: a + mu * (a - before[name]) for name, a in now.items()}
+        before, now = now, start if layer.step.looks_ahead else now  # where the gradient is taken
         if layer.state_map is not None:
-            g = dict(zip(now, unpacked(layer.state_map(packed(now, "State")), now), strict=True))
+            g = dict(zip(now, unpacked(state_map_at(layer, packed(now, "State"), own), now), strict=True))
         elif layer.lagrangian is not None:
             g = _derivative(box, layer.lagrangian, now)
         else:
             g = now
-        held = packed(g, "Memory") if layer.reads_itself else packed(memory, "Memory") if memory else None
+        held = packed(g, "Memory") if layer.reads_itself else own
         factor = box.batch_factor(g)
         further = () if held is None else (held,)
-        gradient = _derivative(box, lambda state, further=further: energy(state, *further), g)
+        gradient = _derivative(box, lambda state, energy=energy, further=further: energy(state, *further), g)
         gradient = {name: factor * a + (now[name] if layer.leak else 0) for name, a in gradient.items()}
         gradient = dict(zip(now, _along(box, now, list(gradient.values())), strict=True))
-        step = _preconditioned(box, gradient, now)
+        step = _preconditioned(box, gradient, now, own)
         eta = dict.fromkeys(now, size_of_step)
         if layer.step.varying is not None:
-            size = varying_size(layer, packed(now, "State"), packed(memory, "Memory") if memory else None)
+            size = varying_size(layer, packed(now, "State"), own)
             eta = {name: like_the_state(size, a) for name, a in now.items()}
-        moved_to = {name: a - eta[name] * step[name] + mu * (a - before[name]) for name, a in now.items()}
+        now = {name: a - eta[name] * step[name] for name, a in start.items()}
         if layer.step.proximal is not None:
-            ended = layer.step.proximal(packed(moved_to, "State"), size_of_step)
-            moved_to = dict(zip(now, unpacked(ended, now), strict=True))
-        before, now = now, moved_to
+            ended = proximal_at(layer, packed(now, "State"), size_of_step, own)
+            now = dict(zip(now, unpacked(ended, now), strict=True))
     return _along(box, x, [a - b for a, b in zip(now.values(), x.values(), strict=True)])
 
 
@@ -364,12 +382,12 @@ def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
     return {name: torch.zeros_like(a) if p is None else p for (name, a), p in zip(at.items(), gradients, strict=True)}
 
 
-def _preconditioned(box: Box, gradient: Leaves, x: Leaves) -> Leaves:
+def _preconditioned(box: Box, gradient: Leaves, x: Leaves, memory: Any) -> Leaves:
     P = box.layer.step.preconditioner
     if P is None:
         return gradient
     if callable(P):
-        step = preconditioned_at(box.layer, packed(gradient, "State"), packed(x, "State"))
+        step = preconditioned_at(box.layer, packed(gradient, "State"), packed(x, "State"), memory)
         return dict(zip(gradient, unpacked(step, gradient), strict=True))
     matrix = P if box.caller.kind is JAX else torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
     return {k: a * matrix if matrix.ndim < 2 else a @ matrix.T for k, a in gradient.items()}
