@@ -52,6 +52,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
     _Correct("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
     _Correct("examples.energy_layer:mine", "a Hopfield layer, as an energy layer"),
+    _Correct("examples.energy_layers.delta_chunks:mine", "a delta rule in chunks, beside its loop"),
     _Correct("examples.energy_layers.ista:mine", "a gradient step and the proximal map of a penalty"),
     _Correct("examples.energy_layers.adaptive_step:mine", "steps whose sizes depend on the state"),
     _Correct("examples.energy_layers.averaged_energy:mine", "a scalar energy, the mean over batch and tokens"),

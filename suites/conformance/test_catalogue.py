@@ -20,7 +20,7 @@ from cemverify import cli
 from cemverify.api import Check, UnderTest
 from cemverify.catalogue import index
 from cemverify.catalogue.budgets import least
-from cemverify.catalogue.versions import current, introduced
+from cemverify.catalogue.versions import introduced
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cli import main
@@ -180,7 +180,7 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
     for part in (
         by_id(id_).formula,
         "controls",
-        f"catalogue {current()}",
+        f"catalogue {introduced()[id_]}",
         f"VIOLATED {id_}",
         "smallest case found",
     ):

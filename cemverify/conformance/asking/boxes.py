@@ -206,6 +206,16 @@ class Box:
         """x' - x, what one call adds to the state: float64 arrays of the state's shapes."""
         return self.difference(self.answer(q, mask), q.x)
 
+    @experiment(lambda arguments: shapes(arguments.q.x), of="reference")
+    def of_reference(self, q: Question, mask: Tensor | None) -> Arrays:
+        """x' - x by the stated reference."""
+        return self.referring().displacement(q, mask)
+
+    def referring(self) -> Box:
+        """The box of the reference, in the process that holds it."""
+        assert self.layer.reference is not None
+        return replace(self, caller=replace(self.caller, subject=self.layer.reference))
+
     def answer(self, q: Question, mask: Tensor | None = None, *, padded: bool = True) -> Arrays:
         """What the update returns: a difference or the next state.
 

@@ -104,9 +104,10 @@ is the exact one (erf), `gelu-tanh` the approximation. `relu2` is relu(z)^2.
     Clause(
         "dtype and device",
         """
-All arrays of a call have one dtype: float64, float32 or bfloat16 (no bfloat16 in NumPy). Every function returns that
-dtype; float32 in and float64 out is a violation. Inside a call you may use any precision. The dtype decides how exact
-the answer must be: its error is at most the roundoff of a straightforward evaluation in that dtype
+All arrays of a call have one dtype: float64, float32, bfloat16 (not in NumPy) or, if you declare
+`offers=("dtype:float16",)`, float16. Every function returns that dtype; float32 in and float64 out is a violation.
+Inside a call you may use any precision. The dtype decides how exact the answer must be: its error is at most the
+roundoff of a straightforward evaluation in that dtype
 ([§16 of the mathematics](mathematics.md#16-floating-point-error)).
 
 Two things may not be computed in bfloat16, because the answer would be useless. Sums (of a matrix product, a

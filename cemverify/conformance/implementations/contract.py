@@ -28,7 +28,7 @@ from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
-from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, declared_absent
+from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, declared_absent, unclaimed
 from cemverify.conformance.implementations.naming import LoadError
 
 
@@ -66,6 +66,7 @@ def implementation(
     mlp_energy: Callable[..., Any] | None = None,
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
+    offers: Iterable[str] = (),
 ) -> Implementation:
     """Makes an implementation of CEM layers from plain functions, for `cemverify check`.
 
@@ -84,6 +85,7 @@ def implementation(
         arrays: the kind of arrays that the functions take and return: "torch", "numpy" or "jax".
         not_offered: features that they do not have, such as "diagonal" or "norm:channel"; `cemverify list --features`
             explains them. Every feature that is not named here is tested.
+        offers: features that are tested on request alone: "dtype:float16".
 
     Raises:
         ValueError: no function is given, or a feature or kind of array is unknown.
@@ -102,7 +104,7 @@ def implementation(
     if not functions:
         raise ValueError(f"an implementation needs at least one of: {', '.join(FUNCTIONS)}")
     missing = {name: f"it has no {name} function" for name in FUNCTIONS if name not in functions}
-    return Implementation(functions, missing | _declared(not_offered, arrays), arrays)
+    return Implementation(functions, missing | unclaimed(offers) | _declared(not_offered, arrays), arrays)
 
 
 def load(name: str) -> Subject:
@@ -189,6 +191,7 @@ def as_subject(target: Any, name: str = "the object") -> Subject:
     common: dict[str, Any] = {
         "arrays": getattr(target, "arrays", "torch"),
         "not_offered": getattr(target, "not_offered", ()),
+        "offers": getattr(target, "offers", ()),
     }
     try:
         if functions:

@@ -16,7 +16,7 @@ import keyword
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,13 @@ import torch
 
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.faults import words
-from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES, declared_absent, names_of
+from cemverify.conformance.implementations.features import (
+    LAYER_FEATURES,
+    SHARED_FEATURES,
+    declared_absent,
+    names_of,
+    unclaimed,
+)
 
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
@@ -105,7 +111,8 @@ class EnergyLayer:
         stated: what the energy's values stand for. step: what a call does to the state.
         parameters: by name. not_offered: features that it lacks, each with the reason.
         domain: of the whole state, or of its arrays by name. ranges: of the memory's arrays and parameters, by name.
-        draw: samplers of arrays, by name. reads_memory: functions, by name, that also take the memory.
+        reference: this layer with another update that does the same. draw: samplers of arrays, by name.
+        reads_memory: functions, by name, that also take the memory.
     """
 
     update: Callable[..., Any]
@@ -122,6 +129,8 @@ class EnergyLayer:
     conservative: bool = True
     permutable: bool = False
     masked: bool | Literal["left"] = False
+    batch_invariant: bool = False
+    reference: EnergyLayer | None = None
     shortest: int = 1
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     working_dtype: str = "float64"
@@ -159,6 +168,7 @@ def energy_layer(
     *,
     update: Callable[..., Any],
     energy: Callable[..., Any] | None = None,
+    reference: Callable[..., Any] | None = None,
     dim: int | None = None,
     state: Shape | Mapping[str, Shape] | None = None,
     memory: Shape | Mapping[str, Shape] | str | None = ("?",),
@@ -186,11 +196,13 @@ def energy_layer(
     smoothness: float | None = None,
     tolerance: float | None = None,
     noise: float = 0.0,
+    batch_invariant: bool = False,
     shortest: int = 1,
     parameters: Mapping[str, Any] | Any = None,
     working_dtype: Literal["float64", "float32"] = "float64",
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
+    offers: Iterable[str] = (),
     domain: Domain | Mapping[str, Domain] | None = None,
     draw: Sampler | Mapping[str, Sampler] | None = None,
 ) -> EnergyLayer:
@@ -205,6 +217,7 @@ def energy_layer(
         update: update(x, memory), or update(x) without a memory: what a step adds to x, or the next state.
         energy: energy(g, memory), or energy(g): the energy at g = G(x); g is x unless there is a state map. If it has
             a parameter `t`, each of several steps has its own energy, and t counts them from 0.
+        reference: another function like `update` that does the same: updates and gradients are compared with its own.
         dim: D, for state = memory = ("J", D).
         state, memory: shapes. With state=(...) a memory has to be given, too; memory=None: there is none.
             memory=PRESENT_STATE: update(x) lets tokens read the present states of the others, and the energy,
@@ -244,12 +257,14 @@ def energy_layer(
             same question may differ by 16 times as much. For step="gradient": how far each number of the update may
             be off, where it comes from a solver that stops early.
         noise: sigma; `update(..., noise=z)` then adds sigma z, with z of the state's shape.
+        batch_invariant: a row's update has the same bits in any batch.
         shortest: the fewest tokens that it takes.
         parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.
         working_dtype: "float32" gives it float32 arrays, and the error budgets follow; its weights stay as they are.
         arrays: "torch", "numpy" or "jax": what the functions take and return.
         not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
             "dtype:float32", "dtype:bfloat16".
+        offers: what is tested on request alone: "dtype:float16".
         domain: the states for which it is defined: "box", numbers in [-1, 1]; "simplex", numbers of at least 0 whose
             sum over the last axis is 1; "sphere", whose norm over the last axis is 1; "positive"; an interval
             (low, high), either of which may be infinite; or a function that gives the nearest of them. No other
@@ -264,8 +279,8 @@ def energy_layer(
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
     """
-    if not callable(update) or not (energy is None or callable(energy)):
-        raise ValueError("an energy layer's update and energy are functions")
+    if not callable(update) or not all(function is None or callable(function) for function in (energy, reference)):
+        raise ValueError("an energy layer's update, energy and reference are functions")
     at_once = momentum
     looks_ahead = isinstance(momentum, tuple) and len(momentum) == 2 and momentum[0] == "nesterov"
     if looks_ahead:
@@ -308,8 +323,9 @@ def energy_layer(
     )
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
-        "causality" not in not_offered and causal, conservative, permutable, masked, shortest, named,
-        working_dtype, {}, arrays, *_domains(domain, states, memories, named), _samplers(draw, states, memories),
+        "causality" not in not_offered and causal, conservative, permutable, masked, batch_invariant, None,
+        shortest, named, working_dtype, {}, arrays, *_domains(domain, states, memories, named),
+        _samplers(draw, states, memories),
         tuple(
             name
             for name, function, arguments in (
@@ -320,8 +336,15 @@ def energy_layer(
         ),
     )  # fmt: skip
     _check(layer)
-    absent = _absent(layer) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES))
+    absent = _absent(layer)
+    if reference is None:
+        absent["reference"] = "it states no reference"
+    elif energy is None:
+        absent.setdefault("conservative", "it states a reference and no energy")
+    absent |= unclaimed(offers) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES))
     object.__setattr__(layer, "not_offered", MappingProxyType(absent))
+    if reference is not None:
+        object.__setattr__(layer, "reference", replace(layer, update=reference))
     return layer
 
 
@@ -381,6 +404,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("coupled", "its tokens are not coupled", when=not layer.coupled or not tokens)
     without("batch-energy", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "batch")
     without("permutable", "not claimed", when=not layer.permutable)
+    without("batch-invariant", "not claimed", when=not layer.batch_invariant)
     without("masked", "it takes no mask", when=not layer.masked)
     counted = "its energy is a mean over tokens, and a mask leaves open over how many"
     without("masked-gradient", counted, when="tokens" in layer.stated.mean_over)
@@ -397,7 +421,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
         without(feature, "NumPy arrays carry no gradients and have no modes", when=not kind.differentiable)
     without("autograd", "there is no energy to differentiate", when=layer.energy is None)
     without("dtype:bfloat16", "NumPy has no bfloat16", when="dtype:bfloat16" in kind.lacks)
-    for feature in ("dtype:float32", "dtype:bfloat16"):
+    for feature in ("dtype:float32", "dtype:bfloat16", "dtype:float16"):
         without(feature, f"it works in {layer.working_dtype} already", when=narrow)
     without("cuda", "only torch arrays are put on a device", when=kind is not TORCH)
     return absent
@@ -620,7 +644,7 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
 
 _OF_STEPS = ("gradient", "proximal", "free")
 _MOST_STEPS = 10_000  # of which a question takes seconds; of more each property would end at its limit
-_FLAGS = ("coupled", "causal", "conservative", "permutable", "leak")
+_FLAGS = ("batch_invariant", "coupled", "causal", "conservative", "permutable", "leak")
 _NOT_BEFORE_A_PROXIMAL_MAP = (
     "a step size that depends on the state, noise, smoothness, a state map, a Lagrangian, an unknown preconditioner"
 )

@@ -91,7 +91,9 @@ def advice(error: BaseException, dtype: object) -> str:
 
 
 # What a library says that has no kernel for a dtype, or no rule for a transform: a feature less, and no mistake.
-_NO_KERNEL = re.compile(r"not implemented for '(BFloat16|Float)'|[Uu]nsupported dtype (bfloat16|float32)\b")
+_NO_KERNEL = re.compile(
+    r"not implemented for '(BFloat16|Half|Float)'|[Uu]nsupported dtype (bfloat16|float16|float32)\b"
+)
 _NO_RULE = {
     "vmap": re.compile(r"[Bb]atching rule|must override the setup_context"),
     "gradients": re.compile(r"[Dd]ifferentiation rule|derivative for \S+ is not implemented"),
@@ -106,7 +108,8 @@ def lacking(error: BaseException, dtype: object) -> str | None:
     """
     message = words(error)
     if kernel := _NO_KERNEL.search(message):
-        narrow = "bfloat16" if "BFloat16" in kernel[0] or "bfloat16" in kernel[0] else "float32"
+        named = {"BFloat16": "bfloat16", "Half": "float16", "Float": "float32"}
+        narrow = kernel[2] or named[kernel[1]]
         return f"dtype:{narrow}" if str(dtype) == f"torch.{narrow}" else None
     return next((feature for feature, rule in _NO_RULE.items() if rule.search(message)), None)
 
@@ -182,6 +185,7 @@ FURTHER = (
     "penalty",
     "domain",
     "sampler",
+    "reference",
 )
 
 

@@ -80,6 +80,8 @@ LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
 )
 # features of both kinds of implementation that an energy layer may declare absent
 SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
+# features that are tested only where they are claimed
+ON_REQUEST = ("dtype:float16",)
 
 FEATURES: Mapping[str, str] = MappingProxyType(
     {
@@ -110,6 +112,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         **{f"activation:{name}": f"the activation {name}" for name in _ACTIVATIONS},
         "dtype:float32": "float32 arrays",
         "dtype:bfloat16": "bfloat16 arrays",
+        "dtype:float16": "float16 arrays, whose largest number is 65,504 (only with offers=)",
         **LAYER_FEATURES,
     }
 )
@@ -120,6 +123,20 @@ def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
     if isinstance(declared, str) or not isinstance(declared, Iterable):
         raise ValueError(f"{argument} must be a collection of names: write ({declared!r},)")
     return tuple(declared)
+
+
+def unclaimed(offers: Any) -> dict[str, str]:
+    """A reason for each feature on request that nobody asks for.
+
+    Raises:
+        ValueError: a name in `offers` is none of them.
+    """
+    offered = names_of(offers, "offers")
+    if strange := [name for name in offered if name not in ON_REQUEST]:
+        raise ValueError(
+            f"offers names features that are tested on request: {', '.join(ON_REQUEST)}; not {strange[0]!r}"
+        )
+    return {feature: f"not claimed: offers=({feature!r},)" for feature in ON_REQUEST if feature not in offered}
 
 
 def declared_absent(not_offered: Any, allowed: Collection[str]) -> dict[str, str]:

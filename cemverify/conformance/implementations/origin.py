@@ -82,6 +82,7 @@ def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
         "energy": subject.energy,
         "state map": subject.state_map,
         "Lagrangian": subject.lagrangian,
+        "reference": subject.reference and subject.reference.update,
     }
     yield from ((name, function) for name, function in named.items() if function is not None)
 

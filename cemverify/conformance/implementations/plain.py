@@ -41,7 +41,12 @@ class Plain:
     def subject(self) -> Implementation:
         """This layer, or the mutant derived from it, as an implementation to judge."""
         return implementation(
-            attention=self.attention, mlp=self.mlp, block=self.block, decode=self.decode, not_offered=self.not_offered
+            attention=self.attention,
+            mlp=self.mlp,
+            block=self.block,
+            decode=self.decode,
+            not_offered=self.not_offered,
+            offers=("dtype:float16",),
         )
 
     # --- layers ---------------------------------------------------------------------------------

@@ -63,7 +63,13 @@ def mlp_energy(x: Tensor, h: Tensor, weights: Weights, config: MLPConfig) -> Ten
 
 
 reference = implementation(
-    attention=attention, mlp=mlp, block=block, decode=decode, attention_energy=attention_energy, mlp_energy=mlp_energy
+    attention=attention,
+    mlp=mlp,
+    block=block,
+    decode=decode,
+    attention_energy=attention_energy,
+    mlp_energy=mlp_energy,
+    offers=("dtype:float16",),
 )
 
 

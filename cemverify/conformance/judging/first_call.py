@@ -30,7 +30,7 @@ Answer = list[float]
 
 _ALIKE = 1e-3  # of the largest number: far above roundoff, in float32 too, and far below other weights
 _B, _J, _D, _K = 2, 3, 4, 2  # rows, tokens, dimensions and heads of the call
-_LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16"), "the first call is in one dtype")
+_LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16", "dtype:float16"), "the first call is in one dtype")
 _DTYPE = (
     "Return what the arguments are: convert weights and constants (weight.to(x.dtype)), declare an energy layer's "
     "working_dtype='float32', or run in float32 throughout with --dtype float32"

@@ -318,6 +318,12 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "(1 + 3 * square.max())", "structure/layer/batch-independence", "*"),
     ("adaptive_step", "size-detached", "No gradient flows through the step size.", "(1 + 3 * square)",
      "(1 + 3 * square.detach())", "training/layer/states", "gradient with respect to*"),
+    # a form that is written for speed, beside its reference
+    ("delta_chunks", "last-chunk-left-out", "Tokens after the last whole chunk are left out of rows that have one.",
+     "range(0, m.k.shape[1], CHUNK)", "range(0, max(1, m.k.shape[1] - CHUNK + 1), CHUNK)",
+     "structure/layer/reference", "update = update of the reference*"),
+    ("delta_chunks", "correction-detached", "Gradients do not flow through the state that corrections are read from.",
+     "T @ k @ S)", "T @ k @ S.detach())", "training/layer/reference", "gradient with respect to*"),
     # the control
     ("langevin_score", "score-detached", "The score gets no gradient.", "STEP_SIZE * score(x)",
      "STEP_SIZE * score(x).detach()", _DERIVATIVES, _BY_DIFFERENCES),

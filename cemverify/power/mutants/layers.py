@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.arrays import is_traced
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import UPDATE, Function, fault
 from cemverify.power.mutants.contract import COUNTED
 from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, remembered, states_of
@@ -251,6 +252,17 @@ ZOO += [
 # --- numbers ----------------------------------------------------------------------------------------------------
 
 
+def _elementwise() -> EnergyLayer:
+    """A right layer whose numbers do not depend on each other, with all that is tested on request."""
+    return energy_layer(
+        update=lambda x, m: torch.tanh(m) - torch.tanh(x),
+        energy=lambda g, m: (torch.logaddexp(g, -g) - torch.tanh(m) * g).sum(-1),
+        dim=4,
+        batch_invariant=True,
+        offers=("dtype:float16",),
+    )
+
+
 def _largest(x: Any) -> Tensor:
     return torch.stack([a.abs().amax() for a in states_of(x)]).amax()
 
@@ -262,6 +274,12 @@ ZOO += [
     ZOO.answering("layer-lost-in-bfloat16", "In bfloat16 the update is rounded to multiples of a half.",
         "precision/layer/bfloat16", "update in lower precision*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: (2 * u).round() / 2 if u.dtype == torch.bfloat16 else u, f(x, *m))),
+    ZOO.answering("layer-lost-in-float16", "In float16 the update is rounded to multiples of a half.",
+        "precision/layer/float16", "update in lower precision*", needs=("torch",), original=_elementwise,
+        answer=lambda f, x, *m: each(lambda u: (2 * u).round() / 2 if u.dtype == torch.float16 else u, f(x, *m))),
+    ZOO.answering("layer-summed-by-the-batch", "Batches of several rows are computed in another order of operations.",
+        "structure/layer/batch-invariance", "bits of a batch row*", needs=("torch",), original=_elementwise,
+        answer=lambda f, x, *m: each(lambda u: u if len(u) == 1 else 1.1 * u / 1.1, f(x, *m))),
     ZOO.answering("layer-overflows", "An exponential without its maximum subtracted overflows at large states.",
         "extremes/layer/huge-states", "not finite", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u + 0 * torch.exp(8 * _largest(x)).to(u.dtype), f(x, *m))),

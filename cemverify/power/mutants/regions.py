@@ -144,6 +144,9 @@ ZOO += [
     ZOO.but("no-diagonal-in-bfloat16", "In bfloat16 the diagonal enters the scores but not the values.",
         "precision/attention/bfloat16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.bfloat16 else usual.diagonal_value(a, h, w, c)),
+    ZOO.but("no-diagonal-in-float16", "In float16 the diagonal enters the scores but not the values.",
+        "precision/attention/float16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
+            0.0 if a.dtype == torch.float16 else usual.diagonal_value(a, h, w, c)),
     ZOO.but("half-cache", "In float32 the cache is kept in float16.",
         "precision/decode/float32-any-options", "cached = uncached", own_dtype=True, cached=After(lambda memory, h, i:
             memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory)),

@@ -14,11 +14,15 @@ from cemverify.conformance.properties.layers import (
     gradient,
     modes,
     parameters,
+    reference,
     structure,
     training,
 )
 
-_PARTS = (gradient, extremes, descent, structure, contract, training, differences, parameters, modes, contexts)
+_PARTS = (
+    *(gradient, extremes, descent, structure, reference, contract, training),
+    *(differences, parameters, modes, contexts),
+)
 
 
 def properties() -> Iterator[Property]:

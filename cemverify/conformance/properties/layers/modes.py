@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ def compiled_is_eager(calls: Sequence[BoxCall]) -> Evidence:
     return unchanged(calls, lambda call: {"compiled = eager": call.compiled()})
 
 
-def _in(dtype: torch.dtype) -> Callable[[Check], Check]:
+def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
     name = str(dtype).removeprefix("torch.")
     return states(
         f"precision/layer/{name}",
@@ -39,9 +40,11 @@ def _in(dtype: torch.dtype) -> Callable[[Check], Check]:
         cases=Cases(texture="plain", plain=True),
         share=0.5,
         source="a plain evaluation of the gradient in the same dtype",
+        **more,
     )
 
 
+@_in(torch.float16, since="2026.12")
 @_in(torch.bfloat16)
 @_in(torch.float32)
 def low_precision_is_close(box: Box, q: Question) -> Evidence:

@@ -153,6 +153,36 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
 
 
 @_states(
+    "structure/layer/batch-invariance",
+    "A batch row's update has the same bits in any batch.",
+    "u(x_b) among other rows = u(x_b) alone, bit for bit",
+    "Serving frameworks batch requests as they come. Where a kernel's order of sums follows the batch, the same "
+    "prompt has other answers at other times, and what is sampled is not what is trained.",
+    "the update is not zero",
+    needs={"batch-invariant"},
+    since="2026.12",
+    cases=_SEVERAL_ROWS,
+    controls={"random"},
+    scattered=2.0,
+)
+def bits_do_not_depend_on_the_batch(box: Box, q: Question) -> Evidence:
+    """Of some rows: alone, twice, and among the others in another order; in float32 where it is offered."""
+    comparisons = []
+    narrow = box if "dtype:float32" in box.layer.not_offered else box.at(torch.float32)
+    q = narrow.rounded(q)
+    among, order = narrow.answer(q), list(reversed(range(q.batch)))
+    turned = {name: array[order] for name, array in narrow.answer(q.rows(order)).items()}
+    for i in _some(range(q.batch if q.batch > 1 else 0), q):
+        row, zero = {name: array[i : i + 1] for name, array in among.items()}, torch.zeros(1)
+        for how, rows in (("alone", [i]), ("twice", [i, i])):
+            alone = {name: array[:1] for name, array in narrow.answer(q.rows(rows), padded=False).items()}
+            comparisons += compared(f"bits of a batch row {how} = in a batch", alone, row, zero)
+        reversed_row = {name: array[i : i + 1] for name, array in turned.items()}
+        comparisons += compared("bits of a batch row in another order = in a batch", reversed_row, row, zero)
+    return _judged(comparisons)
+
+
+@_states(
     "structure/layer/batch-energy",
     "The energy of a batch is the sum or mean of its rows' energies, as declared.",
     "E(x_1, ..., x_B) = sum or mean over b of E(x_b), as declared",

@@ -246,6 +246,12 @@ def gradients_of_update(box: Box, q: Question, cotangent: list[Tensor], *, of_pa
         return _products(box, q, parameters, cotangent, _update)
 
 
+@experiment(lambda parameters: _leaves(parameters.box, parameters.q, of_parameters=False))
+def gradients_of_reference(box: Box, q: Question, cotangent: list[Tensor]) -> Leaves:
+    """Products of the cotangent with the reference's Jacobian in state and memory, by name."""
+    return gradients_of_update(box.referring(), q, cotangent, of_parameters=False)
+
+
 @contextmanager
 def recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
     """Within, parameters record gradients, or none of them does; gives those that do."""

@@ -1,0 +1,72 @@
+"""A layer that is written for speed does what its stated reference does, a plain one: in its update and gradients.
+
+Nothing is asked of an energy. What is right is what the reference says, also of the roundoff that is granted: what
+a small change of the arguments does to its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from cemverify.conformance.asking.boxes import Box, flat
+from cemverify.conformance.oracle.evidence import Evidence, judge, moved
+from cemverify.conformance.properties.layers.base import Cases, states
+from cemverify.conformance.properties.layers.oracle import (
+    along,
+    beyond_nudges,
+    compared,
+    drawn_mask,
+    rounding,
+    solved,
+)
+from cemverify.conformance.properties.layers.training import (
+    cotangents,
+    gradients_of_reference,
+    gradients_of_update,
+    products_are_equal,
+)
+from cemverify.conformance.questions.black_boxes import Question
+
+_MASKED = 3  # of so many questions one masks tokens, where that may be
+_states = partial(states, needs={"reference"}, source="the declared reference", since="2026.12")
+
+
+@_states(
+    "structure/layer/reference",
+    "The update is that of the stated reference, for short and long rows and many of them.",
+    "u(x, m) = u_ref(x, m)",
+    "A form that is written in chunks, in parallel or for a device is compared with the plain one by some tolerance, "
+    "at a few lengths. It errs at others: in the last chunk, in a batch of one, at the ends of ranges.",
+    "the update is not zero",
+    cases=Cases(long=2, many=9, sometimes="large"),
+    controls={"random"},
+    looks_around=True,
+)
+def update_is_the_references(box: Box, q: Question) -> Evidence:
+    mask = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None
+    got, expected = box.displacement(q, mask), box.of_reference(q, mask)
+    tolerance = rounding(box, q, got, expected) + solved(box)
+    tolerance = beyond_nudges(box, q, tolerance, expected, lambda nudged: box.of_reference(nudged, mask))
+    telling = moved(flat(expected), along(tolerance, flat(expected)))
+    evidence = judge(*compared("update = update of the reference", got, expected, tolerance), telling=telling)
+    return evidence if mask is None else replace(evidence, drawn={"mask": mask})
+
+
+@_states(
+    "training/layer/reference",
+    "Gradients of the update are those of the stated reference.",
+    "v^T du/dw = v^T du_ref/dw",
+    "A backward pass that is written by hand, or goes chunk by chunk, is right where it was tried.",
+    "some gradient is not zero",
+    needs={"reference", "gradients"},
+    cases=Cases(long=2, plain=True),
+    looks_around=True,
+)
+def gradients_are_the_references(box: Box, q: Question) -> Evidence:
+    cotangent = cotangents(q)
+    got = gradients_of_update(box, q, cotangent, of_parameters=False)
+    expected = gradients_of_reference(box, q, cotangent)
+    got, expected = (box.along_all(q, part) for part in (got, expected))
+    claim = "gradient with respect to {name} = that of the reference"
+    return products_are_equal(box, q, claim, got, expected, *cotangent, slack=solved(box))
