@@ -12,12 +12,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from cemverify.console.parsing import again
 from cemverify.processes.atomic_files import replacing
 from cemverify.processes.cores import cores
-from cemverify.results import envelope
-from cemverify.results.provenance import Maker
-from cemverify.results.tables import terminal
 from cemverify.runs import add_run_arguments, run_options
 from suites.blind.asking import Answer, apart, context
 from suites.blind.page import page
@@ -26,7 +22,6 @@ from suites.blind.rounds import answers, answers_file, at_first, load, rounds
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "blind-rounds.md"
-NAMES = ("golden", "gradients", "by_hand", "drawn", "quick", "check")  # the peers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,28 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_run_arguments(found)
     found.set_defaults(run=_matrix)
     commands.add_parser("page", help="write docs/blind-rounds.md from the answers").set_defaults(run=_page)
-    beside = commands.add_parser(
-        "peers",
-        help="four tests by hand beside cemverify check, on a sample of the faults; hours",
-        description="What one would do without cemverify: golden outputs, gradcheck, a suite by hand and Hypothesis "
-        "by hand, each asked about the same sample of faults and right layers as `cemverify check`. Stop it at any "
-        "moment; the same command continues from there.",
-    )
-    beside.add_argument("--only", nargs="+", metavar="PEER", default=NAMES, help=f"of {', '.join(NAMES)} (all)")
-    beside.add_argument("--faults", type=int, default=40, metavar="N", help="how many are drawn (default 40)")
-    beside.add_argument("--right", type=int, default=12, metavar="N", help="right layers drawn (default 12)")
-    beside.add_argument(
-        "--seconds", type=float, default=3600.0, metavar="S", help="ask nothing new after that (default 3600)"
-    )
-    beside.add_argument("--store", type=Path, default=Path("out/store"), metavar="DIR", help="where answers are kept")
-    beside.add_argument("--page", type=Path, metavar="FILE", help="write the page, and beside it the result file")
-    beside.set_defaults(run=_peers)
     options = parser.parse_args(arguments)
-    options.made_by = again(["python", "-m", "suites.blind"], sys.argv[1:] if arguments is None else arguments)
-    if unknown := [name for name in getattr(options, "only", ()) if name not in NAMES]:
-        parser.error(f"unknown peer {unknown[0]!r}; choose from {', '.join(NAMES)}")
-    if getattr(options, "faults", 1) < 1 or getattr(options, "right", 0) < 0:
-        parser.error("the sample needs a fault at least, and no negative number of right layers")
     if (number := getattr(options, "round", None)) is not None:
         if number not in (numbers := [r.number for r in rounds()]):
             parser.error(f"no round {number}; choose from {', '.join(map(str, numbers))}")
@@ -145,21 +119,6 @@ def _sentence(answer: Answer) -> str:
 def _commit() -> str:
     printed = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)  # noqa: S607
     return printed.stdout.strip() or "unknown"
-
-
-def _peers(options: argparse.Namespace) -> int:
-    from suites.blind import peers
-
-    names = [name for name in NAMES if name in options.only]
-    layers = peers.sample(options.faults, options.right)
-    maker = Maker.now(options.made_by, {"faults": options.faults, "right": options.right, "peers": names}, 54, "cpu")
-    answers_ = peers.answer_all(names, layers, options.store, options.seconds)
-    result = peers.result(names, layers, answers_, maker)
-    if options.page:
-        envelope.write(options.page.with_suffix(".json"), result)
-        envelope.write_text(options.page, peers.page(result))
-    envelope.show(terminal(envelope.tables_of(result)[:3]))
-    return 0
 
 
 def _matrix(options: argparse.Namespace) -> int:
