@@ -107,6 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suggest", action="store_true", help="where a violation fails the run, look for the edit to mend it (60 s)"
     )
+    parser.add_argument(
+        "--absent",
+        choices=("strict",),
+        help="fail (exit code 1) where a feature that is declared absent answers rightly, or is accepted and ignored",
+    )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
 
@@ -184,7 +189,13 @@ def _finished(
     at = measured_against.fails if options.first else never
     ending = Ending(at, math.inf if options.within is None else options.within, before)
     events = isolation.run(
-        options.implementation, properties, effort, options.workers, first_call=True, ending=ending
+        options.implementation,
+        properties,
+        effort,
+        options.workers,
+        first_call=True,
+        ending=ending,
+        ask_absent=options.absent is not None or not (options.properties or options.first or options.within),
     )
     with progress(verbose=options.verbose) as listener, closing(events):
         for event in events:
@@ -264,6 +275,7 @@ def _tell(
 ) -> int:
     """Writes the files, prints the report, and returns the exit code."""
     from cemverify.conformance.counterexamples.files import save_all
+    from cemverify.conformance.judging.absences import IGNORED, RIGHT
     from cemverify.conformance.judging.diagnosis import diagnose
     from cemverify.conformance.judging.verdicts import exit_code
     from cemverify.conformance.listeners import ci, files, reach, terminal
@@ -299,6 +311,8 @@ def _tell(
     if unwritten:
         raise unwritten[0]
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
+        return 1
+    if options.absent is not None and finished.absences.keys() & {RIGHT, IGNORED}:
         return 1
     code = exit_code(finished.records)
     short = None if options.least_reach is None else reach.shortfall(finished.reach, options.least_reach)

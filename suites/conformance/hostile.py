@@ -30,6 +30,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from cemverify import implementation
+from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, Step
+from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle import evidence
@@ -408,6 +411,21 @@ _CHILDREN = {"starts_a_child": False, "starts_a_daemon": True}
 
 not_an_implementation = 3
 not_plain = EnergyLayer(len, None, {"x": ("J", 2)}, {}, step=Step(preconditioner=3.0))  # as no declaration allows it
+
+
+def _attention_beside_what_it_declares(x: Any, h: Any, w: Any, c: Any) -> Any:
+    if c.norm == "channel":
+        os._exit(7)
+    if c.position != "none":
+        raise NotImplementedError(c.position)
+    return Plain().attention(x, h, w, replace(c, steps=1, preconditioner=PreconditionerConfig()))
+
+
+# each kind of what may come of asking for an absent feature
+declares_absent = implementation(
+    attention=_attention_beside_what_it_declares,
+    not_offered=("steps", "step-size", "diagonal", "position", "preconditioner", "norm", "gradients", "validation"),
+)
 
 
 class _HangsWhenLookedAt:

@@ -19,6 +19,7 @@ import pytest
 
 from cemverify.catalogue.detection import most_telling_first
 from cemverify.cli import main
+from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
@@ -114,6 +115,23 @@ def test_an_implementation_that_costs_one_process_after_another_is_given_up() ->
     for reason in given_up:
         assert reason.startswith("not run: ")
         assert "properties in a row that call attention each cost a worker process (crashed" in reason
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--absent=strict"], 1)])
+def test_features_declared_absent_are_asked_for_and_decide_the_exit_code_if_that_is_strict(
+    options: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cemverify.commands.effort.properties", lambda _: select(["contract/attention/determinism"]))
+    file = tmp_path / "result.json"
+    assert main(["check", f"{HOSTILE}:declares_absent", "--json", str(file), *options]) == code
+    asked, written = json.loads(file.read_text())["absences"], capsys.readouterr().out
+    assert asked == {
+        "right": ["step-size", "gradients", "diagonal:shared", "diagonal:per-head", "norm:scalar", "norm:folded"],
+        "ignored": ["steps", *(name for name in FEATURES if name.startswith("preconditioner:"))],
+        "absent": ["validation", "position:alibi", "position:self-cross", "position:rotary"],
+    }
+    assert ": step-size, gradients, diagonal, norm:scalar, norm:folded\n" in written
+    assert "ignored, or answered wrongly: steps, preconditioner\n" in written
 
 
 @pytest.mark.parametrize(

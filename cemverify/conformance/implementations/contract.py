@@ -225,7 +225,7 @@ def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
         raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
     kind = ARRAY_KINDS[arrays]
     kind.require()
-    reasons = {**kind.lacks, **declared_absent(not_offered, FEATURES)}
+    reasons = {**declared_absent(not_offered, FEATURES), **kind.lacks}
     if kind is not TORCH:
         reasons.setdefault("cuda", "only torch arrays are put on a device")
     return reasons

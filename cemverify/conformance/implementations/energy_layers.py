@@ -26,6 +26,7 @@ import torch
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.implementations.features import (
+    DECLARED,
     LAYER_FEATURES,
     SHARED_FEATURES,
     declared_absent,
@@ -336,12 +337,11 @@ def energy_layer(
         ),
     )  # fmt: skip
     _check(layer)
-    absent = _absent(layer)
+    absent = unclaimed(offers) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES)) | _absent(layer)
     if reference is None:
         absent["reference"] = "it states no reference"
     elif energy is None:
-        absent.setdefault("conservative", "it states a reference and no energy")
-    absent |= unclaimed(offers) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES))
+        absent["conservative"] = "it states a reference and no energy"
     object.__setattr__(layer, "not_offered", MappingProxyType(absent))
     if reference is not None:
         object.__setattr__(layer, "reference", replace(layer, update=reference))
@@ -397,7 +397,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("own-state", "its memory is the present state of every token", when=layer.reads_itself)
     without("energy-per-token", coupled, when=layer.coupled)
     without("energy-per-token", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "token")
-    without("causality", "declared", when=not layer.causal)
+    without("causality", DECLARED, when=not layer.causal)
     without("causality", "its energy is coupled, so tokens influence each other both ways", when=layer.coupled)
     averaged = layer.stated.step_of == "mean" and "tokens" in layer.stated.mean_over
     without("causality", "it descends the mean over tokens, so a token moves less the more there are", when=averaged)

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -53,18 +54,19 @@ def implementation_from_modules(
     Raises:
         ValueError: as for `cemverify.implementation`, or a name is not a weight of the contract, or no slice.
     """
-    # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
-    absent = (*not_offered, "gradients", "vmap")
     if unknown := set(names or {}) - set(WEIGHTS):
         raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
     for name in (name for targets in (names or {}).values() for name in each_name(targets)):
         place_of(name, dict.fromkeys(SIZES, 1))
-    layer = functools.partial(layer_of, names=names or {}, free=frozenset(free), takes_h_alone="start" in absent)
-    return implementation(
+    layer = functools.partial(layer_of, names=names or {}, free=frozenset(free), takes_h_alone="start" in not_offered)
+    made = implementation(
         attention=layer(attention) if attention is not None else None,
         mlp=layer(mlp) if mlp is not None else None,
-        not_offered=absent,
+        not_offered=not_offered,
     )
+    # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
+    implied = dict.fromkeys(("gradients", "vmap"), "the weights are copied into a module")
+    return replace(made, not_offered={**made.not_offered, **implied})
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.catalogue.detection import KilledShare
@@ -61,6 +61,7 @@ class RunFinished:
     # this name: an object has none
     options: Sequence[str] | None = ()
     command: str = ""  # that asks everything again, where such options are None; empty if none does
+    absences: Mapping[str, Sequence[str]] = field(default_factory=dict)  # see the module of that name
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

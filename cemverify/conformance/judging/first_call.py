@@ -29,7 +29,7 @@ from cemverify.conformance.questions.cases import Case, Config, dense_case
 Answer = list[float]
 
 _ALIKE = 1e-3  # of the largest number: far above roundoff, in float32 too, and far below other weights
-_B, _J, _D, _K = 2, 3, 4, 2  # rows, tokens, dimensions and heads of the call
+_B, _J, _D, _K, HEAD_DIM = 2, 3, 4, 2, 2  # rows, tokens, dimensions, heads and their width
 _LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16", "dtype:float16"), "the first call is in one dtype")
 _DTYPE = (
     "Return what the arguments are: convert weights and constants (weight.to(x.dtype)), declare an energy layer's "
@@ -57,7 +57,7 @@ def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
         return _reason("update", lambda: _of_a_layer(Box.of(caller)))
     for function in EVERY:
         if function.name in functions and function.name in caller.functions:
-            case = function.question(_ordinary(function, subject.not_offered), caller.dtype)
+            case = function.question(ordinary(function, subject.not_offered), caller.dtype)
             reason = _reason(function.name, partial(dtype_is_kept, function, caller, case))
             if reason is not None:
                 return reason
@@ -118,11 +118,13 @@ def _question(box: Box) -> Question:
     return box.rounded(scattered(form, 0, {"J": max(2, box.layer.shortest)}))
 
 
-def _ordinary(function: Function, absent: Collection[str]) -> Case:
-    """A case with no option on, of sizes that every implementation must take."""
+def ordinary(
+    function: Function, absent: Collection[str], having: Callable[[Config], Config] = lambda config: config
+) -> Case:
+    """A case with no option on but those of `having`, of sizes that every implementation must take."""
     activation = next((name for name in ACTIVATIONS if f"activation:{name}" not in absent), "silu")
-    attention = AttentionConfig(_D, _K, head_dim=_D // _K, temperature=math.sqrt(_D // _K))
+    attention = AttentionConfig(_D, _K, head_dim=HEAD_DIM, temperature=math.sqrt(HEAD_DIM))
     mlp = MLPConfig(_D, _D, activation=activation)
     configs: dict[str, Config] = {"attention": attention, "mlp": mlp, "block": BlockConfig(attention, mlp)}
-    case = dense_case(configs[function.layer], _B, _J, 0)
+    case = dense_case(having(configs[function.layer]), _B, _J, 0)
     return replace(case, x=case.h) if "start" in absent else case

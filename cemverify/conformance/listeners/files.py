@@ -51,6 +51,8 @@ def as_json(
     }
     if event.unasked:
         payload["unasked"] = list(event.unasked)
+    if event.absences:
+        payload["absences"] = {outcome: list(features) for outcome, features in event.absences.items()}
     if event.worth is not None:
         payload["worth"] = asdict(event.worth)
     if event.reach is not None:
@@ -82,7 +84,9 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     parts = [
         f"# {table.title}",
         *told,
-        *filter(None, [terminal.how_far(event), terminal.worth(event), terminal.summary(event)]),
+        *filter(
+            None, [terminal.how_far(event), terminal.worth(event), terminal.absences(event), terminal.summary(event)]
+        ),
         *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
         grid(table, "markdown"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from cemverify.catalogue import versions
+from cemverify.conformance.judging.absences import IGNORED, RIGHT, named
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, number, violation, violations
@@ -130,7 +131,7 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     if verbose or diagnosis is None:
         if absent := _absences(event.records):
             parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
-        parts += filter(None, [reach.as_text(event), how_far(event), worth(event)])
+        parts += filter(None, [absences(event), reach.as_text(event), how_far(event), worth(event)])
     parts.append(summary(event))
     if diagnosis is not None:
         parts.append(conclusion(diagnosis))
@@ -173,6 +174,14 @@ def _absences(records: Sequence[Record]) -> str:
     first = Counter(reason.partition(": ")[0] for reason in absent)
     listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
     return f"not offered, by the first missing feature: {listed}" if absent else ""
+
+
+def absences(event: RunFinished) -> str:
+    """Features that are declared absent and are there, or whose use is not refused; empty if there are none."""
+    right, ignored = (named(event.absences.get(outcome, ())) for outcome in (RIGHT, IGNORED))
+    lines = [f"declared absent, but answers rightly (drop it from not_offered): {right}"] if right else []
+    lines += [f"declared absent, but accepted and ignored, or answered wrongly: {ignored}"] if ignored else []
+    return "\n".join(lines)
 
 
 def summary(event: RunFinished) -> str:

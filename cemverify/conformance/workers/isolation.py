@@ -32,6 +32,7 @@ import torch
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin
+from cemverify.conformance.judging.absences import asked_for
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, finished, not_offered
@@ -45,6 +46,8 @@ from cemverify.conformance.workers.compiling import compiling
 from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judge import (
     Again,
+    AskAbsent,
+    AskedAbsent,
     Called,
     FinishedProperty,
     FirstCalls,
@@ -63,6 +66,7 @@ from cemverify.processes.time_limits import TimeLimit, busy
 LOADING = 120.0  # seconds that an import may take
 
 _POLL = 0.1  # seconds between looks at the clock
+_LOST_FOR_ABSENT = 2  # workers that features declared absent may cost before no more of them are asked for
 _SILENT = 10.0  # seconds without a sign of life after which a process is taken for stopped
 
 
@@ -74,12 +78,14 @@ def run(
     *,
     first_call: bool = False,
     ending: Ending = TO_THE_END,
+    ask_absent: bool = False,
 ) -> Generator[Event, None, None]:
     """Tests the implementation of that name, in worker processes.
 
     Args:
         first_call: whether to call each function once before, and to refuse an implementation of which that fails.
         ending: when the run ends before everything is tested; what other workers are at is left if a record ends it.
+        ask_absent: whether to ask at the end for the features that are declared absent.
 
     Raises:
         LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its kind,
@@ -97,6 +103,8 @@ def run(
             yield from run.give_up()
             yield from run.assign()
             yield from run.collect()
+        if ask_absent:
+            run.ask_absent()
     finally:
         run.end()
     yield run.finished()
@@ -112,6 +120,7 @@ class _CheckRun:
         answer: what the first worker's layer answered to the first call, if one was made.
         trails: which lines ran, by property. untraced: ids of those of which that is not known.
         around: the numbers in its code around which cases were tested. explaining: seconds left for violations.
+        absences: features that are declared absent, by what came of asking for them.
     """
 
     def __init__(self, name: str, effort: Effort, ending: Ending) -> None:
@@ -128,6 +137,7 @@ class _CheckRun:
         self.untraced: list[str] = []
         self.around: set[float] = set()
         self.explaining = Explaining(effort.explaining)
+        self.absences: dict[str, list[str]] = {}
         self.programs = tempfile.TemporaryDirectory(prefix="cemverify-", ignore_cleanup_errors=True)
         self.crew = [self._worker()]
 
@@ -219,6 +229,21 @@ class _CheckRun:
                 self.trails[record.id] = worker.trail
             yield PropertyFinished(record)
 
+    def ask_absent(self) -> None:
+        """Asks for each feature that is declared absent; one that costs its worker is absent indeed."""
+        worker: _Worker | None = next((worker for worker in self.crew if worker.alive and not worker.busy), None)
+        lost = 0
+        for feature in asked_for(self.introduction.absent):
+            if worker is None:
+                self.crew.append(worker := self._worker())
+                worker.introduce()
+            if (found := worker.ask_absent(feature)) is not None:
+                self.absences.setdefault(found, []).append(feature)
+            if not worker.alive:
+                worker, lost = None, lost + 1
+                if lost == _LOST_FOR_ABSENT:
+                    return
+
     def end(self) -> None:
         """Ends all processes."""
         for worker in self.crew:
@@ -235,7 +260,7 @@ class _CheckRun:
         if memory not in (None, usual_memory(self.effort.device)):
             options += ["--memory", str(memory)]
         end = finished(self.name, self.properties, self.records, seconds, origin, absent, reach)
-        return replace(end, options=options)
+        return replace(end, options=options, absences=self.absences)
 
 
 def ask_again(
@@ -369,6 +394,20 @@ class _Worker:
                 f"{self.name} has other parameters in each process, so no violation could be shown again: "
                 "seed what draws them, as by torch.manual_seed(0) before the module is made"
             )
+
+    def ask_absent(self, feature: str) -> str | None:
+        """What comes of asking for a feature that is declared absent; it may cost the processes."""
+        with contextlib.suppress(OSError):  # it died since
+            self.connection.send(AskAbsent(feature))
+        self.heard, limit = time.monotonic(), TimeLimit(self._most(), self._processes)
+        while not limit.passed() and self.alive and not self._is_silent():
+            message = self._receive(_POLL)
+            if isinstance(message, AskedAbsent):
+                if message.lost:
+                    self.dismiss()
+                return message.outcome
+        self.dismiss()
+        return None
 
     def ask(self, property_: Property, again: Again | None = None, explaining: float = math.inf) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""

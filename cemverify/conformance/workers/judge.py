@@ -37,6 +37,7 @@ from cemverify.conformance.implementations.faults import (
     words,
 )
 from cemverify.conformance.implementations.origin import Origin
+from cemverify.conformance.judging.absences import outcome
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.engine import judge_again, judge_property, recorded
@@ -64,6 +65,7 @@ from cemverify.processes.time_limits import TimeLimit
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
 _LOOK = 1.0  # seconds between looks at whether an answer can still come
+_ABSENT = 2.0  # seconds that a call may take which asks for a feature that is declared absent
 _AT_ONCE = 0.05  # seconds in which most answers come
 
 
@@ -113,6 +115,21 @@ class Called:
 
     reason: str | None  # why they failed, or None
     answer: Answer | None = None  # what an energy layer answered, to compare between processes
+
+
+@dataclass(frozen=True)
+class AskAbsent:
+    """A feature that is declared absent, and is to be asked for."""
+
+    feature: str
+
+
+@dataclass(frozen=True)
+class AskedAbsent:
+    """What came of that, one of `absences.OUTCOMES` or None, and whether the processes are lost with it."""
+
+    outcome: str | None
+    lost: bool
 
 
 @dataclass(frozen=True)
@@ -308,7 +325,10 @@ def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loa
         if isinstance(wanted, FirstCalls):
             heart.say(_called(subject, wanted, effort, respondent))
             continue
-        finished = _judged(subject, wanted, effort, respondent, code)
+        if isinstance(wanted, AskAbsent):
+            finished: FinishedProperty | AskedAbsent = _asked_absent(subject, wanted, effort, respondent)
+        else:
+            finished = _judged(subject, wanted, effort, respondent, code)
         heart.say(finished)
         if finished.lost:
             return
@@ -362,6 +382,14 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return Called(f"the sizes that it declares need more memory than there is: {printable(words(error))}")
     except Exception as error:  # or this process would end without a word
         return Called(f"the suite itself failed: {printable(words(error))}")
+
+
+def _asked_absent(subject: Subject, wanted: AskAbsent, effort: Effort, respondent: Respondent) -> AskedAbsent:
+    respondent.timeout = min(respondent.timeout, _ABSENT)
+    found = None
+    with contextlib.suppress(Exception, Lost):  # what is absent may fail in any way, or break a question
+        found = outcome(Caller(subject, effort.dtype, effort.device, respondent), wanted.feature)
+    return AskedAbsent(found, respondent.lost is not None)
 
 
 def _judged(
