@@ -178,10 +178,12 @@ def _absences(records: Sequence[Record]) -> str:
 
 def absences(event: RunFinished) -> str:
     """Features that are declared absent and are there, or whose use is not refused; empty if there are none."""
-    right, ignored = (named(event.absences.get(outcome, ())) for outcome in (RIGHT, IGNORED))
-    lines = [f"declared absent, but answers rightly (drop it from not_offered): {right}"] if right else []
-    lines += [f"declared absent, but accepted and ignored, or answered wrongly: {ignored}"] if ignored else []
-    return "\n".join(lines)
+    found = {
+        "answers rightly (drop it from not_offered)": RIGHT,
+        "accepted and ignored, or answered wrongly": IGNORED,
+    }
+    listed = {words: named(event.absences.get(outcome, ())) for words, outcome in found.items()}
+    return "\n".join(f"declared absent, but {words}: {names}" for words, names in listed.items() if names)
 
 
 def summary(event: RunFinished) -> str:

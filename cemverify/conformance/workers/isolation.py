@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -65,8 +65,8 @@ from cemverify.processes.time_limits import TimeLimit, busy
 
 LOADING = 120.0  # seconds that an import may take
 
+_Reply = TypeVar("_Reply")
 _POLL = 0.1  # seconds between looks at the clock
-_LOST_FOR_ABSENT = 2  # workers that features declared absent may cost before no more of them are asked for
 _SILENT = 10.0  # seconds without a sign of life after which a process is taken for stopped
 
 
@@ -231,18 +231,13 @@ class _CheckRun:
 
     def ask_absent(self) -> None:
         """Asks for each feature that is declared absent; one that costs its worker is absent indeed."""
-        worker: _Worker | None = next((worker for worker in self.crew if worker.alive and not worker.busy), None)
-        lost = 0
+        worker = self.crew[0]
         for feature in asked_for(self.introduction.absent):
-            if worker is None:
+            if not worker.alive or worker.busy:
                 self.crew.append(worker := self._worker())
                 worker.introduce()
             if (found := worker.ask_absent(feature)) is not None:
                 self.absences.setdefault(found, []).append(feature)
-            if not worker.alive:
-                worker, lost = None, lost + 1
-                if lost == _LOST_FOR_ABSENT:
-                    return
 
     def end(self) -> None:
         """Ends all processes."""
@@ -356,20 +351,13 @@ class _Worker:
         Raises:
             LoadError: that failed.
         """
-        with contextlib.suppress(OSError):  # it died since: said below
-            self.connection.send(FirstCalls(functions))
-        limit = TimeLimit(len(FUNCTIONS) * (self.effort.timeout + _SILENT), self._processes)
-        while not limit.passed() and self.alive and not self._is_silent():
-            message = self._receive(_POLL)
-            if isinstance(message, Called):
-                self.called, self.first_answer = True, message.answer
-                if message.reason is not None:
-                    self.dismiss()
-                    raise LoadError(f"{self.name} cannot be tested, as its first call failed. {message.reason}")
-                return
-        reason = _SILENCE if self.alive else _END
+        message = self._replied(FirstCalls(functions), Called, len(FUNCTIONS) * (self.effort.timeout + _SILENT))
+        if message is not None and message.reason is None:
+            self.called, self.first_answer = True, message.answer
+            return
+        reason = f": {_SILENCE if self.alive else _END}" if message is None else f". {message.reason}"
         self.dismiss()
-        raise LoadError(f"{self.name} cannot be tested, as its first call failed: {reason}")
+        raise LoadError(f"{self.name} cannot be tested, as its first call failed{reason}")
 
     def repeat_first_call(self) -> None:
         """Has its layer answer what the first worker's did, once, before it is given a property."""
@@ -397,16 +385,20 @@ class _Worker:
 
     def ask_absent(self, feature: str) -> str | None:
         """What comes of asking for a feature that is declared absent; it may cost the processes."""
+        self.heard = time.monotonic()
+        message = self._replied(AskAbsent(feature), AskedAbsent, self._most())
+        if message is None or message.lost:
+            self.dismiss()
+        return None if message is None else message.outcome
+
+    def _replied(self, request: object, kind: type[_Reply], seconds: float) -> _Reply | None:
+        """Sends a request, and returns the reply to it; None if none comes."""
         with contextlib.suppress(OSError):  # it died since
-            self.connection.send(AskAbsent(feature))
-        self.heard, limit = time.monotonic(), TimeLimit(self._most(), self._processes)
+            self.connection.send(request)
+        limit = TimeLimit(seconds, self._processes)
         while not limit.passed() and self.alive and not self._is_silent():
-            message = self._receive(_POLL)
-            if isinstance(message, AskedAbsent):
-                if message.lost:
-                    self.dismiss()
-                return message.outcome
-        self.dismiss()
+            if isinstance(message := self._receive(_POLL), kind):
+                return message
         return None
 
     def ask(self, property_: Property, again: Again | None = None, explaining: float = math.inf) -> None:

@@ -126,7 +126,7 @@ class AskAbsent:
 
 @dataclass(frozen=True)
 class AskedAbsent:
-    """What came of that, one of `absences.OUTCOMES` or None, and whether the processes are lost with it."""
+    """What came of that (see `absences.outcome`), and whether the processes are lost with it."""
 
     outcome: str | None
     lost: bool
@@ -388,7 +388,7 @@ def _asked_absent(subject: Subject, wanted: AskAbsent, effort: Effort, responden
     respondent.timeout = min(respondent.timeout, _ABSENT)
     found = None
     with contextlib.suppress(Exception, Lost):  # what is absent may fail in any way, or break a question
-        found = outcome(Caller(subject, effort.dtype, effort.device, respondent), wanted.feature)
+        found = outcome(subject, wanted.feature, effort, respondent)
     return AskedAbsent(found, respondent.lost is not None)
 
 
