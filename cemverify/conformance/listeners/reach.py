@@ -37,7 +37,7 @@ def looked_around(reach: Reach) -> str | None:
 
 def _of_file(file: FileReach) -> str:
     """How many lines of a file were reached, and which were not."""
-    never = [f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called)]
+    never = [f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.statements)]
     never += [f"the branch at {line}" for line in file.branches]
     rest = f"; never: {', '.join(never)}" if never else ""
     return f"{_percent(*file.counts)} of the lines of {file.file.label} were reached{rest}"
@@ -78,7 +78,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
             {
                 "path": file.file.label,
                 "text": file.file.text,
-                "statements": sorted(file.file.lines.called),
+                "statements": sorted(file.statements),
                 "at_import": sorted(file.file.lines.imported),
                 "never": file.never,
                 "branches": [{"line": line, "never_to": list(to)} for line, to in file.branches.items()],
@@ -94,7 +94,7 @@ def table(reach: Reach) -> Table:
     rows = []
     for file in reach.files:
         reached, statements = file.counts
-        never = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called))
+        never = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.statements))
         branches = ", ".join(map(str, file.branches))
         rows.append((file.file.label, statements, reached, _percent(reached, statements), never, branches))
     return Table(

@@ -57,15 +57,20 @@ class FileReach:
     branches: Mapping[int, tuple[int, ...]]
 
     @property
+    def statements(self) -> frozenset[int]:
+        """First lines of the statements that only a call reaches, in functions that the implementation can reach."""
+        lines = self.file.lines
+        return (lines.called if lines.reachable is None else lines.reachable) | self.by.keys()
+
+    @property
     def never(self) -> list[int]:
-        """First lines of the statements that only a call reaches, and no call did."""
-        return sorted(self.file.lines.called - self.by.keys())
+        """Those of them that no call reached."""
+        return sorted(self.statements - self.by.keys())
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many of them were reached, and how many there are."""
-        called = len(self.file.lines.called)
-        return called - len(self.never), called
+        return len(self.by), len(self.statements)
 
     def line(self, number: int) -> str:
         """The text of a line of the file, by its number from 1."""
@@ -101,7 +106,7 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
     Args:
         trails: by the id of the property. lost: ids of properties whose process ended before it could tell.
     """
-    files = [_of_file(file, trails) for file in code.files if file.lines.called]
+    files = [reach for file in code.files if (reach := _of_file(file, trails)).statements]
     problems = [*code.problems, *(trail.problem for trail in trails.values() if trail.problem)]
     if ended := len(list(lost)):
         many = f"{ended} properties" if ended > 1 else "1 property"
