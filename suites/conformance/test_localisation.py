@@ -319,7 +319,61 @@ def _shortened(x: Tensor, m: Tensor) -> Tensor:
     return shortened
 
 
+def _steeper_beyond_two(x: Tensor, m: Tensor) -> Tensor:
+    return torch.where(x.abs() > 2, 1.01, 1.0) * (m - x)
+
+
+def _wrong_for_one_row(x: Tensor, m: Tensor) -> Tensor:
+    return _attention(x, m) * (1.01 if len(x) == 1 else 1)
+
+
+def _forgets_keys_from_18(x: Tensor, m: Tensor) -> Tensor:
+    scores = x @ m.mT
+    return torch.softmax(torch.cat((scores[..., :17], scores[..., 17:] + 0.01), -1), -1) @ m
+
+
+def _reading(update: Any) -> EnergyLayer:
+    return energy_layer(update=update, energy=_log_sum, state=("J", 3), memory=("M", 3), permutable=True)
+
+
+def _editing(x: Tensor, m: Tensor) -> Tensor:
+    m *= 0.5
+    return m - x
+
+
+class _DoubledBackward(torch.autograd.Function):
+    """x W, whose backward pass doubles the gradient of W."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W: Tensor) -> Tensor:
+        ctx.save_for_backward(x, W)
+        return x @ W
+
+    @staticmethod
+    def backward(ctx: Any, pulled: Tensor) -> Any:  # type: ignore[override]
+        x, W = ctx.saved_tensors
+        return pulled @ W.mT, 2 * (x.flatten(0, -2).mT @ pulled.flatten(0, -2))
+
+
+def _repelling(x: Tensor, beyond: float) -> Tensor:
+    """The force of sum 1 / r^2 over pairs, doubled where two are so far apart."""
+    d = x[:, :, None] - x[:, None]
+    r = d.norm(dim=-1) + torch.eye(x.shape[1])
+    return 2 * (d * (torch.where(r > beyond, 2, 1) / r**4)[..., None]).sum(2)
+
+
+def _apart(beyond: float) -> EnergyLayer:
+    def energy(x: Tensor) -> Tensor:
+        i, j = torch.triu_indices(4, 4, 1)
+        return (1 / (x[:, i] - x[:, j]).square().sum(-1)).sum(-1)
+
+    update = functools.partial(_repelling, beyond=beyond)
+    return energy_layer(update=update, energy=energy, state=(4, 3), memory=None, energy_per="sequence")
+
+
 _ENERGY, _MASK, _TWICE = "gradient/layer/energy", "structure/layer/mask", "one call has two answers"
+_NO_GRADIENT = "not the stated energy's gradient"
+_RARE = ("softplus", "a block of keys", "a value", "one row")
 # a layer, the properties it is asked, the cause that is named first, and words of its reason
 _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "bias": (_layer(lambda x, m: m - x + bias), _ENERGY, "an additive bias", "(0.5, -0.25, 0)"),
@@ -332,6 +386,18 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                 "not the stated energy's gradient", "descends, but is no step of its gradient"),
     "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
     "mask unused": (_deaf, _MASK, "mask", "it is not used"),
+    "a value": (_layer(_steeper_beyond_two), _ENERGY, _NO_GRADIENT, "the error begins where |x| > 2"),
+    "a distance": (_apart(1.5), _ENERGY, _NO_GRADIENT, "two rows of x are more than 1.5 apart"),
+    "not defined at 0": (_apart(torch.inf), _ENERGY, "the declared energy", "other examples nothing is violated"),
+    "one row": (_reading(_wrong_for_one_row), _ENERGY, _NO_GRADIENT, "only with one row"),
+    "a length": (_reading(_forgets_keys_from_18), "extremes/layer/long-rows", _NO_GRADIENT, "where M > 17"),
+    "edited": (_layer(_editing), f"{_ENERGY} structure/layer/inputs-unchanged", "an argument that a call edits",
+               "memory: the update is right for the arguments as the call leaves them"),
+    "three": (_layer(lambda x, m: 3 * (m - x)), _ENERGY, "a constant factor", "everywhere 3 times what it must be;"),
+    "backward": (
+        energy_layer(update=lambda x, m: -_DoubledBackward.apply(m, outputs), dim=3, parameters={"outputs": outputs},
+                     energy=lambda x, m: (x * (m @ outputs)).sum(-1), not_offered=("vmap",)),
+        "training/layer/parameters", "the backward pass", "forward right, gradient of outputs wrong"),
     "untied": (
         energy_layer(update=lambda x: torch.tanh(x @ values.T) @ outputs.T,
                      energy=lambda x: -torch.log(torch.cosh(x @ values.T)).sum(-1),
@@ -349,9 +415,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
 @pytest.mark.parametrize("mistake", _ROWS)
 def test_a_mistake_is_named(mistake: str) -> None:
     layer, ids, name, because = _ROWS[mistake]
-    diagnosis = check_implementation(
-        layer, properties=ids.split(), examples=60 if mistake in ("softplus", "a block of keys") else 12
-    ).diagnosis
+    diagnosis = check_implementation(layer, properties=ids.split(), examples=60 if mistake in _RARE else 12).diagnosis
     assert diagnosis is not None
     assert diagnosis.causes[0].name == name
     assert because in diagnosis.causes[0].because

@@ -295,6 +295,14 @@ class Box:
             for name, array in zip(like, unpacked(returned, like), strict=True)
         }
 
+    @experiment(lambda arguments: shapes({**arguments.q.x, **arguments.q.memory}), finite=False)
+    def left_behind(self, q: Question) -> Arrays:
+        """State and memory as an update leaves them, by name: other numbers where it edits an argument in place."""
+        state, memory, noise, _ = self.own(q)
+        with self.caller.guarded():
+            self.update_on(state, memory, noise)
+            return self.read(state, q.x) | (self.read(memory, q.memory) if q.memory else {})
+
     # --- every function of the declaration -------------------------------------------------------------
 
     def functions(self, q: Question) -> dict[str, Question]:
@@ -642,6 +650,15 @@ class Box:
             if TOKENS in shape:
                 return torch.Size((g[name].shape[0], g[name].shape[1 + shape.index(TOKENS)]))
         return next(iter(g.values())).shape[:1]
+
+
+@dataclass(frozen=True)
+class Anywhere(Box):
+    """The layer as if it had no domain, for experiments on where an error begins: no verdict rests on its answers."""
+
+    @property
+    def layer(self) -> EnergyLayer:
+        return replace(super().layer, domain=None, ranges={})
 
 
 def _arguments(state: Any, memory: Any, noise: Any, mask: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

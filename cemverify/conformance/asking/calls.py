@@ -20,6 +20,7 @@ from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
+    MISNAMED,
     Deleted,
     Fault,
     OutOfMemory,
@@ -31,6 +32,7 @@ from cemverify.conformance.implementations.faults import (
     ran_out,
     words,
 )
+from cemverify.conformance.implementations.named_parameters import Misnamed
 from cemverify.conformance.questions.cases import Case
 
 
@@ -148,6 +150,8 @@ class Caller:
             if ran_out(error):
                 traceback.clear_frames(error.__traceback__)  # which hold what filled it
                 raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
+            if isinstance(error, Misnamed):
+                raise Raised(f"{MISNAMED}: {error}") from error
             if feature := lacking(error, self.dtype):
                 write = f"write not_offered=({feature!r},)"
                 raise Unsupported(f"it raised {words(error)}{place(error)}: {write}") from error

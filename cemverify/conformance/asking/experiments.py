@@ -53,6 +53,7 @@ class Lost(BaseException):
     def __init__(self, cause: str, reason: str) -> None:
         super().__init__(reason)
         self.cause, self.reason = cause, reason
+        self.raised = False  # whether an experiment has ended by it, which says what was called
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,11 @@ def experiment(
             except Fault as fault:
                 if (function_asked := of or bound().get("name")) in FURTHER and not whose(str(fault)):
                     fault.args = (f"{function_asked}: {fault}",)
+                raise
+            except Lost as lost:
+                if of in FURTHER and not lost.raised:
+                    lost.reason = f"{of}: {lost.reason}"
+                lost.raised = True
                 raise
 
         EXPERIMENTS[name] = performed

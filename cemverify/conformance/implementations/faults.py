@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import site
@@ -90,6 +91,8 @@ def advice(error: BaseException, dtype: object) -> str:
     )
 
 
+MISNAMED = "names= or free= does not fit the module"  # so the layer's own code need not be at fault
+
 # What a library says that has no kernel for a dtype, or no rule for a transform: a feature less, and no mistake.
 _NO_KERNEL = re.compile(
     r"not implemented for '(BFloat16|Half|Float)'|[Uu]nsupported dtype (bfloat16|float16|float32)\b"
@@ -104,14 +107,23 @@ def lacking(error: BaseException, dtype: object) -> str | None:
     """The feature that a library does not have, if an exception says that it has not; None for any other.
 
     Args:
-        dtype: of the arguments of the call: a kernel that is missing for another one is the implementation's doing.
+        dtype: of the arguments of the call: a kernel that is missing for another one is the implementation's doing,
+            and so is a transform that the implementation itself uses.
     """
     message = words(error)
     if kernel := _NO_KERNEL.search(message):
         named = {"BFloat16": "bfloat16", "Half": "float16", "Float": "float32"}
         narrow = kernel[2] or named[kernel[1]]
         return f"dtype:{narrow}" if str(dtype) == f"torch.{narrow}" else None
-    return next((feature for feature, rule in _NO_RULE.items() if rule.search(message)), None)
+    feature = next((feature for feature, rule in _NO_RULE.items() if rule.search(message)), None)
+    return None if feature == "vmap" and not _is_mapped(error) else feature
+
+
+def _is_mapped(error: BaseException) -> bool:
+    """Whether the call was mapped, and not only something inside of it: the transform came before its own code."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    before = itertools.takewhile(is_library, files)
+    return any(os.path.basename(file) in ("vmap.py", "batching.py") for file in before)
 
 
 _SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory", "resource_exhausted", "bad_alloc")

@@ -13,6 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+
+class Misnamed(ValueError):
+    """What is declared of a module's parameters does not fit the module."""
+
+
 Build = Callable[[Any], nn.Module]
 Names = Mapping[str, str | tuple[str, ...]]
 
@@ -52,10 +57,10 @@ def load_weights(
         sizes: the numbers that the letters in names stand for.
 
     Raises:
-        ValueError: the module lacks a parameter, has one of another size, or has entries that get no weight or two.
+        Misnamed: the module lacks a parameter, has one of another size, or has entries that get no weight or two.
     """
     if not isinstance(module, nn.Module):
-        raise ValueError(
+        raise Misnamed(
             f"give the module's class, or a function from a configuration to a module, not what made {module!r}"
         )
     parameters = dict(module.named_parameters())
@@ -65,26 +70,26 @@ def load_weights(
             for name in each_name(names.get(weight, weight)):
                 path, part = place_of(name, sizes)
                 if path not in parameters:
-                    raise ValueError(
+                    raise Misnamed(
                         f"the module has no parameter {path!r} for {weight}; its parameters: {', '.join(parameters)}"
                     )
                 try:
                     target = parameters[path][part]
                 except IndexError as error:
-                    raise ValueError(f"{name!r} is no part of {tuple(parameters[path].shape)}: {error}") from error
+                    raise Misnamed(f"{name!r} is no part of {tuple(parameters[path].shape)}: {error}") from error
                 source = value.flatten(0, -2).T if name.endswith(".T") else value
                 if source.numel() != target.numel():
-                    raise ValueError(
+                    raise Misnamed(
                         f"{weight} {tuple(value.shape)} does not fit parameter {name.removesuffix('.T')!r} "
                         f"{tuple(target.shape)}{_remedy(path, source, target, sizes)}"
                     )
                 if filled[path][part].any():
-                    raise ValueError(f"{name!r} for {weight} has entries that another weight was put into")
+                    raise Misnamed(f"{name!r} for {weight} has entries that another weight was put into")
                 parameters[path][part] = source.reshape(target.shape)
                 filled[path][part] = True
     if idle := [path for path, entries in filled.items() if path not in free and not entries.all()]:
         listed = (f"{path} (in part)" if filled[path].any() else path for path in sorted(idle))
-        raise ValueError(
+        raise Misnamed(
             f"the module's parameters {', '.join(listed)} get no weight and would keep their random values: "
             "name them in names=, or in free= if the module sets them itself"
         )
@@ -104,7 +109,7 @@ def place_of(name: str, sizes: Mapping[str, int]) -> tuple[str, Any]:
         # the adapter's own words
         part = eval(f"_[{read[2] or '...'}]", {"__builtins__": {}, "_": np.s_}, dict(sizes))  # noqa: S307
     except Exception as error:
-        raise ValueError(
+        raise Misnamed(
             f"{name!r} in names= cannot be read ({error}); a part is written as Python slices the parameter, "
             f"in the letters {', '.join(sizes)}, as in 'weight[:D]'"
         ) from error

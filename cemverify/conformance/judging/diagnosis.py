@@ -12,10 +12,12 @@ import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered, whose
+from cemverify.conformance.implementations.faults import MISNAMED, Crashed, Fault, Hung, OutOfMemory, Tampered, whose
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import (
+    BACKWARD,
+    EDITED,
     NO_ENERGY,
     TWO_ANSWERS,
     UNDEFINED,
@@ -26,6 +28,7 @@ from cemverify.conformance.judging.verdicts import (
 )
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
+_IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
 
 
@@ -134,8 +137,10 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
         return None
     groups: dict[Hashable, list[Record]] = {}
     unexplained: list[Record] = []
+    edited = any(map(_is_edit, violated))
     for record in violated:
-        key = _cause_of(record, next(iter(groups), None))
+        follows = edited and _IN_PLACE in (record.reason or "")
+        key = ("part", EDITED) if follows else _cause_of(record, next(iter(groups), None))
         if key is None:
             unexplained.append(record)
         else:
@@ -151,11 +156,16 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
     """What records with one cause have in common; None if it may be the first cause that was found."""
     if first == TWO_ANSWERS or is_random(record):
         return TWO_ANSWERS
-    if record.part is not None:
-        return "part", record.part
+    if record.part is not None or _is_edit(record):
+        return "part", record.part or EDITED
     if _is_fault(record):
         return "fault", record.cause, record.reason
     return ("claim", record.id) if first is None else None
+
+
+def _is_edit(record: Record) -> bool:
+    """Whether a call left other numbers in an argument: never something that follows from another cause."""
+    return record.id.endswith("/inputs-unchanged") and " after the " in (record.cause or "")
 
 
 def _is_fault(record: Record) -> bool:
@@ -183,6 +193,8 @@ def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: s
     if first.part is not None:
         because = "; ".join(filter(None, (first.because, _or_the_energy(first, origin))))
         return Cause(first.part, because, records, place, at)
+    if _is_edit(first):
+        return Cause(EDITED, first.reason or "", records, place, at)
     if _is_fault(first):
         return Cause(first.reason or first.cause or "", "", records, place, at)
     return Cause(f'the claim of {first.id} does not hold: "{first.claim}"', first.reason or "", records, place, at)
@@ -190,12 +202,14 @@ def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: s
 
 def _or_the_energy(record: Record, origin: Origin) -> str:
     """That an energy layer's energy may be what is wrong, as its update is judged by that."""
-    energy = None if record.part in UNDEFINED else origin.places.get("energy")
+    energy = None if record.part in (*UNDEFINED, EDITED, BACKWARD) else origin.places.get("energy")
     return "" if energy is None or _function(record) != "update" else f"or the declared energy is wrong ({energy})"
 
 
 def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
     """Where it raised, or what only a case that fails runs, and how that is known; else where its function begins."""
+    if (record.reason or "").startswith(MISNAMED):
+        return None, ""
     begins = origin.places.get(_function(record))
     place, at = record.line, "cases that hold do not run it"
     if (raised := _RAISED_AT.search(record.reason or "")) is not None:

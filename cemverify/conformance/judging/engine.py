@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -28,12 +29,13 @@ from cemverify.conformance.judging.localisation.layers import localise_layer, lo
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke, Violation
-from cemverify.conformance.judging.verdicts import TWO_ANSWERS, Record, Verdict
+from cemverify.conformance.judging.verdicts import BACKWARD, TWO_ANSWERS, UNDEFINED, Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property, by_id
 from cemverify.conformance.properties.base import CONTROLS
+from cemverify.conformance.properties.training import PRODUCT
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
@@ -346,6 +348,8 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
     try:
         part = _located(search, violation) if search.may_explain() else None
         beside = search.property.family == "rejection" or search.property.id.endswith(_NO_ANSWERS)
+        if part is not None and part.name in UNDEFINED and (elsewhere := search.tally.examples - 1):
+            part = replace(part, because=f"{part.because}; at {elsewhere} other examples nothing is violated")
         if part is not None and (part.name == TWO_ANSWERS or not beside):
             record = replace(record, part=part.name, because=part.because)
     except (Exception, Lost) as error:  # what was found stands all the same
@@ -416,11 +420,11 @@ def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
     """
     if isinstance(failure.fault, Raised | NotAnArray | WrongShape):
         return None
-    for violation in (failure, search.tally.largest):
-        for case in () if violation is None else (violation.tested, violation.question):
+    for violation in filter(None, (failure, search.tally.largest)):
+        for case in (violation.tested, violation.question):
             part = None
             if isinstance(case, Case) and _few_weights(case):
-                part = localise(search.caller, case)
+                part = localise(search.caller, case) or _backward_of_weights(violation.evidence)
             elif isinstance(case, Question):
                 part = localise_layer(search.caller, case)
             if part is not None:
@@ -430,10 +434,37 @@ def _located(search: PropertySearch, failure: Violation) -> WrongPart | None:
     return None
 
 
+def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
+    """Of a layer whose update is right: the arrays in which its derivatives are not those of its values."""
+    agree = by_id(_AGREE)
+    if agree.needs & caller.subject.not_offered.keys():
+        return None
+    several = range(1 + len(getattr(caller.subject, "parameters", ())) // 4)  # a few parameters are asked at once
+    questions = [replace(violation.question, seed=violation.question.seed + 4 * i) for i in several]
+    with suppress(Fault, Discard):
+        compared = [c for q in questions for c in agree.check(caller, q).comparisons]
+        names = sorted({c.claim.rpartition(" to ")[2] for c in compared if not c.margin <= 1})
+        told = "the forward pass is not judged" if "energy" in caller.subject.not_offered else "forward right"
+        because = f"{told}, gradient of {', '.join(names)} wrong: finite differences of the update give another"
+        return WrongPart(BACKWARD, because) if names else None
+    return None
+
+
+def _backward_of_weights(evidence: Evidence | None) -> WrongPart | None:
+    """Of a layer whose output was right when gradients were recorded: the arguments whose gradient is wrong."""
+    claims = [] if evidence is None else [c.claim for c in evidence.comparisons if not c.margin <= 1]
+    names = sorted({re.split("[ ,:]", claim.removeprefix(PRODUCT))[0] for claim in claims})
+    if not names or not all(claim.startswith(PRODUCT) for claim in claims):
+        return None
+    return WrongPart(BACKWARD, f"forward right, gradient of {', '.join(names)} wrong")
+
+
 def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
     """Of a layer whose update is right: the parameter on which it depends in another way than its energy does."""
     if violation.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
         return None
+    if (part := _backward(caller, violation)) is not None:
+        return part
     name = violation.evidence.worst.claim.removeprefix("gradient with respect to ")
     because = (
         f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
@@ -443,8 +474,11 @@ def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
     return WrongPart("untied parameters", because)
 
 
+_AGREE = "training/layer/derivatives-agree"
 # What is looked at where the update itself is right.
 _BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Violation], WrongPart | None]] = {
     "structure/layer/mask": lambda caller, _: localise_mask(caller),
     "training/layer/parameters": _untied,
+    "training/layer/states": _backward,
+    _AGREE: _backward,
 }

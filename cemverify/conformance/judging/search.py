@@ -36,11 +36,13 @@ from cemverify.conformance.implementations.faults import (
 )
 from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort, Explaining
+from cemverify.conformance.judging.localisation.layers import undefined
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import leaves_range
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property
 from cemverify.conformance.properties.base import MANY
+from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
@@ -103,6 +105,7 @@ class SearchTally:
         planned: examples that there are to be, about; 0 before that is known.
         source: where questions were taken from last: "small", "row", or "around" a number in the code.
         number: how many were, the discarded ones and the first that was violated among them.
+        undefined: the first where the declared energy is not; whether it counts, as nothing else is violated.
         latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
 
@@ -118,6 +121,8 @@ class SearchTally:
     source: str = ""
     number: int = 0
     discard_reasons: list[str] = field(default_factory=list)
+    undefined: Violation | None = None
+    undefined_counts: bool = False
     latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_LATEST))
     sizes: dict[str, int] = field(default_factory=dict)
 
@@ -206,6 +211,10 @@ class PropertySearch:
             self.tally.turn_to("around")
             most = max(1, each // _WHERE_COMPILED) if offer.kind.compiles else each
             self._ask_each(self._around(self.aiming, offer, self._seeded(effort, "around", most)))
+        if self.tally.violation is None and self.tally.undefined is not None and not self.tally.flaky:
+            self.tally.undefined_counts = True
+            self.tally.violated(self.tally.undefined)
+            self._settle()
         if effort.shrink and not self.tally.flaky:
             self._reduce(offer)
 
@@ -254,9 +263,10 @@ class PropertySearch:
             tally.discard(str(discard))
             raise
         except Fault as fault:
+            violation = Violation(question, None, fault)
             if isinstance(fault, NotFinite | Raised):  # no number excuses a crash, or an array that was changed
-                self._refuse_overflow(question)
-            tally.violated(Violation(question, None, fault))
+                self._refuse(question, violation)
+            tally.violated(violation)
             raise _Faulted from fault
         except Exception as error:
             if ran_out(error):  # the suite needs little: an earlier call holds what is missing
@@ -269,21 +279,30 @@ class PropertySearch:
             whose = "the suite itself" if own is None else f"the property in {own}"
             raise SuiteBroke(f"{whose} failed: {at}") from error
         if not margin <= 1:
-            self._refuse_overflow(evidence.case or question)
-            tally.violated(Violation(question, evidence, None))
+            violation = Violation(question, evidence, None)
+            self._refuse(evidence.case or question, violation)
+            tally.violated(violation)
             raise _Violated
         tally.held(question, margin, telling=evidence.telling, tested=evidence.case)
         return margin
 
-    def _refuse_overflow(self, question: Any) -> None:
+    def _refuse(self, question: Any, violation: Violation) -> None:
         """Refuses a case of which the right answer overflows, or something on the way to it: whatever comes is right.
 
+        One at which an energy layer is not defined is a violation only if there is no other.
+
         Raises:
-            Discard: it does.
+            Discard: it is refused.
         """
-        case = getattr(question, "case", question)  # of a question in a context
+        case, reason = getattr(question, "case", question), ""  # of a question in a context
         if isinstance(case, Case) and leaves_range(case, self.caller.dtype):
             reason = "the right answer, or what leads to it, is so large that its square overflows"
+        elif isinstance(case, Question) and not self.tally.undefined_counts:
+            part = undefined(self.caller, case)
+            if part is not None:
+                reason = part.because
+                self.tally.undefined = self.tally.undefined or violation
+        if reason:
             self.tally.discard(reason)
             raise Discard(reason)
 

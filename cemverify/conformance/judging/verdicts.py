@@ -182,7 +182,8 @@ def violations(records: Iterable[Record]) -> list[Record]:
     )
 
 
-TWO_ANSWERS = "one call has two answers"  # a part that is wrong, as no part of the formula is
+# parts that are wrong, as no part of the formula is
+TWO_ANSWERS, EDITED, BACKWARD = "one call has two answers", "an argument that a call edits", "the backward pass"
 # parts where the declaration of an energy layer, and not its update, says nothing
 NO_STEP_SIZE, NO_ENERGY = UNDEFINED = "the declared step size", "the declared energy"
 

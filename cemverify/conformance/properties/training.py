@@ -37,6 +37,7 @@ from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
+PRODUCT = "vector-Jacobian product with respect to "
 _MANY = 1031  # tokens; of batches twice as many rows
 _DEEP = 33  # steps; half as many where each is compiled
 # with these, numbers or the bounds on their roundoff grow from one step to the next
@@ -130,8 +131,7 @@ def products_are_right(
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
     at = alone if lies == "contiguous" else f"{alone}, from an incoming gradient that is {lies}"
     compared = [
-        Comparison(f"vector-Jacobian product with respect to {key}{at}", product, expected[key], tolerances[key])
-        for key, product in got.items()
+        Comparison(f"{PRODUCT}{key}{at}", product, expected[key], tolerances[key]) for key, product in got.items()
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
     left_alone = unchanged_but(changed, f"its arguments stay as they are{alone}")

@@ -370,7 +370,7 @@ def smaller(question: Question, form: Form, least: Mapping[str, int] = _ANY) -> 
         if least.get("B", 1) <= len(rows) < batch:
             yield question.rows(list(rows))
     for letter in form.letters():
-        size = _size(question, form, letter)
+        size = axis_size(question, form, letter)
         if size > max(form.least(letter), least.get(letter, 1)):
             yield from (
                 along_axis(question, form, letter, [i for i in range(size) if i != index]) for index in range(size)
@@ -380,7 +380,8 @@ def smaller(question: Question, form: Form, least: Mapping[str, int] = _ANY) -> 
         yield _with(question, part, name, simpler)
 
 
-def _size(question: Question, form: Form, letter: str) -> int:
+def axis_size(question: Question, form: Form, letter: str) -> int:
+    """The size of the axes of a letter; 0 if no array has one."""
     for part, shapes in ((question.x, form.state), (question.memory, form.memory)):
         for name, shape in shapes.items():
             if letter in shape:
@@ -390,7 +391,7 @@ def _size(question: Question, form: Form, letter: str) -> int:
 
 def longest(question: Question, form: Form) -> int:
     """The size of its longest axis, the batch among them."""
-    return max(question.batch, *(_size(question, form, letter) for letter in form.letters()), 0)
+    return max(question.batch, *(axis_size(question, form, letter) for letter in form.letters()), 0)
 
 
 def along_axis(question: Question, form: Form, letter: str, places: Sequence[int]) -> Question:
@@ -413,7 +414,7 @@ def halved(question: Question, form: Form) -> Question | None:
     """The first half of every axis that is long; None if none is."""
     shorter = question.rows(range(question.batch // 2)) if question.batch > LEAST_LONG else question
     for letter in form.letters():
-        size = _size(question, form, letter)
+        size = axis_size(question, form, letter)
         if size > max(LEAST_LONG, 2 * form.least(letter)):
             shorter = along_axis(shorter, form, letter, range(size // 2))
     return None if shorter is question else shorter

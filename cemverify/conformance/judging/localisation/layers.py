@@ -21,10 +21,10 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, plus,
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
+from cemverify.conformance.judging.localisation.beginning import Asked, asked_of, is_wrong, onset, where_it_begins
 from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
-from cemverify.conformance.judging.verdicts import NO_ENERGY, NO_STEP_SIZE
+from cemverify.conformance.judging.verdicts import EDITED, NO_ENERGY, NO_STEP_SIZE, TWO_ANSWERS
 from cemverify.conformance.properties.layers.oracle import (
-    golden,
     jacobian,
     rounding,
     token_count,
@@ -40,44 +40,49 @@ _CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20
 _NEAR = 1e-5  # relative distance of a question at which roundoff is another, and a formula nearly the same
 _TWICE = 2  # questions that are asked again
 _ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
-_HALVINGS = 24  # of the way from a state before it to one beyond it
+_TELLING = 1e4  # times what is allowed that an update must be, for its ratio to the right one to tell
 _JUMP = 8.0  # times its tolerance that an error exceeds right behind a threshold; what grows evenly has one there
 
 
-# a question, the update, the one that is expected, and how far apart they may be: (B,)
-Asked = tuple[Question, Arrays, Arrays, Tensor]
+_NO_GRADIENT = "not the stated energy's gradient"
 
 
 def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     """What is wrong with the update, as far as the question and some dense ones of its form can tell; None if not."""
     layer = caller.subject
     assert isinstance(layer, EnergyLayer)
-    if {"energy", "gradient-step"} & layer.not_offered.keys():
-        return None
+    if (part := undefined(caller, question)) is not None or {"energy", "gradient-step"} & layer.not_offered.keys():
+        return part
     box = Box.of(caller)
-    if (undefined := _undefined(box, box.rounded(question))) is not None:
-        return undefined
     form = replace(form_of(layer), shapes=None)
-    cases = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
-    comparisons = [asked for q in cases if (asked := _asked(box, box.rounded(q))) is not None]
-    wrong = [asked for asked in comparisons if _is_wrong(asked)]
+    each = 3 * max(1, len(form.letters()))
+    cases = [question, *(scattered(form, each * seed + 3, {"J": 3}) for seed in _SEEDS)]
+    comparisons = [asked for q in cases if (asked := asked_of(box, box.rounded(q))) is not None]
+    wrong = [asked for asked in comparisons if is_wrong(asked)]
     if not wrong:
         return None
     part = _asked_again(box, wrong) or (
-        _returned(box, wrong)
+        _edited(box, wrong)
+        or _returned(box, wrong)
         or _rounded_to_float32(box, wrong)
-        or _ratio(box, wrong)
+        or _ratio(box, comparisons)
         or _additive(wrong)
         or _tokens(box, comparisons)
         or _other_variables(box, wrong)
         or _channels(box, wrong)
         or _direction(box, wrong)
     )
+    if (part is None or part.name not in (TWO_ANSWERS, EDITED)) and (begins := where_it_begins(caller, cases, wrong)):
+        part = WrongPart(part.name, f"{part.because}; {begins}") if part else WrongPart(_NO_GRADIENT, begins)
     return part and (_asked_again(box, wrong) or part)
 
 
-def _undefined(box: Box, q: Question) -> WrongPart | None:
+def undefined(caller: Caller, question: Question) -> WrongPart | None:
     """Whether the question lies where the declaration itself says nothing: it may lack a domain."""
+    if "energy" in caller.subject.not_offered:
+        return None
+    box = Box.of(caller)
+    q = box.rounded(question)
     domain = "say in domain= which states and memories are allowed"
     with suppress(Fault):
         least = min(float(torch.as_tensor(size).min()) for size in box.step_sizes(0, q.x, q.memory).values())
@@ -91,19 +96,6 @@ def _undefined(box: Box, q: Question) -> WrongPart | None:
     except Fault:
         pass
     return None
-
-
-def _asked(box: Box, q: Question) -> Asked | None:
-    try:
-        got, expected = box.along(q.x, box.displacement(q)), golden(box, q)
-        return q, got, expected.arrays, expected.tolerance_for(box, q, got)
-    except (Fault, Discard):
-        return None
-
-
-def _is_wrong(asked: Asked) -> bool:
-    _, got, expected, tolerance = asked
-    return bool(((flat(got) - flat(expected)).abs() > tolerance[:, None]).any())
 
 
 def localise_mask(caller: Caller) -> WrongPart | None:
@@ -153,11 +145,30 @@ def localise_mask(caller: Caller) -> WrongPart | None:
 def _asked_again(box: Box, wrong: list[Asked]) -> WrongPart | None:
     """Whether update or gradient are other ones now: no experiment tells anything of answers that change."""
     for q, got, expected, tolerance in wrong[:_TWICE]:
-        now = _asked(box, q)
+        now = asked_of(box, q)
         for before, after in () if now is None else ((got, now[1]), (expected, now[2])):
             if (part := two_answers(flat(before), flat(after), tolerance[:, None])) is not None:
                 return part
     return None
+
+
+def _edited(box: Box, wrong: list[Asked]) -> WrongPart | None:
+    """Whether an argument is edited in place, and the update right for what it holds then."""
+    edited: set[str] = set()
+    for q, got, _, tolerance in wrong:
+        try:
+            after = box.left_behind(q)
+        except Fault:
+            return None
+        there = replace(q, x={k: after[k] for k in q.x}, memory={k: after[k] for k in q.memory})
+        if (asked := asked_of(box, there)) is None:
+            return None
+        moved = flat(there.x) - flat(q.x) if box.layer.step.returns == "next state" else 0.0
+        if bool(((flat(got) - flat(asked[2]) - moved).abs() > 2 * (tolerance + asked[3])[:, None]).any()):
+            return None
+        edited |= {name for name, array in {**q.x, **q.memory}.items() if not torch.equal(array, after[name])}
+    because = "the update is right for the arguments as the call leaves them, and not for those that it was given"
+    return WrongPart(EDITED, f"{', '.join(sorted(edited))}: {because}") if edited else None
 
 
 def _returned(box: Box, wrong: list[Asked]) -> WrongPart | None:
@@ -203,7 +214,7 @@ def _rounded_to_float32(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 def _goes_on(box: Box, q: Question, error: Tensor) -> bool:
     """Whether the error is nearly the same at a near question: roundoff is another number for every argument."""
-    near = _asked(box, box.rounded(q.each(lambda a: (1 + _NEAR) * a)))
+    near = asked_of(box, box.rounded(q.each(lambda a: (1 + _NEAR) * a)))
     if near is None:
         return False
     there = flat(near[1]) - flat(near[2])
@@ -217,10 +228,10 @@ def _cut_off(box: Box, wrong: list[Asked]) -> WrongPart | None:
         if not float((flat(got) - flat(expected)).abs().max()) <= _CUT * size:
             return None
         for factor in _ASIDE:
-            asked = _asked(box, _times(box, q, factor))
-            if asked is None or _is_wrong(asked):
+            asked = asked_of(box, _times(box, q, factor))
+            if asked is None or is_wrong(asked):
                 return None
-    if not _jumps(box, wrong[0][0]):
+    if onset(box, lambda factor: _times(box, wrong[0][0], factor), beyond=1.0, least=_JUMP) is None:
         return None
     because = (
         "it is right where all numbers are 64 times smaller or larger, and off by less than 1e-8 between: "
@@ -233,26 +244,18 @@ def _times(box: Box, q: Question, factor: float) -> Question:
     return box.rounded(q.each(lambda array: factor * array))
 
 
-def _jumps(box: Box, q: Question) -> bool:
-    """Whether the error of a question is far beyond its tolerance as soon as it is beyond it at all."""
-    right, wrong = _ASIDE[0], 1.0
-    for _ in range(_HALVINGS):
-        middle = (right + wrong) / 2
-        asked = _asked(box, _times(box, q, middle))
-        right, wrong = (middle, wrong) if asked is None or not _is_wrong(asked) else (right, middle)
-    asked = _asked(box, _times(box, q, wrong))
-    return asked is not None and _is_wrong((*asked[:3], _JUMP * asked[3]))
-
-
 # --- a constant ratio ------------------------------------------------------------------------------------
 
 
-def _ratio(box: Box, wrong: list[Asked]) -> WrongPart | None:
-    """got = c times expected, with one c for each question."""
+def _ratio(box: Box, comparisons: list[Asked]) -> WrongPart | None:
+    """got = c times expected, with one c for each question: of those that are right, it is 1."""
     ratios = []
-    for q, got, expected, tolerance in wrong:
+    for asked in comparisons:
+        q, got, expected, tolerance = asked
         a, b = flat(got), flat(expected)
         size = float((b * b).sum())
+        if not is_wrong(asked) and bool((b.abs() <= _TELLING * tolerance[:, None]).all()):
+            continue
         if size == 0:
             return None
         c = float((a * b).sum()) / size
@@ -262,21 +265,24 @@ def _ratio(box: Box, wrong: list[Asked]) -> WrongPart | None:
         ratios.append((q, c))
     if all(abs(c - 1) < _ONE for _, c in ratios):
         return None  # a last digit: every small error is a factor of nearly 1
-    return WrongPart("a constant factor", _what_ratio(box, ratios))
+    because = _what_ratio(box, ratios)
+    return WrongPart("a constant factor", because) if because else None
 
 
 def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
     text = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
     words = []
     for name, value in _numbers(box):
-        varies = len({value(q) for q, _ in ratios}) > 1 or len(ratios) == 1
-        if varies or name.startswith(("the step", "minus", "the dimension", "two")):
+        # a size may have the factor's value by chance, unless it varies
+        if len({value(q) for q, _ in ratios}) > 1 or name.startswith(("the step", "minus", "two")):
             for power, phrase in ((1, name), (-1, f"one over {name}")):
                 fits = all(abs(c - value(q) ** power) <= 1e-8 * abs(c) for q, c in ratios)
                 words += [phrase] if fits else []
     if words:
         return f"{text}: {words[0] if words[0].startswith('minus') else ', or '.join(words)}"
     factors = [c for _, c in ratios]
+    if any(abs(c - 1) < _ONE for c in factors):
+        return ""  # where it is right, it is that for another reason
     if max(factors) - min(factors) > 1e-4 * max(abs(c - 1) for c in factors):
         some = ", ".join(f"{c:.4g} at {q}" for q, c in ratios[:3])
         return f"the update is a multiple of what it must be, by a factor that depends on the sizes: {some}"
@@ -311,9 +317,11 @@ def _additive(wrong: list[Asked]) -> WrongPart | None:
     ]  # (B J, D) each
     if len({error.shape[-1] for error in errors}) > 1 or sum(len(error) for error in errors) < 2:
         return None
-    every, tolerance = torch.cat(errors), max(float(tolerance.max()) for *_, tolerance in wrong)
-    bias = every.mean(0)
-    if float((every - bias).abs().max()) > 2 * tolerance:
+    every = torch.cat(errors)
+    off = torch.cat([t.repeat_interleave(len(e) // len(t)) for e, (*_, t) in zip(errors, wrong, strict=True)])
+    bias = every[off.argmin()]
+    telling = off < bias.abs().max() / 4
+    if int(telling.sum()) < 2 or bool(((every - bias).abs() > 2 * (off + off.min())[:, None]).any()):
         return None
     listed = ", ".join(f"{float(b):.4g}" for b in bias[:4]) + (" ..." if len(bias) > 4 else "")
     return WrongPart("an additive bias", f"the update is what it must be plus ({listed}) everywhere")
@@ -336,7 +344,7 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
         return WrongPart("direction of the update", because)
     if all(slope < 0 for slope in slopes):
         because = "where it was tried, the energy falls along the update: it descends, but is no step of its gradient"
-        return WrongPart("not the stated energy's gradient", because)
+        return WrongPart(_NO_GRADIENT, because)
     return None
 
 
@@ -347,9 +355,9 @@ def _tokens(box: Box, comparisons: list[Asked]) -> WrongPart | None:
     """Whether a single token is right where several are wrong."""
     if "tokens" in box.layer.not_offered or box.layer.shortest > 1:
         return None
-    asked = [_asked(box, q) for q in _singles(box, comparisons)]
-    single = [_is_wrong(one) for one in asked if one is not None]
-    several = [_is_wrong(one) for one in comparisons if token_count(box, one[0]) > 1]
+    asked = [asked_of(box, q) for q in _singles(box, comparisons)]
+    single = [is_wrong(one) for one in asked if one is not None]
+    several = [is_wrong(one) for one in comparisons if token_count(box, one[0]) > 1]
     if not single or None in asked or not several:
         return None
     if not any(single) and any(several):
@@ -429,15 +437,19 @@ def _channels(box: Box, wrong: list[Asked]) -> WrongPart | None:
         return None
     (name,) = wrong[0][1]
     D = wrong[0][1][name].shape[-1]
-    bad = [
-        d
-        for d in range(D)
-        if any(_far(got[name][..., d], expected[name][..., d], tolerance) for _, got, expected, tolerance in wrong)
-    ]
-    if 0 < len(bad) < D:
-        listed = ", ".join(map(str, bad))
-        return WrongPart(f"channel {listed}", f"the other channels of {D} are right in every question")
-    return None
+    bad: set[int] = set()
+    # with the channels' values exchanged, too: an error that depends on the values moves with them
+    for q, *_ in wrong:
+        for by in range(D):
+            exchanged = q.each(lambda a, by=by: a.roll(by, -1) if a.shape[-1] == D else a)
+            if (asked := asked_of(box, box.rounded(exchanged))) is not None:
+                _, got, expected, off = asked
+                bad |= {d for d in range(D) if _far(got[name][..., d], expected[name][..., d], off)}
+        if len(bad) == D:
+            return None
+    listed = ", ".join(map(str, sorted(bad)))
+    because = f"the other channels of {D} are right in every question, with their values exchanged, too"
+    return WrongPart(f"channel {listed}", because)
 
 
 def _far(got: Tensor, expected: Tensor, tolerance: Tensor) -> bool:
