@@ -21,6 +21,7 @@ from cemverify.api import Results
 from cemverify.cli import main
 from cemverify.commands import effort
 from cemverify.conformance.implementations.contract import load
+from cemverify.conformance.implementations.faults import MISNAMED, UNDECLARED
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
@@ -104,6 +105,23 @@ def test_one_exception_is_one_cause_at_its_line() -> None:
     (cause,) = diagnosis.causes
     assert diagnosis.sentence == f"5 of 5 violated, one cause: {reason}"
     assert cause.place == Place("pkg/mine.py", 9, "attention")
+
+
+@pytest.mark.parametrize("reason", [f"{MISNAMED}: it has no 'W'", f"KeyError: 'a'. put 'b' {UNDECLARED}"])
+def test_a_wrong_declaration_is_not_to_be_repaired(reason: str) -> None:
+    (cause,) = diagnosed(violated("gradient/attention/a", None, "raised", reason)).causes
+    assert (cause.name, cause.may_be_mended) == (reason, False)
+
+
+def test_an_edited_argument_is_a_cause_and_what_torch_says_of_it_follows() -> None:
+    refused = "it raised RuntimeError: a leaf Variable that requires grad is being used in an in-place operation."
+    diagnosis = diagnosed(
+        violated("gradient/layer/energy", "a constant factor"),
+        violated("structure/layer/inputs-unchanged", cause="memory after the call"),
+        violated("training/layer/states", None, "raised", refused),
+    )
+    assert [len(cause.records) for cause in diagnosis.causes] == [1, 2]
+    assert diagnosis.causes[1].name == "an argument that a call edits"
 
 
 def test_the_headline_of_a_page_is_text_whatever_a_layer_raised() -> None:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cemverify.conformance.implementations.features import WEIGHTS
+from cemverify.conformance.implementations.features import FEATURES, WEIGHTS
 
 _LONGEST = 500
 
@@ -76,12 +76,14 @@ _UPPER = re.compile(r"[A-Za-z]+(_[A-Za-z]+)?(\.weight)?$")  # what the name of a
 def advice(error: BaseException, dtype: object) -> str:
     """What to do about an exception that says which dtypes met, or that heads do not fit; empty for any other."""
     message = words(error)
+    if isinstance(error, KeyError) and (option := [f for f in FEATURES if [f.partition(":")[2]] == list(error.args)]):
+        return f". If it has no such option, put {option[0]!r} {UNDECLARED}"
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and _UPPER.match(error.args[0]):
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
     if _OTHER_STRIDES in message:
         return ". An argument was not contiguous: use reshape, or contiguous() before view"
     if any(phrase in message for phrase in _OTHER_HEADS):
-        return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' into not_offered"
+        return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' " + UNDECLARED
     if not any(phrase in message for phrase in _OTHER_DTYPES):
         return ""
     width = str(dtype).removeprefix("torch.")
@@ -91,6 +93,7 @@ def advice(error: BaseException, dtype: object) -> str:
     )
 
 
+UNDECLARED = "into not_offered"
 MISNAMED = "names= or free= does not fit the module"  # so the layer's own code need not be at fault
 
 # What a library says that has no kernel for a dtype, or no rule for a transform: a feature less, and no mistake.

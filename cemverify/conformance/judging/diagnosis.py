@@ -12,7 +12,16 @@ import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.conformance.implementations.faults import MISNAMED, Crashed, Fault, Hung, OutOfMemory, Tampered, whose
+from cemverify.conformance.implementations.faults import (
+    MISNAMED,
+    UNDECLARED,
+    Crashed,
+    Fault,
+    Hung,
+    OutOfMemory,
+    Tampered,
+    whose,
+)
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import (
@@ -72,6 +81,7 @@ class Cause:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
         lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
         likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and self.first.cause not in lost
+        likely = likely and UNDECLARED not in (self.first.reason or "")  # then the declaration is to be mended
         return likely and self.edit is None and self.place is not None
 
 
