@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
 from types import UnionType
 
 from cemverify.conformance.source.reading.own import source_lines
@@ -28,6 +28,7 @@ KINDS = (
     "letter",
     "constant",
     "sign",
+    "grouping",
     "argument",
     "function",
     "transpose",
@@ -69,6 +70,7 @@ _COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: 
 _TRANSPOSED = (".T", ".mT")
 _MOST_AXES = 4  # of an array whose axes are ordered otherwise
 _LARGE = 100  # a number from which one may stand for infinity, and its inverse for zero
+_MOST_OPERANDS = 7  # of an expression that is grouped otherwise
 _MOST_NAMES = 24  # names that may stand in place of another
 _REACH = 3  # lines before and after a loop that may belong into it
 
@@ -599,6 +601,61 @@ def _arguments(module: _Module, place: _Place) -> Iterator[Edit]:
             yield module.put("function", node, f"({module.source(only)})")
 
 
+def _unpacked(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Two of the names to which a tuple is unpacked, or two of its values, exchanged."""
+    if isinstance(place.node, ast.Tuple) and isinstance(place.parent, ast.Assign | ast.For | ast.comprehension):
+        for first, second in combinations(place.node.elts, 2):
+            yield _exchanged(module, "argument", first, second)
+
+
+def _grouped(module: _Module, place: _Place) -> Iterator[Edit]:
+    """An expression with its parentheses elsewhere: a - b / c for (a - b) / c."""
+    leaves, signs, operators = _taken_apart(place.node)
+    whole = not _is_grouped(place.parent) or len(_taken_apart(place.parent)[0]) > _MOST_OPERANDS  # type: ignore[arg-type]
+    if not (whole and 1 < len(leaves) <= _MOST_OPERANDS):
+        return
+    texts = [f"({module.source(n)})" if isinstance(n, _LOOSE) else module.source(n) for n in leaves]
+    for tree in _groupings(signs, operators, 0, len(leaves) - 1, negative=signs[0]):
+        yield module.put("grouping", place.node, re.sub(r"_(\d+)_", lambda m: texts[int(m[1])], ast.unparse(tree)))
+
+
+_GROUPED = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult)
+_LOOSE = (ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda, ast.NamedExpr, ast.UnaryOp, ast.Await)
+_SAME = {ast.Add: (ast.Add, ast.Sub), ast.Mult: (ast.Mult, ast.Div), ast.MatMult: (ast.MatMult,)}
+
+
+def _is_grouped(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "op", None), (*_GROUPED, ast.USub)) and isinstance(node, ast.BinOp | ast.UnaryOp)
+
+
+def _taken_apart(node: ast.expr) -> tuple[list[ast.expr], list[bool], list[ast.operator]]:
+    """The operands of an expression, which of them a minus stands before, and the operators between them."""
+    if isinstance(node, ast.UnaryOp) and _is_grouped(node):
+        leaves, signs, operators = _taken_apart(node.operand)
+        return leaves, [not signs[0], *signs[1:]], operators
+    if not (isinstance(node, ast.BinOp) and _is_grouped(node)):
+        return [node], [False], []
+    a, b = _taken_apart(node.left), _taken_apart(node.right)
+    return a[0] + b[0], a[1] + b[1], [*a[2], node.op, *b[2]]
+
+
+def _groupings(
+    signs: list[bool], operators: list[ast.operator], first: int, last: int, *, negative: bool
+) -> Iterator[ast.expr]:
+    """Every way to group the operands from first to last; of those that are equal by associativity, one."""
+    if negative:
+        inner = _groupings(signs, operators, first, last, negative=False)
+        yield from (ast.UnaryOp(ast.USub(), each) for each in inner)
+    elif first == last:
+        yield ast.Name(f"_{first}_")
+    for i in range(first, last):
+        operator = operators[i]
+        for left in _groupings(signs, operators, first, i, negative=negative):
+            for right in _groupings(signs, operators, i + 1, last, negative=signs[i + 1]):
+                if not isinstance(getattr(right, "op", None), _SAME.get(type(operator), ())):
+                    yield ast.BinOp(left, operator, right)
+
+
 def _whole(module: _Module, part: ast.expr | ast.keyword) -> str:
     if isinstance(part, ast.keyword):
         return f"{part.arg}={module.source(part.value)}" if part.arg else f"**{module.source(part.value)}"
@@ -793,6 +850,8 @@ _EXPRESSIONS: Sequence[Callable[[_Module, _Place], Iterator[Edit]]] = (
     _constants,
     _signs,
     _arguments,
+    _unpacked,
+    _grouped,
     _functions,
     _transposes,
     _repeats,

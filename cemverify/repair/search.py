@@ -110,7 +110,16 @@ class RepairOutcome:
     near: Sequence[str] = ()
     refusal: str | None = None  # why nothing could be tried
     cut_short: bool = False  # whether time ran out before all had been tried
+    candidates: Sequence[Repair] = ()  # where the search did not end: the best edits so far, not judged
     unseen: Sequence[str] = ()  # in a sentence each, which of its code cannot be read, and so not be edited
+
+
+class Interrupted(KeyboardInterrupt):
+    """A search ended early, with what it came to until then."""
+
+    def __init__(self, outcome: RepairOutcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 @dataclass(frozen=True)
@@ -157,12 +166,32 @@ def search(
         name: of the implementation. properties: of the run.
         records: of the run, with the saved cases of its violations. effort: of that run.
         seconds: of each process, after which it tries no further edit. workers: processes that try edits.
+
+    Raises:
+        Interrupted: by the user, with the best edits so far.
     """
     started = time.monotonic()
     task = _task(name, records, effort)
     if not task.violated:
         return RepairOutcome(refusal="none of the violations has a case that can be asked again")
     run = _Run(seconds, workers, listener)
+    try:
+        outcome = _searched(name, properties, records, effort, task, run)
+    except KeyboardInterrupt:
+        raise Interrupted(RepairOutcome(tried=run.count, seconds=time.monotonic() - started,
+                                        candidates=_candidates(run))) from None  # fmt: skip
+    late = outcome.cut_short and not outcome.repairs and outcome.refusal is None
+    return replace(outcome, seconds=time.monotonic() - started, candidates=_candidates(run) if late else ())
+
+
+def _searched(
+    name: str,
+    properties: Sequence[Property],
+    records: Sequence[Record],
+    effort: Effort,
+    task: RepairTask,
+    run: _Run,
+) -> RepairOutcome:
     tried = run.all_of(task, "trying")
     if run.refusal is not None or run.ready is None:
         late = "time ran out before the implementation was loaded (--search allows more)"
@@ -179,16 +208,17 @@ def search(
             groups += [[first, second] for second in run.all_of(behind, "second") if second.mends]
             if groups:
                 break
-    repairs = _settled(name, properties, records, effort, _alike(groups), originals, workers, listener)
-    return RepairOutcome(
-        repairs,
-        run.count,
-        run.ready.questions,
-        time.monotonic() - started,
-        near,
-        cut_short=run.cut_short,
-        unseen=run.ready.unseen,
-    )
+    repairs = _settled(name, properties, records, effort, _alike(groups), originals, run.workers, run.listener)
+    unseen = run.ready.unseen
+    return RepairOutcome(repairs, run.count, run.ready.questions, 0.0, near, cut_short=run.cut_short, unseen=unseen)
+
+
+def _candidates(run: _Run) -> list[Repair]:
+    """The single edits that answered most of the wrong questions rightly, the best first."""
+    best = [each for each in run.first if each.mends] or [each for each in run.first if each.mended]
+    best.sort(key=lambda each: (-each.mended, each.residual, _unlikely([each])))
+    originals = {} if run.ready is None else run.ready.files
+    return [Repair([(e.file, e.edit)], _texts([e], originals), originals, ()) for e in best[:_OFFERED]]
 
 
 def _task(name: str, records: Sequence[Record], effort: Effort) -> RepairTask:
@@ -309,6 +339,7 @@ class _Run:
     count: int = 0
     spent: float = 0.0  # what the one that took most has taken so far
     cut_short: bool = False
+    first: list[Tried] = field(default_factory=list)  # what has come of single edits so far
 
     def all_of(self, task: RepairTask, doing: str) -> list[Tried]:
         """What came of every edit, in their order."""
@@ -332,6 +363,7 @@ class _Run:
                             self.ready = message
                         if isinstance(message, Tried):
                             tried.append(message)
+                            self.first += [message] if doing == "trying" else []
                             self.count += 1
                             if trier.ready is not None and self.count % 20 == 0:
                                 self.listener(RepairProgress(doing, len(tried), trier.ready.edits))

@@ -108,6 +108,7 @@ class Tried:
     wrong: int  # how many questions it leaves wrong
     residual: float  # the sum over questions of the logarithm of 1 + margin
     broken: bool  # whether it makes one wrong that was right
+    mended: int = 0  # questions that it answers rightly and that were wrong, as far as it was asked
     # what it answered, to a few digits; equal where two edits do the same
     answers: tuple[Any, ...] = field(default=(), repr=False)
 
@@ -267,7 +268,7 @@ class _Bench:
         Args:
             texts: of its files, by path. modules: the names of theirs.
         """
-        wrong, residual, broken, telling = 0, 0.0, False, 0
+        wrong, residual, broken, telling, mended = 0, 0.0, False, 0, 0
         answers: dict[int, Any] = {}
         hopeless = Tried(number, path, edit, len(self.questions), math.inf, broken=True)
         try:
@@ -283,6 +284,7 @@ class _Bench:
                     if judgement is None or judgement.margin <= 1:
                         answers[i] = None if judgement is None else judgement.answer
                         telling += judgement is not None and judgement.telling
+                        mended += not was_right
                         continue
                     wrong += 1
                     broken = broken or was_right
@@ -294,7 +296,7 @@ class _Bench:
         if wrong == 0 and telling < max(1, self.telling):  # a layer that does nothing any more violates nothing
             return hopeless
         done = () if wrong else tuple(answers[i] for i in sorted(answers))
-        return Tried(number, path, edit, wrong, residual, broken, done)
+        return Tried(number, path, edit, wrong, residual, broken, mended, done)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
@@ -26,6 +27,8 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     """
     violated = sum(record.verdict == Verdict.VIOLATED for record in finished.records)
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
+    if outcome.candidates and not outcome.questions:
+        return "\n".join([f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s.", *_best(outcome)])
     if not violated:
         return f"Nothing to mend: of {number(run, 'property')} none is violated."
     before = f"{violated} of {number(run, 'property')} {'is' if violated == 1 else 'are'} violated"
@@ -43,7 +46,7 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
         lines.append("\nThese edits give different answers. Only you know which of them you meant.")
     if not whole:
         lines += [f"\nNot edited: {problem}." for problem in outcome.unseen]
-        lines += _places(outcome, finished)
+        lines += _best(outcome) or _places(outcome, finished)
     again = shlex.join(["cemverify", "repair", name, *(o for o in finished.options or () if o != "--black-box")])
     if len(whole) == 1:
         lines.append(f"\n`{again} --write` writes it into the file.")
@@ -118,6 +121,14 @@ def _ids(records: Sequence[Record]) -> str:
     named = ", ".join(record.id for record in records[:_NAMED])
     more = len(records) - _NAMED
     return f"{named} and {more} more" if more > 0 else named or "none, but not all could be judged"
+
+
+def _best(outcome: RepairOutcome) -> list[str]:
+    """The best edits of a search that did not end, as the lines that they change."""
+    head = "\nThe best edits until then, by the smallest cases alone; no property has judged them:"
+    edits = [repair.edit for repair in outcome.candidates]
+    told = ((edit.place, indent(edit.before, "-"), indent(edit.after, "+")) for edit in edits)
+    return [head, *(f"\n{place}\n{before}\n{after}" for place, before, after in told)] if edits else []
 
 
 def _places(outcome: RepairOutcome, finished: RunFinished) -> list[str]:

@@ -59,6 +59,10 @@ MISTAKES = {
     "a name of a loop that is one of its values": ("for _ in range", "for x in range"),
     "a product of elements": ("1) @ keys", "1) * keys"),
     "a quotient in place of a sum": ("x = x + config", "x = x / config"),
+    "a line after its neighbour": (
+        '    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)\n    keys = np.einsum("krd,bjd->bkjr", W_K, h)\n',
+        '    keys = np.einsum("krd,bjd->bkjr", W_K, h)\n    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)\n',
+    ),
     "a line out of its loop": (
         "        x = x + config.step_size * np.triu(scores, 1) @ keys\n",
         "    x = x + config.step_size * np.triu(scores, 1) @ keys\n",
@@ -109,6 +113,7 @@ def test_declarations_imports_and_docstrings_are_left_alone() -> None:
         ("for p in (self", "for x in (self"),
         ("keys, scale =", "x, scale ="),
         ("return -self", "return +self"),
+        ("keys, scale =", "scale, keys ="),
     ],
 )
 def test_mistakes_in_a_method_are_undone(right: str, wrong: str) -> None:
@@ -148,6 +153,9 @@ def test_a_layer_of_a_module_is_taken_for_another() -> None:
         ("k + 1e-6", "k + 0.0"),
         ("torch.eye(3) + A", "torch.eye(3) + (ETA * A)"),
         ("torch.rand() + k", "torch.rand() - k"),
+        ("k * W - A.sum(-1) / (G * B)", "(k * W - A.sum(-1)) / (G * B)"),
+        ("(k - W) / A", "k - W / A"),
+        ("-(k - W**2) @ A", "-(k - W**2 @ A)"),
     ],
 )
 def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:

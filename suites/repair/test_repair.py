@@ -16,7 +16,7 @@ from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.repair.edits import Edit
-from cemverify.repair.search import Repair, RepairOutcome, enough
+from cemverify.repair.search import Repair, RepairOutcome, RepairProgress, enough
 from cemverify.repair.wording import in_words
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
@@ -157,6 +157,20 @@ def test_two_mistakes_are_mended_by_two_edits(here: Path, capsys: pytest.Capture
     output = capsys.readouterr().out
     assert "pairs of edits make all of them hold" in output
     assert "-    return 0.5 * (y + x)" in output
+
+
+def test_a_search_that_is_interrupted_shows_the_best_edits(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(progress: RepairProgress) -> None:
+        if progress.doing == "judging":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("cemverify.commands.repair._tell", interrupt)
+    (here / "stopped.py").write_text(mistaken(PULL, ("y - x)", "x - y)")))
+    assert mended("stopped:mine") == 130
+    output = capsys.readouterr().out
+    assert "stopped.py:10\n-    return 0.25 * (x - y)\n+    return " in output
 
 
 def test_a_search_whose_processes_take_all_its_time_to_load_says_so(

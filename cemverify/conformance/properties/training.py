@@ -169,7 +169,7 @@ def _tolerances(
             return allowed
         trials.append(_moved(case, cotangent, function, len(trials)))
         if len(trials) > TRIALS:  # what cancels in the sum is rounded at its own size
-            other = _expected_products(case, _with_other_signs(cotangent), function)
+            other = _expected_products(case, with_other_signs(cotangent), function)
             values = {name: torch.stack((expected[name], other[name])) for name in expected}
 
 
@@ -181,7 +181,7 @@ def _moved(case: Case, cotangent: Tensor, function: Function, trial: int) -> dic
     implementation may take parts of them apart and sum each over all rows: what cancels in one sum of the golden
     answer, and leaves no trace of its size there, does so in each of those with a rounding of its own.
     """
-    cotangent = _with_other_signs(cotangent) if trial == TRIALS else cotangent
+    cotangent = with_other_signs(cotangent) if trial == TRIALS else cotangent
     exact = _expected_products(case, cotangent, function)
     if trial == 0:
         generator = torch.Generator().manual_seed(0)
@@ -302,7 +302,7 @@ def _cotangent(answer: Tensor) -> Tensor:
     return (torch.cos(1.0 + 2.0 * number) * 2.0 ** (number % 11 - 5)).reshape(answer.shape)
 
 
-def _with_other_signs(cotangent: Tensor) -> Tensor:
+def with_other_signs(cotangent: Tensor) -> Tensor:
     """The vector with the sign of every number of it drawn at random."""
     return cotangent * (1.0 - 2.0 * torch.randint(2, cotangent.shape, generator=torch.Generator().manual_seed(0)))
 

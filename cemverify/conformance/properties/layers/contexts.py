@@ -41,6 +41,7 @@ from cemverify.conformance.properties.layers.training import (
     pulled_back,
     recorded,
 )
+from cemverify.conformance.properties.training import with_other_signs
 from cemverify.conformance.questions.black_boxes import Question, level, scattered
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
@@ -152,13 +153,18 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
     got = products_in(box, q, cotangent, context)
     of_parameters = context.mode == _OF_PARAMETERS
     stated = {"energy", "gradient-step", "known-preconditioner", "autograd"}
-    both = None
-    if not stated & box.layer.not_offered.keys() and box.layer.domain is None:
-        both = both_products(box, q, cotangent, of_parameters=of_parameters)
-    usual = replace(q, seed=0)  # whose incoming gradient is contiguous
-    expected = gradients_of_update(box, usual, cotangent, of_parameters=of_parameters) if both is None else both[1]
+    is_stated = not stated & box.layer.not_offered.keys() and box.layer.domain is None
+
+    def expected(c: list[Tensor]) -> dict[str, Tensor]:
+        both = both_products(box, q, c, of_parameters=of_parameters) if is_stated else None
+        usual = replace(q, seed=0)  # whose incoming gradient is contiguous
+        return gradients_of_update(box, usual, c, of_parameters=of_parameters) if both is None else both[1]
+
     claim = f"gradient with respect to {{name}} = as usual: {context}"
-    return products_are_equal(box, q, claim, got, expected, *cotangent, slack=solved(box))
+    return products_are_equal(
+        box, q, claim, got, expected(cotangent), *cotangent,
+        slack=solved(box), cancelled=lambda: expected(list(map(with_other_signs, cotangent))),
+    )  # fmt: skip
 
 
 # --- in the implementation's process --------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -155,12 +155,14 @@ def products_are_equal(
     *more: Tensor,
     far: float = 1.0,
     slack: float = 0.0,
+    cancelled: Callable[[], Named] | None = None,
 ) -> Evidence:
     """Evidence from products by name, each off by no more than roundoff of the numbers that it was computed from.
 
     Args:
         claim: with {name} in it. more: these numbers, beside the question's. far: by how much larger they count.
         slack: what each product may be off besides, as a share of its size.
+        cancelled: gives the products with other signs of their terms: what cancels is rounded at its own size.
     """
     comparisons, telling = [], False
     found_from = (*q.x.values(), *q.memory.values(), *more)
@@ -168,6 +170,8 @@ def products_are_equal(
     for name, array in got.items():
         size = far * (1 + float(expected[name].abs().max()) + largest)
         tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + slack * size)
+        if cancelled is not None and bool(((array - expected[name]).abs() > tolerance).any()):
+            tolerance += ROUNDINGS * terms(q) * box.eps * cancelled()[name].abs().max()
         comparisons.append(Comparison(claim.format(name=name), array, expected[name], tolerance))
         telling = telling or moved(expected[name], tolerance)
     return judge(*comparisons, telling=telling)
