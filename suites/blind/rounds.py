@@ -47,7 +47,7 @@ class Round:
     not_offered: Mapping[str, tuple[str, ...]]  # by framework, what its bases do not offer
     faults: tuple[Fault, ...]
     # names of its bases, with their framework: functions of CEM in the folder that rounds share; or, where the folder
-    # of the round has `bases`, files there that end in a declaration of their own, `mine = energy_layer(...)`
+    # of the round has `bases`, files there (.py, or as data .txt) that end in a declaration of their own, `mine = ...`
     bases: Mapping[str, str]
     styles: tuple[Fault, ...]  # correct implementations that look unusual
 
@@ -73,7 +73,7 @@ class Round:
         """
         if self.declares and name not in self._by_name:
             earlier = (self.folder.with_name(f"round_{number}") / "bases" for number in range(self.number, 0, -1))
-            files = (folder / f"{name}.py" for folder in (*earlier, EXAMPLES))
+            files = (folder / f"{name}{kind}" for folder in (*earlier, EXAMPLES) for kind in (".py", ".txt"))
             return next(file for file in files if file.exists()).read_text()
         if name in self.bases:
             first = f"base_{self.bases[name]}"
