@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Tests an implementation until four properties of its formula are violated (those of sizes, bad input and the process
 do not count), then looks for the edit that mends it. Tries all single edits of its source (another name, operator,
-sign, constant, factor, argument, letter of an einsum, parentheses, a line moved into or out of the loop ...) on the smallest
-counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices, two are
-tried. A search that is interrupted, or has no time left, shows the best edits so far. Nothing is written without
---write.
+sign, constant, factor, argument, letter of an einsum, parentheses, a line moved into or out of the loop ...) on the
+smallest counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices,
+two are tried. Interrupted, or with no time left, it shows the best so far. Nothing is written without --write.
 
 exit code: 0 if nothing is violated, or an edit makes all properties hold; 1 if no edit does; 2 if the implementation
 or its source cannot be read, or bad arguments.
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.judging.verdicts import Verdict
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.workers import isolation, nursery
-        from cemverify.repair.search import Interrupted, RepairOutcome, enough
+        from cemverify.repair.search import RepairOutcome, enough
         from cemverify.repair.wording import as_json, in_words
         from cemverify.results.envelope import check_outputs, result, show, write
         from cemverify.results.provenance import Maker
@@ -100,15 +99,12 @@ def run(options: argparse.Namespace) -> int:
     violated = any(record.verdict == Verdict.VIOLATED for record in finished.records)
     outcome = RepairOutcome()
     if violated:
-        try:
-            outcome = searched(options, properties, finished.records, search_effort, options.search)
-        except KeyboardInterrupt as interrupted:  # it may know the best edits until then
-            if isinstance(interrupted, Interrupted) and interrupted.outcome.candidates:
-                show(wrapped(in_words(interrupted.outcome, finished, options.implementation), columns(sys.stdout)))
-            raise
+        outcome = searched(options, properties, finished.records, search_effort, options.search)
+    show(wrapped(in_words(outcome, finished, options.implementation), columns(sys.stdout)))
+    if outcome.interrupted:
+        raise KeyboardInterrupt
     if options.json:
         write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
-    show(wrapped(in_words(outcome, finished, options.implementation), columns(sys.stdout)))
     if violated and options.write is not None:
         _write(_chosen(outcome, options.write))
     if outcome.refusal is not None:

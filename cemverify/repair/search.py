@@ -110,16 +110,9 @@ class RepairOutcome:
     near: Sequence[str] = ()
     refusal: str | None = None  # why nothing could be tried
     cut_short: bool = False  # whether time ran out before all had been tried
-    candidates: Sequence[Repair] = ()  # where the search did not end: the best edits so far, not judged
+    interrupted: bool = False  # whether the user ended it
+    candidates: Sequence[Repair] = ()  # where it did not end: the best edits so far, not judged
     unseen: Sequence[str] = ()  # in a sentence each, which of its code cannot be read, and so not be edited
-
-
-class Interrupted(KeyboardInterrupt):
-    """A search ended early, with what it came to until then."""
-
-    def __init__(self, outcome: RepairOutcome) -> None:
-        super().__init__()
-        self.outcome = outcome
 
 
 @dataclass(frozen=True)
@@ -166,9 +159,6 @@ def search(
         name: of the implementation. properties: of the run.
         records: of the run, with the saved cases of its violations. effort: of that run.
         seconds: of each process, after which it tries no further edit. workers: processes that try edits.
-
-    Raises:
-        Interrupted: by the user, with the best edits so far.
     """
     started = time.monotonic()
     task = _task(name, records, effort)
@@ -178,19 +168,13 @@ def search(
     try:
         outcome = _searched(name, properties, records, effort, task, run)
     except KeyboardInterrupt:
-        raise Interrupted(RepairOutcome(tried=run.count, seconds=time.monotonic() - started,
-                                        candidates=_candidates(run))) from None  # fmt: skip
-    late = outcome.cut_short and not outcome.repairs and outcome.refusal is None
-    return replace(outcome, seconds=time.monotonic() - started, candidates=_candidates(run) if late else ())
+        outcome = RepairOutcome(tried=run.count, interrupted=True)
+    ended = outcome.repairs or not (outcome.cut_short or outcome.interrupted)
+    return replace(outcome, seconds=time.monotonic() - started, candidates=() if ended else _candidates(run))
 
 
 def _searched(
-    name: str,
-    properties: Sequence[Property],
-    records: Sequence[Record],
-    effort: Effort,
-    task: RepairTask,
-    run: _Run,
+    name: str, properties: Sequence[Property], records: Sequence[Record], effort: Effort, task: RepairTask, run: _Run
 ) -> RepairOutcome:
     tried = run.all_of(task, "trying")
     if run.refusal is not None or run.ready is None:

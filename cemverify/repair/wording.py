@@ -27,8 +27,6 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     """
     violated = sum(record.verdict == Verdict.VIOLATED for record in finished.records)
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
-    if outcome.candidates and not outcome.questions:
-        return "\n".join([f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s.", *_best(outcome)])
     if not violated:
         return f"Nothing to mend: of {number(run, 'property')} none is violated."
     before = f"{violated} of {number(run, 'property')} {'is' if violated == 1 else 'are'} violated"
@@ -38,6 +36,7 @@ def in_words(outcome: RepairOutcome, finished: RunFinished, name: str) -> str:
     effort = f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s"
     if outcome.cut_short:
         effort += ", when the time ran out (--search allows more)"
+    effort += ", when it was interrupted" if outcome.interrupted else ""
     whole = [repair for repair in outcome.repairs if repair.mends]
     repairs = whole or list(outcome.repairs[:1])
     lines = [f"{before} {_headline(whole, run)} ({effort})."]

@@ -200,55 +200,6 @@ def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callab
     assert value(code, 33).telling == COMPARED
 
 
-REACHABLE = """\
-import torch
-
-TABLE = {}
-
-
-def factory(scale):
-    size = 2 * scale
-
-    def attention(x, h, weights, config):
-        return net(size * TABLE["first"](x))
-
-    return attention
-
-
-def first(x):
-    return x
-
-
-def unused(x):
-    return x
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-
-    def forward(self, x):
-        return self.used(x)
-
-    def used(self, x):
-        return x
-
-    def other(self, x):
-        return x
-
-
-TABLE["first"], net = first, Net()
-attention = factory(1)
-"""
-
-
-def test_only_functions_that_the_implementation_can_call_are_reachable(written: Callable[..., OwnCode]) -> None:
-    lines = written(REACHABLE).files[0].lines
-    texts = [REACHABLE.splitlines()[line - 1].strip() for line in sorted(lines.reachable or ())]
-    assert texts == ['return net(size * TABLE["first"](x))', "return x", "return self.used(x)", "return x"]
-    assert len(lines.called) > len(texts)
-
-
 def test_reading_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd:
         arrays = "numpy"

@@ -95,24 +95,33 @@ def _with_rows(box: Box, wrong: Sequence[Asked]) -> str:
 
 
 def _with_length(box: Box, q: Question) -> str:
+    for letter in box.form.letters():
+        if (right := longest_right(box, q, letter) or 0) > 1:
+            where = f"with more than {right} tokens" if letter == TOKENS else f"where {letter} > {right}"
+            return f"the error begins {where}"
+    return ""
+
+
+def longest_right(box: Box, q: Question, letter: str) -> int | None:
+    """Up to how many places along an axis questions are right, two of which are wrong with one more; None if none is.
+
+    Args:
+        q: one that is wrong, and so long that others of its length are, too.
+    """
     form = replace(box.form, shapes=None)
 
-    def fails(question: Question, letter: str, length: int) -> bool:
+    def fails(question: Question, length: int) -> bool:
         asked = asked_of(box, along_axis(question, form, letter, range(length)))
         return asked is not None and is_wrong(asked)
 
-    for letter in form.letters():
-        right, long = form.least(letter), axis_size(q, form, letter)
-        dense, other = (box.rounded(scattered(form, seed, {letter: long})) for seed in _SEEDS)
-        if long - right < 2 or fails(dense, letter, right) or not fails(dense, letter, long):
-            continue
-        while long - right > 1:
-            middle = (right + long) // 2
-            right, long = (right, middle) if fails(dense, letter, middle) else (middle, long)
-        if right > 1 and fails(other, letter, long) and not fails(other, letter, right):
-            more = f"with more than {right} tokens" if letter == TOKENS else f"where {letter} > {right}"
-            return f"the error begins {more}"
-    return ""
+    right, long = form.least(letter), axis_size(q, form, letter)
+    first, second = (box.rounded(scattered(form, seed, {letter: long})) for seed in _SEEDS)
+    if long <= right or fails(first, right) or not fails(first, long):
+        return None
+    while long - right > 1:
+        middle = (right + long) // 2
+        right, long = (right, middle) if fails(first, middle) else (middle, long)
+    return right if fails(second, long) and not fails(second, right) else None
 
 
 def _beyond_a_value(box: Box, cases: Sequence[Question]) -> str:

@@ -10,7 +10,7 @@ The update is compared with -eta P times the gradient of the stated energy on qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,9 +19,16 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, plus, shaped
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
-from cemverify.conformance.judging.localisation.beginning import Asked, asked_of, is_wrong, onset, where_it_begins
+from cemverify.conformance.judging.localisation.beginning import (
+    Asked,
+    asked_of,
+    is_wrong,
+    longest_right,
+    onset,
+    where_it_begins,
+)
 from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
 from cemverify.conformance.judging.verdicts import EDITED, NO_ENERGY, NO_STEP_SIZE, TWO_ANSWERS
 from cemverify.conformance.properties.layers.oracle import (
@@ -67,7 +74,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
         or _rounded_to_float32(box, wrong)
         or _ratio(box, comparisons)
         or _additive(wrong)
-        or _tokens(box, comparisons)
+        or _tokens(box, wrong[0][0])
         or _other_variables(box, wrong)
         or _channels(box, wrong)
         or _direction(box, wrong)
@@ -351,35 +358,11 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
 # --- tokens, channels ---------------------------------------------------------------------------------------
 
 
-def _tokens(box: Box, comparisons: list[Asked]) -> WrongPart | None:
+def _tokens(box: Box, q: Question) -> WrongPart | None:
     """Whether a single token is right where several are wrong."""
-    if "tokens" in box.layer.not_offered or box.layer.shortest > 1:
+    if "tokens" in box.layer.not_offered or longest_right(box, q, TOKENS) != 1:
         return None
-    asked = [asked_of(box, q) for q in _singles(box, comparisons)]
-    single = [is_wrong(one) for one in asked if one is not None]
-    several = [is_wrong(one) for one in comparisons if token_count(box, one[0]) > 1]
-    if not single or None in asked or not several:
-        return None
-    if not any(single) and any(several):
-        return WrongPart("what tokens do to each other", "a single token is right, several together are wrong")
-    if all(single) and not any(several):
-        return WrongPart("a single token", "one token alone is wrong, several are right")
-    return None
-
-
-def _singles(box: Box, comparisons: list[Asked]) -> Iterator[Question]:
-    form = replace(form_of(box.layer), shapes=None)
-    for seed, _ in zip(_SEEDS, comparisons, strict=False):
-        yield box.rounded(_first_token(box, scattered(form, 3 * len(form.letters()) * seed + 3)))
-
-
-def _first_token(box: Box, q: Question) -> Question:
-    def first(array: Tensor) -> Tensor:
-        return array[:, :1]
-
-    x = with_tokens(q.x, box.layer.state, first)
-    noise = with_tokens(q.noise, box.layer.state, first) if q.noise else {}
-    return replace(q, x=x, memory=with_tokens(q.memory, box.layer.memories, first), noise=noise)
+    return WrongPart("what tokens do to each other", "a single token is right, several together are wrong")
 
 
 def _other_variables(box: Box, wrong: list[Asked]) -> WrongPart | None:

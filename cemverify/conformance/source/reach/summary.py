@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +13,7 @@ from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.own import source_lines
 
 Branch = tuple[int, int]
+_BY_A_LIBRARY = ("forward", "backward", "setup_context", "__init__", "__call__")  # methods that it calls
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,8 @@ class FileReach:
     # the lines of which not every branch was taken, with the lines to which nothing went; a negative one stands for
     # the end of the function
     branches: Mapping[int, tuple[int, ...]]
-
-    @property
-    def statements(self) -> frozenset[int]:
-        """First lines of the statements that only a call reaches, in functions that the implementation can reach."""
-        lines = self.file.lines
-        return (lines.called if lines.reachable is None else lines.reachable) | self.by.keys()
+    # first lines of the statements that only a call reaches, in functions that were called or that these name
+    statements: frozenset[int] = frozenset()
 
     @property
     def never(self) -> list[int]:
@@ -70,7 +69,7 @@ class FileReach:
     @property
     def counts(self) -> tuple[int, int]:
         """How many of them were reached, and how many there are."""
-        return len(self.by), len(self.statements)
+        return len(self.statements) - len(self.never), len(self.statements)
 
     def line(self, number: int) -> str:
         """The text of a line of the file, by its number from 1."""
@@ -106,7 +105,8 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
     Args:
         trails: by the id of the property. lost: ids of properties whose process ended before it could tell.
     """
-    files = [reach for file in code.files if (reach := _of_file(file, trails)).statements]
+    called = _called(code, trails)
+    files = [_of_file(file, trails, called[file.path]) for file in code.files if called[file.path]]
     problems = [*code.problems, *(trail.problem for trail in trails.values() if trail.problem)]
     if ended := len(list(lost)):
         many = f"{ended} properties" if ended > 1 else "1 property"
@@ -114,7 +114,48 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
     return Reach(files, tuple(dict.fromkeys(problems)), code.traced, looked_around)
 
 
-def _of_file(file: CodeFile, trails: Mapping[str, Trail]) -> FileReach:
+def _called(code: OwnCode, trails: Mapping[str, Trail]) -> dict[str, frozenset[int]]:
+    """By file, the statements of functions of which something ran, or that such a function names, and so on.
+
+    Not what the import alone runs, as a factory, nor the rest of an imported file. A method that a library calls by
+    its name counts where its class is named. If nothing ran, nothing is known, and all count.
+    """
+    ran = joined(trails.values()).lines
+    all_ = {file.path: file.lines.called for file in code.files}
+    try:
+        waiting = [(file.path, *function) for file in code.files for function in _functions(file)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the text comes from the implementation's process
+        return all_
+    if not any(ran.get(path, frozenset()) & lines for path, lines in all_.items()):
+        return all_
+    counted: dict[str, set[int]] = {path: set(ran.get(path, ())) & lines for path, lines in all_.items()}
+    words: set[str] = set()
+    while found := [each for each in waiting if counted[each[0]] & each[2] or each[1] & words]:
+        waiting = [each for each in waiting if each not in found]
+        for path, _, lines, own in found:
+            counted[path] |= lines & all_[path]
+            words |= own
+    return {path: frozenset(lines) for path, lines in counted.items()}
+
+
+def _functions(file: CodeFile) -> Iterator[tuple[set[str], set[int], set[str]]]:
+    """The names by which each function is called, its lines without those of functions inside it, and their words."""
+    texts = source_lines(file.text)
+
+    def inside(node: ast.AST, of: str) -> Iterator[tuple[set[str], set[int], set[str]]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = [n for n in ast.walk(child) if n is not child and isinstance(n, ast.FunctionDef)]
+                lines = set(range(child.body[0].lineno, (child.end_lineno or 0) + 1))
+                lines -= {line for n in inner for line in range(n.lineno + 1, (n.end_lineno or 0) + 1)}
+                names = {of} if of and child.name in _BY_A_LIBRARY else {child.name}
+                yield names, lines, {word for line in lines for word in re.findall(r"\w+", texts[line - 1])}
+            yield from inside(child, child.name if isinstance(child, ast.ClassDef) else "")
+
+    return inside(ast.parse(file.text), "")
+
+
+def _of_file(file: CodeFile, trails: Mapping[str, Trail], statements: frozenset[int]) -> FileReach:
     by: dict[int, list[str]] = {}
     taken: set[Branch] = set()
     for id_, trail in trails.items():
@@ -127,7 +168,7 @@ def _of_file(file: CodeFile, trails: Mapping[str, Trail]) -> FileReach:
         if line in by
     }
     return FileReach(
-        file, {n: tuple(ids) for n, ids in sorted(by.items())}, {n: to for n, to in missing.items() if to}
+        file, {n: tuple(ids) for n, ids in sorted(by.items())}, {n: to for n, to in missing.items() if to}, statements
     )
 
 

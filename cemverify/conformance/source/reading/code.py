@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.faults import printable, words
-from cemverify.conformance.implementations.origin import functions_of, own_modules
+from cemverify.conformance.implementations.origin import functions_of
 from cemverify.conformance.source.reading.lines import Lines, lines_of
 from cemverify.conformance.source.reading.numbers import Number, numbers_in
 from cemverify.conformance.source.reading.own import own_files
-from cemverify.conformance.source.reading.reachable import reachable_lines
 
 _MOST_TEXT = 2**21  # characters of all files together
 _COMPILERS = ("torch.compile", "jax.jit", "@jit", "jit(", ".script(")
@@ -44,20 +43,12 @@ def read_code(module: str, subject: Subject) -> OwnCode:
     own = own_files(module, subject)
     files: list[CodeFile] = []
     problems, read = list(own.problems), []
-    try:
-        modules = {file: module for file, (_, module) in own_modules(own.folders).items()}
-        reachable = reachable_lines(subject, modules)
-    except Exception:  # they are the implementation's own objects, which may answer anything
-        reachable = None
     for file in own.files:
         if sum(len(one.text) for one in files) + len(file.text) > _MOST_TEXT:
             problems.append(f"{file.label} is too long to read")
             continue
         try:
-            lines = lines_of(file)
-            if reachable is not None:
-                lines = replace(lines, reachable=frozenset(lines.statements(reachable.get(file.path, ()))))
-            files.append(CodeFile(file.path, file.label, file.text, lines))
+            files.append(CodeFile(file.path, file.label, file.text, lines_of(file)))
         except (ValueError, RecursionError, MemoryError) as error:
             problems.append(f"{file.label} could not be read: {words(error)}")
         else:
@@ -82,7 +73,6 @@ def as_plain(code: OwnCode) -> dict[str, Any]:
                 "imported": sorted(file.lines.imported),
                 "branches": [[line, sorted(to)] for line, to in sorted(file.lines.branches.items())],
                 "first": [list(pair) for pair in sorted(file.lines.first.items())],
-                "reachable": None if file.lines.reachable is None else sorted(file.lines.reachable),
             }
             for file in code.files
         ],
@@ -111,7 +101,6 @@ def from_plain(content: object) -> OwnCode:
                     frozenset(map(int, file["imported"])),
                     {int(line): frozenset(map(int, to)) for line, to in file["branches"]},
                     {int(line): int(first) for line, first in file["first"]},
-                    None if file["reachable"] is None else frozenset(map(int, file["reachable"])),
                 ),
             )
             for file in content["files"]

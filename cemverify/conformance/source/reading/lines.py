@@ -31,8 +31,6 @@ class Lines:
     # where a line may go on in several ways, the lines to which; a negative one leaves a function
     branches: Mapping[int, frozenset[int]]
     first: Mapping[int, int]  # for each later line of a statement, its first one
-    # those of `called` in functions that the implementation can reach; None where that is not known
-    reachable: frozenset[int] | None = None
 
     def statements(self, lines: Iterable[int]) -> set[int]:
         """The statements of these lines that only a call reaches."""
