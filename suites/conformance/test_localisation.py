@@ -319,15 +319,7 @@ def _shortened(x: Tensor, m: Tensor) -> Tensor:
     return shortened
 
 
-def _steeper_beyond_two(x: Tensor, m: Tensor) -> Tensor:
-    return torch.where(x.abs() > 2, 1.01, 1.0) * (m - x)
-
-
-def _wrong_for_one_row(x: Tensor, m: Tensor) -> Tensor:
-    return _attention(x, m) * (1.01 if len(x) == 1 else 1)
-
-
-def _forgets_keys_from_18(x: Tensor, m: Tensor) -> Tensor:
+def _shifted_from_18(x: Tensor, m: Tensor) -> Tensor:
     scores = x @ m.mT
     return torch.softmax(torch.cat((scores[..., :17], scores[..., 17:] + 0.01), -1), -1) @ m
 
@@ -336,12 +328,7 @@ def _reading(update: Any) -> EnergyLayer:
     return energy_layer(update=update, energy=_log_sum, state=("J", 3), memory=("M", 3), permutable=True)
 
 
-def _editing(x: Tensor, m: Tensor) -> Tensor:
-    m *= 0.5
-    return m - x
-
-
-class _DoubledBackward(torch.autograd.Function):
+class _Doubled(torch.autograd.Function):
     """x W, whose backward pass doubles the gradient of W."""
 
     @staticmethod
@@ -350,25 +337,28 @@ class _DoubledBackward(torch.autograd.Function):
         return x @ W
 
     @staticmethod
-    def backward(ctx: Any, pulled: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, pulled: Any) -> Any:
         x, W = ctx.saved_tensors
         return pulled @ W.mT, 2 * (x.flatten(0, -2).mT @ pulled.flatten(0, -2))
+
+
+_doubled: Any = _Doubled.apply
 
 
 def _repelling(x: Tensor, beyond: float) -> Tensor:
     """The force of sum 1 / r^2 over pairs, doubled where two are so far apart."""
     d = x[:, :, None] - x[:, None]
     r = d.norm(dim=-1) + torch.eye(x.shape[1])
-    return 2 * (d * (torch.where(r > beyond, 2, 1) / r**4)[..., None]).sum(2)
+    force: Tensor = 2 * (d * (torch.where(r > beyond, 2, 1) / r**4)[..., None]).sum(2)
+    return force
 
 
 def _apart(beyond: float) -> EnergyLayer:
-    def energy(x: Tensor) -> Tensor:
-        i, j = torch.triu_indices(4, 4, 1)
-        return (1 / (x[:, i] - x[:, j]).square().sum(-1)).sum(-1)
-
-    update = functools.partial(_repelling, beyond=beyond)
-    return energy_layer(update=update, energy=energy, state=(4, 3), memory=None, energy_per="sequence")
+    i, j = torch.triu_indices(4, 4, 1)
+    return energy_layer(
+        update=functools.partial(_repelling, beyond=beyond), state=(4, 3), memory=None, energy_per="sequence",
+        energy=lambda x: (1 / (x[:, i] - x[:, j]).square().sum(-1)).sum(-1),
+    )  # fmt: skip
 
 
 _ENERGY, _MASK, _TWICE = "gradient/layer/energy", "structure/layer/mask", "one call has two answers"
@@ -386,16 +376,19 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                 "not the stated energy's gradient", "descends, but is no step of its gradient"),
     "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
     "mask unused": (_deaf, _MASK, "mask", "it is not used"),
-    "a value": (_layer(_steeper_beyond_two), _ENERGY, _NO_GRADIENT, "the error begins where |x| > 2"),
+    "a value": (_layer(lambda x, m: torch.where(x.abs() > 2, 1.01, 1.0) * (m - x)),
+                _ENERGY, _NO_GRADIENT, "the error begins where |x| > 2"),
     "a distance": (_apart(1.5), _ENERGY, _NO_GRADIENT, "two rows of x are more than 1.5 apart"),
     "not defined at 0": (_apart(torch.inf), _ENERGY, "the declared energy", "other examples nothing is violated"),
-    "one row": (_reading(_wrong_for_one_row), _ENERGY, _NO_GRADIENT, "only with one row"),
-    "a length": (_reading(_forgets_keys_from_18), "extremes/layer/long-rows", _NO_GRADIENT, "where M > 17"),
-    "edited": (_layer(_editing), f"{_ENERGY} structure/layer/inputs-unchanged", "an argument that a call edits",
+    "one row": (_reading(lambda x, m: _attention(x, m) * (1.01 if len(x) == 1 else 1)), _ENERGY,
+                _NO_GRADIENT, "only with one row"),
+    "a length": (_reading(_shifted_from_18), "extremes/layer/long-rows", _NO_GRADIENT, "where M > 17"),
+    "edited": (_layer(lambda x, m: m.mul_(0.5) - x), f"{_ENERGY} structure/layer/inputs-unchanged",
+               "an argument that a call edits",
                "memory: the update is right for the arguments as the call leaves them"),
     "three": (_layer(lambda x, m: 3 * (m - x)), _ENERGY, "a constant factor", "everywhere 3 times what it must be;"),
     "backward": (
-        energy_layer(update=lambda x, m: -_DoubledBackward.apply(m, outputs), dim=3, parameters={"outputs": outputs},
+        energy_layer(update=lambda x, m: -_doubled(m, outputs), dim=3, parameters={"outputs": outputs},
                      energy=lambda x, m: (x * (m @ outputs)).sum(-1), not_offered=("vmap",)),
         "training/layer/parameters", "the backward pass", "forward right, gradient of outputs wrong"),
     "untied": (
