@@ -25,6 +25,7 @@ from suites.kit.source import PACKAGES, files_of, name
 USED = {
     "cemverify/cem/torch_internals.py": {
         *("torch._subclasses.fake_tensor", "torch.utils._python_dispatch", "torch.utils._pytree"),
+        *("torch._dynamo.backends.common", "torch._inductor.decomposition", "torch._inductor.fx_passes.joint_graph"),
         *("torch._dynamo", "_dynamo", "_C", "_are_functorch_transforms_active", "_current_level", "_functorch"),
         *("_len_torch_function_stack", "_len_torch_dispatch_stack"),
         *("_softmax_backward_data", "_standard_gamma", "_set_deterministic_algorithms", "_tensor_str"),
@@ -130,6 +131,19 @@ def test_transforms_of_functions_are_noticed() -> None:
     torch.func.vmap(look)(x)
     torch.func.grad(look)(x)
     assert seen == [(False, False, False), (True, True, True), (True, False, True)], TORCH
+
+
+def test_a_compiled_function_is_rewritten_as_inductor_does() -> None:
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT).mul(0.5).softmax(-1) @ v
+
+    q, k, v = torch.randn(3, 2, 2, 5, 4).unbind()
+    compiled = torch.compile(attention, backend=torch_internals.inductor_without_code)
+    compiled(q, k, v)
+    with torch.profiler.profile() as profile:
+        torch.testing.assert_close(compiled(q, k, v), attention(q, k, v))
+    names = {event.key for event in profile.key_averages()}
+    assert any("scaled_dot_product" in name for name in names), TORCH
 
 
 def test_forward_mode_is_a_transform() -> None:

@@ -50,6 +50,19 @@ def without_overrides() -> AbstractContextManager[Any]:
     return disabled
 
 
+def inductor_without_code(graph: Any, inputs: Any) -> Any:
+    """A backend of `torch.compile`: what the default one rewrites, without the code that it generates."""
+    from torch._dynamo.backends.common import aot_autograd  # they take seconds to import
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    def rewritten(traced: Any, _: Any) -> Any:
+        return joint_graph_passes(traced).forward
+
+    backend = aot_autograd(fw_compiler=rewritten, inference_compiler=rewritten, decompositions=select_decomp_table())
+    return backend(graph, inputs)
+
+
 def softmax_backward(d_p: Tensor, p: Tensor) -> Tensor:
     """The gradient in the scores of p = softmax(scores) over the last axis: p (d_p - sum p d_p), of p's shape."""
     return torch._softmax_backward_data(d_p, p, -1, p.dtype)

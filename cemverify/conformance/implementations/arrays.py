@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from cemverify.cem.torch_internals import is_wrapped
+from cemverify.cem.torch_internals import inductor_without_code, is_wrapped
 
 ArrayName = Literal["torch", "numpy", "jax"]
 Function = Callable[..., Any]
@@ -91,7 +91,7 @@ class ArrayKind(ABC):
         """The function as a user of the library would compile it.
 
         Args:
-            lowered: whether torch also rewrites what it has traced in operations without edits, as for a backend.
+            lowered: whether torch also rewrites what it has traced, as its default backend does.
         """
         raise NotImplementedError(self.lacks["compile"])
 
@@ -153,7 +153,7 @@ class _Torch(ArrayKind):
 
     def compiled(self, function: Function, *, lowered: bool = True) -> Function:
         torch.compiler.reset()  # or what was compiled before would count against its limit of recompilations
-        return torch.compile(function, backend="aot_eager" if lowered else "eager", dynamic=False)
+        return torch.compile(function, backend=inductor_without_code if lowered else "eager", dynamic=False)
 
     def mapped(self, function: Function, axes: Any = 0) -> Function:
         # a module that is built in the call draws numbers, which its weights replace

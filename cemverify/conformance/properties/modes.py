@@ -72,7 +72,8 @@ def _compiled(layer: Layer, check: Check) -> Property:
     space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
     return Property(
         f"modes/{layer}/compiled",
-        "Compiling changes no output, of numbers of any size, in any dtype.",
+        "Compiling changes no output, of numbers of any size, in any dtype (torch: as traced, in float64 as inductor "
+        "rewrites it; it generates no code).",
         "contract",
         *COMPILED,
         check,
@@ -93,7 +94,7 @@ def _compiled(layer: Layer, check: Check) -> Property:
 def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     """The compiled function gives what the function gives, for numbers of every kind in the same shapes and options.
 
-    The backend traces the function and generates no code.
+    The backend traces the function, in float64 rewrites it as inductor does, and generates no code.
     """
     where = question.context.mode
     caller = caller.at(_DTYPES[where.removeprefix("in ")])
