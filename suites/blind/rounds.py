@@ -47,7 +47,7 @@ class Round:
     not_offered: Mapping[str, tuple[str, ...]]  # by framework, what its bases do not offer
     faults: tuple[Fault, ...]
     # names of its bases, with their framework: functions of CEM in the folder that rounds share; or, where the folder
-    # of the round has `bases`, files there (.py, or as data .txt) that end in a declaration of their own, `mine = ...`
+    # of the round has `bases`, files there (.py, or as data .txt) that end in their own declaration, `mine = ...`
     bases: Mapping[str, str]
     styles: tuple[Fault, ...]  # correct implementations that look unusual
 
