@@ -138,7 +138,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"leak": True}, "needs the Lagrangian"),
         ({"step": "proximal"}, "needs proximal=, a function of a state and the step size, and penalty="),
         ({"penalty": torch.sum}, "proximal and penalty belong to step='proximal'"),
-        ({"step": "proximal", "proximal": min, "penalty": min, "noise": 0.1}, "goes with none of these: a step size"),
+        ({"step": "proximal", "proximal": min, "penalty": min, "noise": 0.1}, "goes with no noise"),
         ({"step_size": lambda x, m: 1.0, "step": "cccp"}, "a step size that depends on the state needs"),
         ({"momentum": (0.1,), "steps": 2}, "one for each of its 2 steps, alone or as .'nesterov', mu., not"),
         ({"tolerance": 0.1, "step": "free"}, "a tolerance belongs to step='equilibrium', or to step='gradient'"),
@@ -339,6 +339,35 @@ def by_species(most: int) -> EnergyLayer:
         energy=lambda g, m: (g - m.w - places.to(g)[m.kind]).square().sum(-1) / 2,
         state=("J", 2), memory={"kind": ("J",), "w": ("J", 2)}, domain={"kind": range(5)},
     )  # fmt: skip
+
+
+def smoothed(axis: int) -> EnergyLayer:
+    """Tokens are pulled to those that a matrix (J, J) of the memory names; `axis` 2 leaves the first token out."""
+
+    def update(x: Tensor, m: Any) -> Tensor:
+        own = m.b if axis == 1 else m.b * (torch.arange(x.shape[1])[:, None] > 0)
+        pull: Tensor = 0.1 * (m.a.tanh() @ x - x * own)
+        return pull
+
+    return energy_layer(
+        update=update, state=("J", 2), memory={"a": ("J", "J"), "b": ("J", 1)}, permutable=True, causal=False,
+        step="free",
+    )  # fmt: skip
+
+
+def by_name() -> EnergyLayer:
+    """A layer that takes its memory apart by position."""
+
+    def energy(x: Any, m: Any) -> Any:
+        pull, away = m
+        return ((x - pull) ** 2).sum(-1) / 2 * (1 + away**2)
+
+    def update(x: Any, m: Any) -> Any:
+        pull, away = m
+        return (pull - x) * (1 + away**2)[..., None]
+
+    sizes: Any = {"state": ("J", 2), "memory": {"pull": ("J", 2), "away": ("J",)}}
+    return energy_layer(update=update, energy=energy, arrays="jax", **sizes)
 
 
 def apart_by_one(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
@@ -667,7 +696,11 @@ TWINS: dict[str, Twin] = {
                                 "energy with tokens masked|update with tokens masked"),
     "held weights of coupled tokens": Twin(ENERGY, lambda: with_held_weights(1.0), lambda: with_held_weights(0.9),
                                            UPDATE, everywhere=True),
-    "integers in the memory": Twin(ENERGY, lambda: by_species(4), lambda: by_species(3), UPDATE, everywhere=True),
+    "integers in the memory": Twin(f"{ENERGY} contexts/layer/update", lambda: by_species(4), lambda: by_species(3),
+                                   "update = ", everywhere=True),
+    "neighbours by a matrix": Twin("structure/layer/permutation", lambda: smoothed(1), lambda: smoothed(2),
+                                   "update of reordered"),
+    "named arrays of JAX out of order": Twin(STATES, by_name, arrays="jax"),
     "a sampler": Twin(ENERGY, lambda: of_a_chain(1.0), lambda: of_a_chain(0.9), UPDATE, everywhere=True),
     "a solver that stops early": Twin(ENERGY, lambda: cut_off(4), lambda: cut_off(2), UPDATE),
     "a reference": Twin("structure/layer/reference training/layer/reference", lambda: in_halves(0.0),

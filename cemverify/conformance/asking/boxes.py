@@ -103,6 +103,14 @@ class Box:
         x, memory = ({**part, **self._drawn(_some(part, draw), q.seed)} for part in (q.x, q.memory))
         return replace(q, x=x, memory=memory)
 
+    def asked(self, q: Question) -> Question:
+        """The question as the layer is asked it: of what its samplers draw, in its dtype and its domain."""
+        return self.rounded(self.sampled(q))
+
+    def anew(self, q: Question) -> Question:
+        """The question with these arrays drawn once more: a change of their numbers leads out of what is drawn."""
+        return replace(self.sampled(replace(q, seed=q.seed + 1)), seed=q.seed)
+
     @experiment(lambda arguments: shapes(arguments.like), of="sampler")
     def _drawn(self, like: Named, seed: int) -> Arrays:
         generator = torch.Generator().manual_seed(seed % 2**31)

@@ -372,6 +372,9 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("conservative", "its memory moves with the state", when=layer.reads_itself)
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
     without("conservative", "its preconditioner depends on the state", when=step.moving)
+    sampled = "its sampler draws no others"
+    without("any-states", sampled, when=bool(layer.draw.keys() & layer.state.keys()))
+    without("any-memory", sampled, when=bool(layer.draw.keys() & layer.memories.keys()))
     of_memory = "preconditioner" in layer.reads_memory
     without("conservative", "its preconditioner depends on the memory", when=of_memory)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
@@ -645,9 +648,20 @@ def _parameters(declared: Any) -> Mapping[str, Any]:
 _OF_STEPS = ("gradient", "proximal", "free")
 _MOST_STEPS = 10_000  # of which a question takes seconds; of more each property would end at its limit
 _FLAGS = ("batch_invariant", "coupled", "causal", "conservative", "permutable", "leak")
-_NOT_BEFORE_A_PROXIMAL_MAP = (
-    "a step size that depends on the state, noise, smoothness, a state map, a Lagrangian, an unknown preconditioner"
-)
+
+
+def _apart_from_a_proximal_map(layer: EnergyLayer) -> list[str]:
+    """What it declares that goes with no proximal map, in words."""
+    step = layer.step
+    given = {
+        "step size that depends on the state": step.varying is not None,
+        "noise": step.noise > 0,
+        "smoothness": step.smoothness is not None,
+        "state map": layer.state_map is not None,
+        "Lagrangian": layer.lagrangian is not None,
+        "unknown preconditioner": step.unknown_preconditioner,
+    }
+    return [words for words, there in given.items() if there]
 
 
 def _check(layer: EnergyLayer) -> None:
@@ -669,7 +683,7 @@ def _check(layer: EnergyLayer) -> None:
             named = " or ".join(repr(one) for one in values if one is not None)
             raise ValueError(f"{name} of an energy layer must be {named}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
-    tokens = any(TOKENS in shape for shape in layer.state.values())
+    tokens, apart = any(TOKENS in shape for shape in layer.state.values()), _apart_from_a_proximal_map(layer)
     problems = (
         (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),
         (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token cannot be a mean over tokens"),
@@ -692,10 +706,9 @@ def _check(layer: EnergyLayer) -> None:
          "step='proximal' needs proximal=, a function of a state and the step size, and penalty=, one of a state"),
         ((step.proximal is not None or step.penalty is not None) and step.kind != "proximal",
          "proximal and penalty belong to step='proximal'"),
-        (step.kind == "proximal" and (layer.energy is None or step.varying is not None or step.noise > 0
-                                      or step.smoothness is not None or layer.state_map is not None
-                                      or layer.lagrangian is not None or step.unknown_preconditioner),
-         f"step='proximal' needs an energy, and goes with none of these: {_NOT_BEFORE_A_PROXIMAL_MAP}"),
+        (step.kind == "proximal" and layer.energy is None, "step='proximal' needs an energy"),
+        (step.kind == "proximal" and bool(apart),
+         f"step='proximal' goes with no {' and no '.join(apart)}"),
         (step.varying is not None and (step.unknown_preconditioner or step.kind not in ("gradient", "free")),
          "a step size that depends on the state needs step='gradient', and a preconditioner that is given"),
         (step.varying is not None and not _takes(step.varying, 2 if layer.memories else 1),
@@ -725,7 +738,9 @@ def _check(layer: EnergyLayer) -> None:
         (layer.domain is not None and (layer.state_map is not None or layer.lagrangian is not None
                                        or step.kind == "proximal"),
          "a domain goes with no state map, no Lagrangian and no proximal map, which say themselves where states lie"),
-        (layer.leak and layer.lagrangian is None, "leak=True needs the Lagrangian whose x.g - L(x) it adds"),
+        (layer.leak and layer.lagrangian is None
+         and (layer.state_map is None or step.monotone or step.smoothness is not None),
+         "leak=True needs the Lagrangian whose x.g - L(x) it adds, or a state map if no whole step is claimed"),
         (bool(layer.parameters) and layer.arrays != "torch", "parameters must be torch tensors"),
         (layer.masked and not tokens, f"a mask needs a state with a token axis {TOKENS!r}"),
         (not all(f is None or callable(f) for f in (layer.state_map, layer.lagrangian)),

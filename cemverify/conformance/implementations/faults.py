@@ -10,6 +10,7 @@ import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cemverify.conformance.implementations.features import FEATURES, WEIGHTS
 
@@ -144,6 +145,7 @@ class Fault(Exception):
     """A call returned nothing that could be compared; the message is one sentence."""
 
     cause = "fault"  # the kind of fault, as it is written to result files: the words of its name
+    case: Any = None  # the question as it was asked, where it was drawn otherwise
 
     def __init_subclass__(cls) -> None:
         cls.cause = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()

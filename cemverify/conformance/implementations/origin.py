@@ -83,6 +83,7 @@ def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
         "state map": subject.state_map,
         "Lagrangian": subject.lagrangian,
         "reference": subject.reference and subject.reference.update,
+        "proximal map": subject.step.proximal,
     }
     yield from ((name, function) for name, function in named.items() if function is not None)
 

@@ -37,6 +37,17 @@ from cemverify.conformance.judging.verdicts import (
 )
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
+_SIZES = re.compile(r"\[[\d, ]*\]")  # shapes in what a library says: one mistake has many
+_APART = ("structure/layer/dtype", "structure/layer/settings")  # which no wrong formula violates
+# the functions that properties of energy layers ask, where that is not the update
+_ASKED = {
+    "gradient/layer/lagrangian": "state map",
+    "gradient/layer/lagrangian-rate": "Lagrangian",
+    "extremes/layer/huge-lagrangian": "Lagrangian",
+    "descent/layer/lagrangian-convex": "Lagrangian",
+    "gradient/layer/derivatives-agree": "energy",
+    "gradient/layer/proximal": "proximal map",
+}
 _IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
 
@@ -169,8 +180,8 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
     if record.part is not None or _is_edit(record):
         return "part", record.part or EDITED
     if _is_fault(record):
-        return "fault", record.cause, record.reason
-    return ("claim", record.id) if first is None else None
+        return "fault", record.cause, _SIZES.sub("[]", record.reason or "")
+    return ("claim", record.id) if first is None or record.id in _APART else None
 
 
 def _is_edit(record: Record) -> bool:
@@ -239,7 +250,7 @@ def _function(record: Record) -> str:
     if layer == "layer":
         about = record.cause or ""
         energy = about.startswith(("energy", "the energy", "the stated energy"))
-        return whose(record.reason or "") or ("energy" if energy else "update")
+        return whose(record.reason or "") or _ASKED.get(record.id) or ("energy" if energy else "update")
     if record.part == "cache":
         return "decode"
     if record.part == "stated energy":

@@ -115,7 +115,7 @@ def _of_a_layer(box: Box) -> Evidence:
 
 def _question(box: Box) -> Question:
     form = replace(form_of(box.layer), shapes=None)
-    return box.rounded(scattered(form, 0, {"J": max(2, box.layer.shortest)}))
+    return box.asked(scattered(form, 0, {"J": max(2, box.layer.shortest)}))
 
 
 def ordinary(

@@ -90,7 +90,8 @@ class Violation:
     @property
     def tested(self) -> Any:
         """The case as the implementation was asked it."""
-        return self.question if self.evidence is None or self.evidence.case is None else self.evidence.case
+        case = getattr(self.evidence or self.fault, "case", None)
+        return self.question if case is None else case
 
 
 @dataclass

@@ -115,7 +115,7 @@ def longest_right(box: Box, q: Question, letter: str) -> int | None:
         return asked is not None and is_wrong(asked)
 
     right, long = form.least(letter), axis_size(q, form, letter)
-    first, second = (box.rounded(scattered(form, seed, {letter: long})) for seed in _SEEDS)
+    first, second = (box.asked(scattered(form, seed, {letter: long})) for seed in _SEEDS)
     if long <= right or fails(first, right) or not fails(first, long):
         return None
     while long - right > 1:

@@ -44,6 +44,7 @@ _SEEDS = (1, 2, 3, 4, 5)
 _SAME = 1e-5  # relative spread of a ratio that counts as constant
 _ONE = 1e-9  # factors nearer to 1 explain nothing
 _CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20) = 2e-9, times a few weights
+_SLIGHTLY = 1e-4  # of an update: such an error may come from rounded constants
 _NEAR = 1e-5  # relative distance of a question at which roundoff is another, and a formula nearly the same
 _TWICE = 2  # questions that are asked again
 _ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
@@ -64,7 +65,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     form = replace(form_of(layer), shapes=None)
     each = 3 * max(1, len(form.letters()))
     cases = [question, *(scattered(form, each * seed + 3, {"J": 3}) for seed in _SEEDS)]
-    comparisons = [asked for q in cases if (asked := asked_of(box, box.rounded(q))) is not None]
+    comparisons = [asked for q in cases if (asked := asked_of(box, box.asked(q))) is not None]
     wrong = [asked for asked in comparisons if is_wrong(asked)]
     if not wrong:
         return None
@@ -81,7 +82,14 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     )
     if (part is None or part.name not in (TWO_ANSWERS, EDITED)) and (begins := where_it_begins(caller, cases, wrong)):
         part = WrongPart(part.name, f"{part.because}; {begins}") if part else WrongPart(_NO_GRADIENT, begins)
+    if part is not None and part.name == _NO_GRADIENT and (off := _share(wrong)) < _SLIGHTLY:
+        part = replace(part, because=f"{part.because}; all but {off:.1g} of it is right, as with a rounded constant")
     return part and (_asked_again(box, wrong) or part)
+
+
+def _share(wrong: Sequence[Asked]) -> float:
+    """The largest error, as a share of the largest number of the update."""
+    return max(float((flat(got) - flat(due)).abs().max() / flat(due).abs().max()) for _, got, due, _ in wrong)
 
 
 def undefined(caller: Caller, question: Question) -> WrongPart | None:
@@ -89,7 +97,7 @@ def undefined(caller: Caller, question: Question) -> WrongPart | None:
     if "energy" in caller.subject.not_offered:
         return None
     box = Box.of(caller)
-    q = box.rounded(question)
+    q = box.asked(question)
     domain = "say in domain= which states and memories are allowed"
     with suppress(Fault):
         least = min(float(torch.as_tensor(size).min()) for size in box.step_sizes(0, q.x, q.memory).values())
@@ -111,7 +119,7 @@ def localise_mask(caller: Caller) -> WrongPart | None:
     assert isinstance(layer, EnergyLayer)
     box = Box.of(caller)
     form = replace(form_of(layer), shapes=None)
-    q = box.rounded(scattered(form, 3 * len(form.letters()) + 3, {"J": max(4, layer.shortest + 1)}))
+    q = box.asked(scattered(form, 3 * len(form.letters()) + 3, {"J": max(4, layer.shortest + 1)}))
     J = token_count(box, q)
     if not layer.masked or J < 2:
         return None

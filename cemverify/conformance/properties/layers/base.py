@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.faults import Discard, OutOfMemory
+from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Offer, Property, statement
 from cemverify.conformance.questions.aims import Aim, Questions, aims
@@ -121,8 +121,12 @@ class Asking:
             raise Discard(f"outside the premise: a question without {self.texture}")
         box = Box.of(caller)
         try:
-            q = box.rounded(box.sampled(question))
-            evidence = self.check(box, q)
+            q = box.asked(question)
+            try:
+                evidence = self.check(box, q)
+            except Fault as fault:
+                fault.case = fault.case or q
+                raise
             return replace(evidence, case=evidence.case or q) if box.is_bounded or box.layer.draw else evidence
         except OutOfMemory:  # that a layer takes memory is no fault: how long a row may then be, the result says
             shorter = halved(question, box.form)
@@ -147,6 +151,8 @@ def energy_layer_property(
     **more: Any,
 ) -> Property:
     """A property of energy layers, whose check gets a box: float64 throughout, unless it says otherwise."""
+    texture = "" if cases.texture in (None, "plain") else str(cases.texture)  # which a sampler would take off again
+    free = {"any-memory"} if texture == "huge-memory" else {"any-states"} if texture else set()
     return Property(
         id_,
         claim,
@@ -155,7 +161,7 @@ def energy_layer_property(
         why,
         Asking(check, cases.texture),
         cases,
-        frozenset(needs),
+        frozenset(needs) | free,
         kind="energy layer",
         premise=premise,
         controls=frozenset(controls),

@@ -218,7 +218,8 @@ def _laid_out(box: Box, q: Question, how: str) -> tuple[dict[str, Any], dict[str
     """State and memory as they shall lie in memory, and the noise."""
     numbers = {f"{part} {name}": a for part in ("x", "memory") for name, a in getattr(q, part).items()}
     own = {name: box.array_of(name.partition(" ")[2], a) for name, a in numbers.items()}
-    arrays = arranged(box.caller, own, how)
+    whole = {name for name in own if name.partition(" ")[2] in box.layer.whole}  # which share no storage with others
+    arrays = {**own, **arranged(box.caller, {name: a for name, a in own.items() if name not in whole}, how)}
     x, memory = ({name: arrays[f"{part} {name}"] for name in getattr(q, part)} for part in ("x", "memory"))
     return x, memory, box.own(q, inside=True)[2]
 
@@ -229,7 +230,13 @@ def _packed(x: Mapping[str, Any], memory: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _mapped(box: Box, q: Question, context: Context) -> Arrays:
     """The answer for the first of two questions that are mapped over."""
-    two = q.each(lambda array: torch.stack((array, array.flip(0) / 2)))
+    other = box.anew(q.each(lambda array: array.flip(0) / 2))
+    two = replace(
+        q,
+        x={name: torch.stack((a, other.x[name])) for name, a in q.x.items()},
+        memory={name: torch.stack((a, other.memory[name])) for name, a in q.memory.items()},
+        noise={name: torch.stack((a, other.noise[name])) for name, a in q.noise.items()},
+    )
     x, memory, noise = _laid_out(box, two, context.arrays)
     inputs = [a for a in (*_packed(x, memory), noise) if a is not None]
     with_noise = noise is not None
@@ -248,7 +255,7 @@ def _mapped(box: Box, q: Question, context: Context) -> Arrays:
 def _come_before(box: Box, q: Question, context: Context) -> None:
     if (before := context.before) == USUAL:
         return
-    q = q.each(lambda array: array.flip(0) / 2)
+    q = box.anew(q.each(lambda array: array.flip(0) / 2))
     asked = box.at(torch.float32) if before == "after another dtype" else box
     if before == "after other sizes":
         q = q.rows([*range(q.batch), 0])

@@ -72,7 +72,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
 
     They are also where two neighbouring numbers of one array are exchanged, which leaves its ends and its sum.
     """
-    other = replace(q, x=_each(lambda a: 3 - 2 * a, q.x), memory=_each(lambda a: 3 - 2 * a, q.memory))
+    other = box.anew(replace(q, x=_each(lambda a: 3 - 2 * a, q.x), memory=_each(lambda a: 3 - 2 * a, q.memory)))
     mask, edits = mask_of(box, q), box.functions(other)
     comparisons, telling = [], False
     for name, question in box.functions(q).items():
@@ -193,7 +193,8 @@ class BoxCall(Call):
 
     def scaled(self, factor: float) -> BoxCall:
         x, memory = (_each(lambda array: factor * array, part) for part in (self.q.x, self.q.memory))
-        return replace(self, q=self.box.rounded(replace(self.q, x=x, memory=memory)))
+        other = replace(self.q, x=x, memory=memory)
+        return replace(self, q=self.box.rounded(other if factor == 1 else self.box.anew(other)))
 
     def mapped(self, calls: Sequence[BoxCall]) -> Mapping[str, tuple[Sequence[BoxCall], Arrays]]:
         def stacked(part: str) -> Arrays:
@@ -211,7 +212,7 @@ class OfCalls:
     update_alone: bool = False
 
     def __call__(self, box: Box, q: Question) -> Evidence:
-        other = replace(q, x=_each(lambda a: a + 1, q.x), memory=_each(lambda a: a + 1, q.memory))
+        other = box.anew(replace(q, x=_each(lambda a: a + 1, q.x), memory=_each(lambda a: a + 1, q.memory)))
         elsewhere = cache(lambda: box.functions(other))
         if self.update_alone:
             return self.check([BoxCall(box, "update", q, elsewhere)])
@@ -460,7 +461,8 @@ def _each(change: Callable[[Tensor], Tensor], named: Named) -> Arrays:
 
 def _twins(box: Box, q: Question) -> list[tuple[str, str]]:
     """Names of an array of the state and one of the memory that have one shape, and may hold the same numbers."""
-    memory = [(name, array) for name, array in q.memory.items() if name not in box.layer.ranges]
+    bound = {*box.layer.ranges, *box.layer.draw}
+    memory = [(name, array) for name, array in q.memory.items() if name not in bound]
     return [(a, b) for a, one in q.x.items() for b, other in memory if one.shape == other.shape]
 
 

@@ -250,7 +250,7 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     drawn = {k: torch.randn(a.shape, generator=generator, dtype=a.dtype) for k, a in q.x.items()}
-    y = box.rounded(replace(q, x=drawn)).x
+    y = box.rounded(box.anew(replace(q, x=drawn))).x
     gx, gy = box.mapped(q.x, q.memory), box.mapped(y, q.memory)
     apart = flat(q.x) - flat(y)
     inner = ((flat(gx) - flat(gy)) * apart).sum(1)

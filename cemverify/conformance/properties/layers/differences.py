@@ -61,7 +61,8 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
     noise = float(((rounding(box, q, u) + solved(box)) * flat(c).abs().sum(1)).sum())
     at = _Place(c, u, box.eps, max(box.eps, box.layer.step.tolerance or 0.0), noise, terms(q), generator)
 
-    arguments = {name: array for name, array in {**q.x, **q.memory}.items() if name not in box.layer.whole}
+    still = {*box.layer.whole, *(box.layer.draw.keys() & q.memory.keys())}
+    arguments = {name: array for name, array in {**q.x, **q.memory}.items() if name not in still}
 
     def with_arguments(other: Named) -> Arrays:
         now = {**q.x, **q.memory, **other}

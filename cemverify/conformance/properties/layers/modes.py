@@ -80,7 +80,7 @@ def _rounded_once(box: Box, exact: Box, q: Question, expected: Named) -> Tensor:
     """What one rounding of the arguments and a few of the answer do to the float64 update: (B,)."""
     shift = torch.zeros(q.batch, dtype=torch.float64)
     for seed in range(2):
-        moved_a_little = exact.displacement(nudged(q, box.eps, seed))
+        moved_a_little = exact.displacement(nudged(box, q, box.eps, seed))
         shift = torch.maximum(shift, (flat(moved_a_little) - flat(expected)).abs().amax(1))
     size, state = flat(expected).abs().amax(1), flat(q.x).abs().amax(1)
     # a difference may be that of the last state and the first: each step rounds the state once

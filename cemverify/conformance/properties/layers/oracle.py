@@ -113,7 +113,7 @@ def beyond_nudges(
         tolerance: what is granted already, (B,). answer: to the question. ask: gives the answer to another one.
     """
     for trial in range(_TRIALS):
-        shift = (flat(ask(nudged(q, nudge(box), trial))) - flat(answer)).abs().amax(1)
+        shift = (flat(ask(nudged(box, q, nudge(box), trial))) - flat(answer)).abs().amax(1)
         tolerance = tolerance + _NUDGED * terms(q) * nudge(box) * shift
     return tolerance
 
@@ -164,7 +164,7 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     sizes = {k: (rows, *a.shape[1:]) for k, a in {**q.x, **q.memory}.items()}
     drawn = {k: torch.randn(size, generator=generator, dtype=torch.float64) for k, size in sizes.items()}
-    fresh = box.rounded(box.sampled(Question({name: drawn[name]}, {k: drawn[k] for k in q.memory}, seed=q.seed)))
+    fresh = box.asked(Question({name: drawn[name]}, {k: drawn[k] for k in q.memory}, seed=q.seed))
     u = box.displacement(fresh)[name].reshape(-1, D)
     g = box.gradient(box.mapped(fresh.x, fresh.memory), fresh.memory)[0]
     if box.layer.leak:
@@ -259,14 +259,20 @@ def nudge(box: Box) -> float:
     return float(box.eps**0.5)
 
 
-def nudged(q: Question, size: float, seed: int) -> Question:
+def nudged(box: Box, q: Question, size: float, seed: int) -> Question:
     """The question with every number moved by a relative amount of at most that size, at random."""
     generator = torch.Generator().manual_seed(seed)
 
     def moved(array: Tensor) -> Tensor:
         return array * (1 + size * (2 * torch.rand(array.shape, generator=generator, dtype=torch.float64) - 1))
 
-    return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
+    return _moved(box, q, moved)
+
+
+def _moved(box: Box, q: Question, moved: Callable[[Tensor], Tensor]) -> Question:
+    """The question with its arrays moved, but for those of the memory that a sampler draws: one-hot rows stay so."""
+    memory = {name: a if name in box.layer.draw else moved(a) for name, a in q.memory.items()}
+    return replace(q, x={name: moved(a) for name, a in q.x.items()}, memory=memory)
 
 
 def aside(box: Box, q: Question, generator: torch.Generator, distance: float | None = None) -> Question:
@@ -280,7 +286,7 @@ def aside(box: Box, q: Question, generator: torch.Generator, distance: float | N
     def moved(array: Tensor) -> Tensor:
         return array + distance * torch.randn(array.shape, generator=generator, dtype=array.dtype)
 
-    return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
+    return _moved(box, q, moved)
 
 
 def compared(claim: str, got: Named, expected: Named, tolerance: Tensor) -> list[Comparison]:

@@ -52,7 +52,7 @@ def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
     answered = False
     for draw in range(_DRAWS):
         generator = torch.Generator().manual_seed((q.seed + draw) % 2**31)
-        question = box.rounded(scattered(box.form, q.seed % 2**31 + draw))
+        question = box.asked(scattered(box.form, q.seed % 2**31 + draw))
         far = _FARS[draw // 2 % len(_FARS)]
         # what is multiplied by zeros shows only where these are something else
         elsewhere = {k: _elsewhere(v, far, generator) for k, v in values.items()}

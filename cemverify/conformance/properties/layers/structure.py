@@ -53,7 +53,7 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     Some questions ask it of states so large that a finite penalty in place of a mask is outweighed. Where it is not
     outweighed, it still counts how many tokens come later, so a row is compared with its beginnings, too.
     """
-    loud = q.seed % _ONE_IN == 0
+    loud = q.seed % _ONE_IN == 0 and not box.layer.draw
     if loud:
         q = box.rounded(dressed(q, "huge-states"))
     change, became = ((lambda a: 512.0 * a), "512 times as large") if loud else (_another, "3 - 2x")
@@ -224,19 +224,9 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
     order = torch.randperm(J, generator=torch.Generator().manual_seed(q.seed % 2**31))
     if torch.equal(order, torch.arange(J)):
         order = order.roll(1)
-
-    def change(array: Tensor) -> Tensor:
-        return array[:, order]
-
-    state, memories = box.layer.state, box.layer.memories
-    other = replace(
-        q,
-        x=with_tokens(q.x, state, change),
-        memory=with_tokens(q.memory, memories, change),
-        noise=with_tokens(q.noise, state, change) if q.noise else {},
-    )
+    other = along_axis(q, box.form, TOKENS, order.tolist())
     before, after = box.displacement(q), box.displacement(other)
-    expected = with_tokens(before, state, change)
+    expected = with_tokens(before, box.layer.state, lambda array: array[:, order])
     tolerance = rounding(box, q, before) + solved(box)
     telling = moved(flat(expected) - flat(before), along(tolerance, flat(expected)))
     return judge(
@@ -343,16 +333,26 @@ def _another(tokens: Tensor) -> Tensor:
 def _tokens_changed(
     box: Box, q: Question, which: Any, change: Callable[[Tensor], Tensor], *, memory: bool
 ) -> Question:
-    chosen = list(which)
+    """The question with some tokens of the state, and of the memory, changed; or drawn once more by a sampler."""
+    chosen, drawn = list(which), box.anew(q)
 
-    def changed(array: Tensor) -> Tensor:
-        other = array.clone()
-        other[:, chosen] = change(other[:, chosen])
-        return other
+    def changed(part: Named, again: Named, shapes: Any) -> Arrays:
+        return {
+            name: _exchanged(array, again[name] if name in box.layer.draw else change(array), shapes[name], chosen)
+            for name, array in part.items()
+        }
 
-    x = with_tokens(q.x, box.layer.state, changed)
-    held = with_tokens(q.memory, box.layer.memories, changed) if memory else q.memory
+    x = changed(q.x, drawn.x, box.layer.state)
+    held = changed(q.memory, drawn.memory, box.layer.memories) if memory else q.memory
     return replace(q, x=x, memory=held)
+
+
+def _exchanged(array: Tensor, other: Tensor, shape: Any, tokens: list[int]) -> Tensor:
+    """The array with the numbers of another in the places of some tokens, along each of its token axes."""
+    chosen = torch.zeros(array.shape, dtype=torch.bool)
+    for axis in (axis for axis, letter in enumerate(shape, 1) if letter == TOKENS):
+        chosen.index_fill_(axis, torch.tensor(tokens, dtype=torch.int64), True)
+    return torch.where(chosen, other, array)
 
 
 def _unchanged(

@@ -304,11 +304,20 @@ def _jax_product(box: Box, function: Any) -> Any:
     if key not in _PRODUCTS:
         if len(_PRODUCTS) >= _MOST_COMPILED:
             _PRODUCTS.clear()
+        of_state, of_memory = box.layer.state, box.layer.memories
 
         def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
-            inputs = {"x": x, "memory": memory}
+            inputs = {"x": x, "memory": memory}  # of which JAX sorts the names
             _, pulled = JAX.pulled(
-                lambda of: function(box, of["x"], of["memory"], noise), inputs, cotangent, lambda: None
+                lambda of: function(
+                    box,
+                    {name: of["x"][name] for name in of_state},
+                    {name: of["memory"][name] for name in of_memory},
+                    noise,
+                ),
+                inputs,
+                cotangent,
+                lambda: None,
             )
             return pulled["x"], pulled["memory"]
 
