@@ -124,6 +124,7 @@ def _bounded() -> Iterator[Property]:
     float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32, "small": MORE}
     claim = "In float32 answers stay within their running error bound, for any combination of options."
     source = "docs/mathematics.md §16"
+    # each option of the contract in every run; pairs of them meet in float64
     layers: tuple[tuple[Layer, Explanation, Rival, float], ...] = (
         ("attention", _OF_ATTENTION, SWAPPED_HEADS, 1.0),
         ("mlp", _OF_THE_MLP, SWAPPED_GATE, 1.0),
@@ -131,7 +132,7 @@ def _bounded() -> Iterator[Property]:
     )
     for layer, explanation, rival, share in layers:
         id_ = f"precision/{layer}/float32-any-options"
-        space = mixed(layer, steps=(1, 2), apart=layer != "block")
+        space = mixed(layer, steps=(1, 2), apart=layer != "block", each_value=True)
         yield update_property(id_, claim, source, *explanation, space, rival, share=share, **float32)
     yield case_property(
         "precision/decode/float32-any-options",
@@ -139,16 +140,16 @@ def _bounded() -> Iterator[Property]:
         source,
         *BOUNDED,
         cache_changes_nothing,
-        mixed("attention", steps=(1, 2), apart=False),
+        mixed("attention", steps=(1, 2), apart=False, each_value=True),
         function="decode",
-        share=0.4,
+        share=0.6,
         premise=SEVERAL_TOKENS,
         **float32,
     )
     for layer, _, rival, _ in layers[:2]:
         id_ = f"precision/{layer}-energy/float32-any-options"
-        more = {"function": f"{layer}_energy", "share": 0.4, **float32}
-        yield update_property(id_, claim, source, *BOUNDED, mixed(layer), rival, **more)
+        more = {"function": f"{layer}_energy", "share": 0.75, **float32}
+        yield update_property(id_, claim, source, *BOUNDED, mixed(layer, each_value=True), rival, **more)
 
 
 @dataclass(frozen=True)

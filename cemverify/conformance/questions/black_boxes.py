@@ -176,11 +176,13 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Questio
     return dressed(question, "large") if lap % 2 else question
 
 
-def crowded(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
-    """A question by a plain random generator whose batch has more rows than kernels take at once, its axes short."""
-    sizes = {name: max(low, 3) for name, low in _lows(form, least).items()} | {"B": _MANY_ROWS}
-    while sizes["B"] > 1 and _largest(form, sizes) > form.most:
-        sizes["B"] //= 2
+def crowded(
+    form: Form, seed: int, least: Mapping[str, int] = _ANY, letter: str = "B", size: int = _MANY_ROWS
+) -> Question:
+    """A question by a plain random generator with one long axis, by default more rows than kernels take at once."""
+    sizes = {name: max(low, 3) for name, low in _lows(form, least).items()} | {letter: size}
+    while sizes[letter] > 1 and _largest(form, sizes) > form.most:
+        sizes[letter] //= 2
     return _of_sizes(form, seed, sizes)
 
 
@@ -272,7 +274,7 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # --- textures: degenerate forms ----------------------------------------------------------------------
 
-# by how much arrays are larger; beyond 709 an exponential overflows
+# by how much arrays are larger; beyond 709 an exponential overflows, and 0.05 squared is below bfloat16's spacing
 _FACTORS = {
     "large-states": 16.0,
     "large-memory": 16.0,
@@ -280,6 +282,8 @@ _FACTORS = {
     "huge-memory": 256.0,
     "exploding-states": 1024.0,
     "small-states": 2.0**-12,
+    "faint-states": 0.05,
+    "faint-memory": 0.05,
 }
 _HUGE = 64.0  # of what is 256 or 1024 times as large
 _TEXTURES = (
@@ -302,7 +306,7 @@ def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
     if factor:
         return replace(q, memory={k: factor * a for k, a in q.memory.items()})
     match texture:
-        case "large" | "huge":
+        case "large" | "huge" | "faint":
             return dressed(dressed(q, f"{texture}-states", share), f"{texture}-memory", share)
         case "zero-states":
             return replace(q, x={k: _with_zeros(a) for k, a in q.x.items()})

@@ -52,6 +52,7 @@ class Cases(Questions):
     # property's own: then in one shape
     plain: bool = False
     sometimes: str | None = None  # one that every fourth scattered question takes
+    tokens: int = 0  # that another fourth of them has, unless each shape is compiled
 
     def search(self, offer: Offer) -> SearchStrategy[Any] | None:
         if self.few:
@@ -65,6 +66,8 @@ class Cases(Questions):
             return crowded(form, seed, self.least)
         if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
             return stretched(form, seed // self.long, self.least)
+        if self.tokens and seed % 4 == 2 and form.shapes is None:
+            return crowded(form, seed, self._drawn, "J", self.tokens)
         question = scattered(form, seed, self._drawn)
         if self.sometimes is not None and seed % 4 == 0:
             return dressed(question, self.sometimes)

@@ -37,7 +37,8 @@ def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
         *BOUNDED,
         "the update differs from zero by more than the roundoff of the dtype",
         dtype=dtype,
-        cases=Cases(texture="plain", plain=True),
+        # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count
+        cases=Cases(texture="plain", plain=True, sometimes="faint", tokens=600),
         share=0.5,
         source="a plain evaluation of the gradient in the same dtype",
         **more,
