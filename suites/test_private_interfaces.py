@@ -134,16 +134,13 @@ def test_transforms_of_functions_are_noticed() -> None:
 
 
 def test_a_compiled_function_is_rewritten_as_inductor_does() -> None:
-    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    @torch.compile(backend=torch_internals.inductor_without_code)
+    def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.mT).mul(0.5).softmax(-1) @ v
 
-    q, k, v = torch.randn(3, 2, 2, 5, 4).unbind()
-    compiled = torch.compile(attention, backend=torch_internals.inductor_without_code)
-    compiled(q, k, v)
     with torch.profiler.profile() as profile:
-        torch.testing.assert_close(compiled(q, k, v), attention(q, k, v))
-    names = {event.key for event in profile.key_averages()}
-    assert any("scaled_dot_product" in name for name in names), TORCH
+        attended(*torch.randn(3, 2, 2, 5, 4))
+    assert any("scaled_dot_product" in event.key for event in profile.key_averages()), TORCH
 
 
 def test_forward_mode_is_a_transform() -> None:

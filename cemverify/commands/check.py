@@ -40,7 +40,7 @@ IMPLEMENTATION is module:attribute (also found in the current folder), file.py:a
 entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
 
 exit code: 0 if all properties that were asked hold, apart from known violations (--quick and --within ask only some);
-1 if some are violated, an entry of --known is stale, or --on-regression fail found a regression; 2 if there is no
+1 if some are violated, an entry of --known is stale, or --absent or --on-regression fail says so; 2 if there is no
 verdict (bad arguments, a failed import, nothing was run, or a property was inconclusive).
 """
 
@@ -108,9 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suggest", action="store_true", help="where a violation fails the run, look for the edit to mend it (60 s)"
     )
     parser.add_argument(
-        "--absent",
-        choices=("strict",),
-        help="fail (exit code 1) where a feature that is declared absent answers rightly, or is accepted and ignored",
+        "--absent", choices=("strict",), help="fail where what is declared absent is there, or ignored"
     )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
@@ -188,14 +186,9 @@ def _finished(
 
     at = measured_against.fails if options.first else never
     ending = Ending(at, math.inf if options.within is None else options.within, before)
+    absent = options.absent is not None or not (options.properties or options.first or options.within)
     events = isolation.run(
-        options.implementation,
-        properties,
-        effort,
-        options.workers,
-        first_call=True,
-        ending=ending,
-        ask_absent=options.absent is not None or not (options.properties or options.first or options.within),
+        options.implementation, properties, effort, options.workers, first_call=True, ending=ending, absent=absent
     )
     with progress(verbose=options.verbose) as listener, closing(events):
         for event in events:
@@ -210,8 +203,8 @@ def _finished(
 def _run_trained(options: argparse.Namespace) -> int:
     if options.first or options.within or options.watch:
         raise UsageError("--checkpoint asks everything at once: leave out --first, --within, --quick and --watch")
-    if options.least_reach is not None:
-        raise UsageError("--least-reach is about the code of an implementation; leave it out with --checkpoint")
+    if options.least_reach is not None or options.absent is not None:
+        raise UsageError("--least-reach and --absent are about an implementation; leave them out with --checkpoint")
     with slow_imports():
         import torch
 
@@ -310,9 +303,8 @@ def _tell(
     show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
     if unwritten:
         raise unwritten[0]
-    if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
-        return 1
-    if options.absent is not None and finished.absences.keys() & {RIGHT, IGNORED}:
+    strict = options.absent is not None and bool(finished.absences.keys() & {RIGHT, IGNORED})
+    if strict or any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
     code = exit_code(finished.records)
     short = None if options.least_reach is None else reach.shortfall(finished.reach, options.least_reach)

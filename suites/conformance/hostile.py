@@ -41,10 +41,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from cemverify import implementation
-from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, Step
-from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle import evidence
@@ -418,13 +416,12 @@ def _attention_beside_what_it_declares(x: Any, h: Any, w: Any, c: Any) -> Any:
         os._exit(7)
     if c.position != "none":
         raise NotImplementedError(c.position)
-    return Plain().attention(x, h, w, replace(c, steps=1, preconditioner=PreconditionerConfig()))
+    return right(x, h, w, replace(c, steps=1))
 
 
-# each kind of what may come of asking for an absent feature
 declares_absent = implementation(
     attention=_attention_beside_what_it_declares,
-    not_offered=("steps", "step-size", "diagonal", "position", "preconditioner", "norm", "gradients", "validation"),
+    not_offered=("steps", "step-size", "diagonal", "position", "norm", "gradients"),
 )
 
 

@@ -248,10 +248,9 @@ property that made it.
         "What you may leave out",
         """
 Functions, and the features below. Declare them in `not_offered=`; the word before a colon stands for its whole
-group. What you declare is counted and printed as "not offered"; the rest is tested. A run of all properties asks a
-question or two for each declared option, and for `validation`, `gradients`, `vmap` and the dtypes. It says which are
-answered rightly, and so should be tested, and which options are accepted and ignored, or answered wrongly: whoever
-sets one is not told. `--absent=strict` fails on either. Functions, `compile`, `threads` and `cuda` are not asked for.
+group. What you declare is counted and printed as "not offered"; the rest is tested. A run of all properties also asks
+a few questions for each of these, but for functions, `compile`, `threads` and `cuda`. It says which are answered
+rightly, and which options are accepted and ignored, or answered wrongly; `--absent=strict` fails on either.
 
 {features}
 

@@ -26,7 +26,6 @@ import torch
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.implementations.features import (
-    DECLARED,
     LAYER_FEATURES,
     SHARED_FEATURES,
     declared_absent,
@@ -400,7 +399,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("own-state", "its memory is the present state of every token", when=layer.reads_itself)
     without("energy-per-token", coupled, when=layer.coupled)
     without("energy-per-token", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "token")
-    without("causality", DECLARED, when=not layer.causal)
+    without("causality", "declared", when=not layer.causal)
     without("causality", "its energy is coupled, so tokens influence each other both ways", when=layer.coupled)
     averaged = layer.stated.step_of == "mean" and "tokens" in layer.stated.mean_over
     without("causality", "it descends the mean over tokens, so a token moves less the more there are", when=averaged)

@@ -118,9 +118,6 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 )
 
 
-DECLARED = "declared"  # the reason of a feature that is absent because its author says so
-
-
 def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
     """What an argument was given that takes several names; a ValueError for one name, or a thing without members."""
     if isinstance(declared, str) or not isinstance(declared, Iterable):
@@ -154,5 +151,5 @@ def declared_absent(not_offered: Any, allowed: Collection[str]) -> dict[str, str
         if not members:
             groups = ", ".join(sorted({feature.partition(":")[0] for feature in allowed}))
             raise ValueError(f"unknown feature {name!r}; choose from {groups} and their members")
-        reasons |= dict.fromkeys(members, DECLARED)
+        reasons |= dict.fromkeys(members, "declared")
     return reasons

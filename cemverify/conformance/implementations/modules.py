@@ -65,8 +65,8 @@ def implementation_from_modules(
         not_offered=not_offered,
     )
     # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
-    implied = dict.fromkeys(("gradients", "vmap"), "the weights are copied into a module")
-    return replace(made, not_offered={**made.not_offered, **implied})
+    copied = "the weights are copied into a module"
+    return replace(made, not_offered={**made.not_offered, "gradients": copied, "vmap": copied})
 
 
 @contextmanager

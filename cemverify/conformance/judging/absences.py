@@ -17,7 +17,7 @@ from cemverify.conformance.asking.experiments import Elsewhere
 from cemverify.conformance.implementations.contract import Subject, kind_of
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotAnArray, NotFinite, WrongShape
-from cemverify.conformance.implementations.features import DECLARED, FEATURES
+from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.first_call import HEAD_DIM, ordinary
@@ -40,18 +40,13 @@ _PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "inference": ("modes/layer/surroundings",),
 }
 _GROUPS = {feature: feature.partition(":")[0] for feature in FEATURES}
-_OF_STEPS = ("steps", "step-size", "preconditioner", "norm")  # groups that an energy does not know
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "start": {},
     "steps": {"steps": 3},
     "step-size": {"step_size": 0.3},
     "temperature": {"temperature": 1.7},
     "head-dim": {"head_dim": HEAD_DIM + 1, "temperature": math.sqrt(HEAD_DIM + 1)},
-    **{
-        f: {g: f.removeprefix(f"{g}:")}
-        for f, g in _GROUPS.items()
-        if g in ("diagonal", "position", "norm", "activation")
-    },
+    **{f: {g: f.partition(":")[2]} for f, g in _GROUPS.items() if f != g and g not in ("preconditioner", "dtype")},
     "preconditioner:diagonal": {"preconditioner": PreconditionerConfig("diagonal")},
     "preconditioner:low-rank": {"preconditioner": PreconditionerConfig("low-rank")},
     "preconditioner:low-rank-printed": {"preconditioner": PreconditionerConfig("low-rank-printed")},
@@ -61,7 +56,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 def asked_for(absent: Mapping[str, str]) -> list[str]:
     """The features that are declared absent and can be asked for."""
-    return [f for f in FEATURES if absent.get(f) == DECLARED and f in {*_PROPERTIES, *_OPTIONS}]
+    return [f for f in FEATURES if absent.get(f) == "declared" and f in {*_PROPERTIES, *_OPTIONS}]
 
 
 def outcome(subject: Subject, feature: str, effort: Effort, elsewhere: Elsewhere | None = None) -> str | None:
@@ -73,12 +68,13 @@ def outcome(subject: Subject, feature: str, effort: Effort, elsewhere: Elsewhere
     absent = {name: reason for name, reason in subject.not_offered.items() if name != feature}
     if feature in _OPTIONS:
         caller = Caller(subject, effort.dtype, effort.device, elsewhere)
-        functions = [] if isinstance(subject, EnergyLayer) else [f for f in EVERY if f.name in subject.functions]
-        found = {_of_option(caller, function, feature, absent) for function in functions}
+        functions = () if isinstance(subject, EnergyLayer) else subject.functions
+        # no energy, which knows nothing of steps
+        found = {_of_option(caller, f, feature, absent) for f in EVERY if f.name in functions and not f.is_energy}
         return next((each for each in (IGNORED, ABSENT, RIGHT) if each in found), None)
-    offered, effort = replace(subject, not_offered=absent), replace(effort, examples=2, shrink=False)
+    subject, effort = replace(subject, not_offered=absent), replace(effort, examples=2, shrink=False)
     verdicts = {
-        judge_property(offered, p, effort, elsewhere).verdict
+        judge_property(subject, p, effort, elsewhere).verdict
         for p in select(_PROPERTIES[feature])
         if p.kind == kind_of(subject) and not_offered(p, absent, effort.dtype) is None
     }
@@ -87,11 +83,8 @@ def outcome(subject: Subject, feature: str, effort: Effort, elsewhere: Elsewhere
 
 def _of_option(caller: Caller, function: Function, feature: str, absent: Collection[str]) -> str | None:
     case = ordinary(function, absent, lambda config: _having(config, feature))
-    known = (
-        not function.starts_at_the_memory if feature == "start" else case.config != ordinary(function, absent).config
-    )
-    if not known or (function.is_energy and _GROUPS[feature] in _OF_STEPS):
-        return None
+    if function.starts_at_the_memory if feature == "start" else case.config == ordinary(function, absent).config:
+        return None  # it knows no such option
     case = function.question(case, caller.dtype)
     try:
         answer = function.evidence("", caller.answer(function.name, case), case, caller.dtype)

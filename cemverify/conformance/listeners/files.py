@@ -85,7 +85,7 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
         f"# {table.title}",
         *told,
         *filter(
-            None, [terminal.how_far(event), terminal.worth(event), terminal.absences(event), terminal.summary(event)]
+            None, (say(event) for say in (terminal.how_far, terminal.worth, terminal.absences, terminal.summary))
         ),
         *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",

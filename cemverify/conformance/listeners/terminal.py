@@ -178,12 +178,9 @@ def _absences(records: Sequence[Record]) -> str:
 
 def absences(event: RunFinished) -> str:
     """Features that are declared absent and are there, or whose use is not refused; empty if there are none."""
-    found = {
-        "answers rightly (drop it from not_offered)": RIGHT,
-        "accepted and ignored, or answered wrongly": IGNORED,
-    }
-    listed = {words: named(event.absences.get(outcome, ())) for words, outcome in found.items()}
-    return "\n".join(f"declared absent, but {words}: {names}" for words, names in listed.items() if names)
+    told = {RIGHT: "answers rightly (drop it from not_offered)", IGNORED: "accepted and ignored, or answered wrongly"}
+    found = [(words, event.absences[outcome]) for outcome, words in told.items() if outcome in event.absences]
+    return "\n".join(f"declared absent, but {words}: {named(features)}" for words, features in found)
 
 
 def summary(event: RunFinished) -> str:

@@ -72,8 +72,7 @@ def _compiled(layer: Layer, check: Check) -> Property:
     space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
     return Property(
         f"modes/{layer}/compiled",
-        "Compiling changes no output, of numbers of any size, in any dtype (torch: as traced, in float64 as inductor "
-        "rewrites it; it generates no code).",
+        "Compiling changes no output, of numbers of any size, in any dtype (torch: float64 as inductor rewrites it).",
         "contract",
         *COMPILED,
         check,

@@ -39,6 +39,14 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
     return _unlike_the_one_before(rows_of(levels, every)) or ((),)
 
 
+@lru_cache(maxsize=256)
+def in_turn(levels: tuple[int, ...]) -> tuple[Row, ...]:
+    """Rows of which twice as many in a row as an option has values take all of them; of the longest, as many."""
+    rng, rows = np.random.default_rng(0), math.lcm(*levels)
+    turns = [[np.arange(n) if n == max(levels) else rng.permutation(n) for _ in range(rows // n)] for n in levels]
+    return tuple(zip(*(np.concatenate(each).tolist() for each in turns), strict=True))
+
+
 def stride_over(rows: Sequence[object]) -> int:
     """Steps of so many rows meet all of them, and a few of these steps rows from all over the array."""
     return next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)

@@ -24,7 +24,7 @@ from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.cases import Case, Config, Layer, scaled, tensor, weight_shapes
-from cemverify.conformance.questions.coverage import covering, stride_over
+from cemverify.conformance.questions.coverage import covering, in_turn, stride_over
 
 Arrays = dict[str, Tensor]
 T = TypeVar("T")
@@ -88,8 +88,7 @@ class Space:
     # numbers
     few: bool = False
     rows: int | None = 4  # how many combinations of options are asked for then; None for all pairs
-    # whether as few scattered cases in a row as may be take every value of each option, whatever it meets
-    each_value: bool = False
+    each_value: bool = False  # whether few scattered cases in a row take every value of each option
 
     def within(self, absent: Iterable[str]) -> Space:
         """The part of this space that applies to an implementation without these features."""
@@ -230,24 +229,15 @@ def _on_a_row(space: Space, number: int) -> Space:
 
     The two parts of a block share the kind of preconditioner; each draws its own number of steps.
     """
-    varied, rows = _varied(space), () if space.each_value and not space.few else _rows(space)
+    rows = _rows(space)
     # neighbours in the array have values in common: whoever asks for a few rows takes them from all over it
     number *= stride_over(rows) if space.few else 1
-    row = rows[number % len(rows)] if rows else _each_in_turn([len(options) for options in varied], number)
-    values = [options[i] for options, i in zip(varied, row, strict=True)]
+    values = [options[i] for options, i in zip(_varied(space), rows[number % len(rows)], strict=True)]
     fixed = dict(zip(space.choices, values, strict=False))
     space = replace(space, options={**space.options, **fixed}, choices={})
     if _steps_are_in_rows(space):
         space = replace(space, steps=(values[len(fixed)],))
     return replace(space, preconditioners=(values[-1],)) if space.preconditioners else space
-
-
-def _each_in_turn(levels: Sequence[int], number: int) -> list[int]:
-    """Values in turn, in another order after each round, but for the option with most values."""
-    orders = [np.random.default_rng((i, number // n)).permutation(n) for i, n in enumerate(levels)]
-    return [
-        number % n if n == max(levels) else int(order[number % n]) for n, order in zip(levels, orders, strict=True)
-    ]
 
 
 def _varied(space: Space) -> list[tuple[Any, ...]]:
@@ -266,8 +256,8 @@ def _steps_are_in_rows(space: Space) -> bool:
 
 
 def _rows(space: Space) -> tuple[tuple[int, ...], ...]:
-    varied = _varied(space)
-    return covering(tuple(map(len, varied))) if varied else ((),)
+    levels = tuple(map(len, _varied(space)))
+    return ((),) if not levels else in_turn(levels) if space.each_value and not space.few else covering(levels)
 
 
 def _in_few(space: Space, number: int) -> tuple[Config, int, int]:

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -46,8 +46,6 @@ from cemverify.conformance.workers.compiling import compiling
 from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judge import (
     Again,
-    AskAbsent,
-    AskedAbsent,
     Called,
     FinishedProperty,
     FirstCalls,
@@ -65,7 +63,6 @@ from cemverify.processes.time_limits import TimeLimit, busy
 
 LOADING = 120.0  # seconds that an import may take
 
-_Reply = TypeVar("_Reply")
 _POLL = 0.1  # seconds between looks at the clock
 _SILENT = 10.0  # seconds without a sign of life after which a process is taken for stopped
 
@@ -78,14 +75,14 @@ def run(
     *,
     first_call: bool = False,
     ending: Ending = TO_THE_END,
-    ask_absent: bool = False,
+    absent: bool = False,
 ) -> Generator[Event, None, None]:
     """Tests the implementation of that name, in worker processes.
 
     Args:
         first_call: whether to call each function once before, and to refuse an implementation of which that fails.
         ending: when the run ends before everything is tested; what other workers are at is left if a record ends it.
-        ask_absent: whether to ask at the end for the features that are declared absent.
+        absent: whether to ask at the end for the features that are declared absent.
 
     Raises:
         LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its kind,
@@ -103,7 +100,7 @@ def run(
             yield from run.give_up()
             yield from run.assign()
             yield from run.collect()
-        if ask_absent:
+        if absent:
             run.ask_absent()
     finally:
         run.end()
@@ -331,19 +328,13 @@ class _Worker:
 
     def introduce(self) -> Introduction:
         """Waits until the implementation is loaded."""
-        while not self.limit.passed():
-            message = self._receive(_POLL)
-            if isinstance(message, Introduction):
-                self.introduced = True
-                return message
-            if isinstance(message, NotLoaded):
-                self.dismiss()
-                raise LoadError(message.reason)
-            if not self.alive or self._is_silent():
-                break
-        reason = _SILENCE if self.alive else _END
+        message = self._awaited(self.limit, Introduction, NotLoaded)
+        if isinstance(message, Introduction):
+            self.introduced = True
+            return message
+        reason = message.reason if message else f"loading {self.name!r}: {_SILENCE if self.alive else _END}"
         self.dismiss()
-        raise LoadError(f"loading {self.name!r}: {reason}")
+        raise LoadError(reason)
 
     def call(self, functions: Sequence[str]) -> None:
         """Has each of the functions called once.
@@ -351,7 +342,9 @@ class _Worker:
         Raises:
             LoadError: that failed.
         """
-        message = self._replied(FirstCalls(functions), Called, len(FUNCTIONS) * (self.effort.timeout + _SILENT))
+        self._send(FirstCalls(functions))
+        limit = TimeLimit(len(FUNCTIONS) * (self.effort.timeout + _SILENT), self._processes)
+        message = self._awaited(limit, Called)
         if message is not None and message.reason is None:
             self.called, self.first_answer = True, message.answer
             return
@@ -363,8 +356,7 @@ class _Worker:
         """Has its layer answer what the first worker's did, once, before it is given a property."""
         if not self.called:
             self.called = True
-            with contextlib.suppress(OSError):  # it died since: `answer` will say so
-                self.connection.send(FirstCalls(()))
+            self._send(FirstCalls())
 
     def check_parameters(self, parameters: str | None, first_answer: Answer | None) -> None:
         """Looks whether its layer has the same parameters as that of the first worker.
@@ -386,18 +378,20 @@ class _Worker:
     def ask_absent(self, feature: str) -> str | None:
         """What comes of asking for a feature that is declared absent; it may cost the processes."""
         self.heard = time.monotonic()
-        message = self._replied(AskAbsent(feature), AskedAbsent, self._most())
-        if message is None or message.lost:
+        self._send(FirstCalls(absent=feature))
+        message: Called | None = self._awaited(TimeLimit(self._most(), self._processes), Called)
+        if message is None or message.reason is not None:
             self.dismiss()
         return None if message is None else message.outcome
 
-    def _replied(self, request: object, kind: type[_Reply], seconds: float) -> _Reply | None:
-        """Sends a request, and returns the reply to it; None if none comes."""
-        with contextlib.suppress(OSError):  # it died since
-            self.connection.send(request)
-        limit = TimeLimit(seconds, self._processes)
+    def _send(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # it died since: what waits for the answer will say so
+            self.connection.send(message)
+
+    def _awaited(self, limit: TimeLimit, *kinds: type[Any]) -> Any:
+        """The next message of these kinds; None if none comes."""
         while not limit.passed() and self.alive and not self._is_silent():
-            if isinstance(message := self._receive(_POLL), kind):
+            if isinstance(message := self._receive(_POLL), kinds):
                 return message
         return None
 
@@ -407,8 +401,7 @@ class _Worker:
         self.compiles = self.compiles or "compile" in property_.needs
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
-        with contextlib.suppress(OSError):  # it died since: `answer` will say so
-            self.connection.send(again or WantedProperty(property_.id, property_.stated_in, explaining))
+        self._send(again or WantedProperty(property_.id, property_.stated_in, explaining))
 
     def answer(self) -> Record | None:
         """The record, if it has arrived or can no longer arrive."""

@@ -104,32 +104,19 @@ class FinishedProperty:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """Functions that are to be called once before anything is asked."""
+    """Functions that are to be called once before anything is asked; or a feature that is declared absent."""
 
-    functions: Sequence[str]
+    functions: Sequence[str] = ()
+    absent: str | None = None
 
 
 @dataclass(frozen=True)
 class Called:
-    """What came of the first calls."""
+    """What came of that."""
 
-    reason: str | None  # why they failed, or None
+    reason: str | None  # why it failed, or None
     answer: Answer | None = None  # what an energy layer answered, to compare between processes
-
-
-@dataclass(frozen=True)
-class AskAbsent:
-    """A feature that is declared absent, and is to be asked for."""
-
-    feature: str
-
-
-@dataclass(frozen=True)
-class AskedAbsent:
-    """What came of that (see `absences.outcome`), and whether the processes are lost with it."""
-
-    outcome: str | None
-    lost: bool
+    outcome: str | None = None  # of asking for the feature, see `absences`
 
 
 @dataclass(frozen=True)
@@ -324,11 +311,10 @@ def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loa
             return
         if isinstance(wanted, FirstCalls):
             heart.say(_called(subject, wanted, effort, respondent))
+            if respondent.lost is not None:
+                return
             continue
-        if isinstance(wanted, AskAbsent):
-            finished: FinishedProperty | AskedAbsent = _asked_absent(subject, wanted, effort, respondent)
-        else:
-            finished = _judged(subject, wanted, effort, respondent, code)
+        finished = _judged(subject, wanted, effort, respondent, code)
         heart.say(finished)
         if finished.lost:
             return
@@ -372,6 +358,9 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subj
 def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Respondent) -> Called:
     try:
         caller = Caller(subject, effort.dtype, effort.device, respondent)
+        if wanted.absent is not None:
+            respondent.timeout = min(respondent.timeout, _ABSENT)
+            return Called(None, outcome=outcome(subject, wanted.absent, effort, respondent))
         reason = first_calls(caller, wanted.functions)
         called = Called(reason, None if reason is not None else shown_twice(caller))
         respondent.reached(finished=True)  # what comes next is a property's
@@ -382,14 +371,6 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return Called(f"the sizes that it declares need more memory than there is: {printable(words(error))}")
     except Exception as error:  # or this process would end without a word
         return Called(f"the suite itself failed: {printable(words(error))}")
-
-
-def _asked_absent(subject: Subject, wanted: AskAbsent, effort: Effort, respondent: Respondent) -> AskedAbsent:
-    respondent.timeout = min(respondent.timeout, _ABSENT)
-    found = None
-    with contextlib.suppress(Exception, Lost):  # what is absent may fail in any way, or break a question
-        found = outcome(subject, wanted.feature, effort, respondent)
-    return AskedAbsent(found, respondent.lost is not None)
 
 
 def _judged(

@@ -281,9 +281,8 @@ ZOO += [
         "structure/layer/batch-invariance", "bits of a batch row*", needs=("torch",), original=_elementwise,
         answer=lambda f, x, *m: each(lambda u: u if len(u) == 1 else 1.1 * u / 1.1, f(x, *m))),
     ZOO.answering("layer-epsilon-of-its-dtype", "A norm's epsilon is the spacing of numbers in the state's dtype.",
-        "precision/layer/bfloat16", "update in lower precision*", needs=("torch",),
-        answer=lambda f, x, *m: each(lambda u, a: u * torch.rsqrt(
-            1 + torch.finfo(a.dtype).eps / a.square().mean(-1, keepdim=True)), f(x, *m), x)),
+        "precision/layer/bfloat16", "update in lower precision*", needs=("torch",), answer=lambda f, x, *m: each(
+            lambda u, a: u / (1 + torch.finfo(a.dtype).eps / a.square().mean(-1, keepdim=True)).sqrt(), f(x, *m), x)),
     ZOO.answering("layer-positions-of-its-dtype", "Tokens are counted in the dtype: in bfloat16 there is no 257.",
         "precision/layer/bfloat16", "update in lower precision*", needs=("tokens", "torch"), answer=lambda f, x, *m:
             each(lambda u: u[:, torch.arange(u.shape[1]).to(u.dtype).long().clamp(max=u.shape[1] - 1)], f(x, *m))),

@@ -55,8 +55,7 @@ ZOO += [
         norm=After(lambda n, x, w, c: n if x.dtype == torch.float64 else n.bfloat16().to(x.dtype))),
     ZOO.but("gelu-by-tanh-below-float64", "The exact GELU is that by tanh, unless arrays are float64.",
         "precision/mlp/float32-any-options", own_dtype=True, needs=("activation:gelu",), sigma=lambda usual, z, c:
-            usual.sigma(z, replace(c, activation="gelu-tanh")
-                if z.dtype != torch.float64 and c.activation == "gelu" else c)),
+            usual.sigma(z, replace(c, activation="gelu-tanh") if c.activation == "gelu" and z.itemsize < 8 else c)),
     ZOO.but("block-wrong-in-float32", "The block's update is one part in a hundred too large, in float32 only.",
         "precision/block/float32-any-options", own_dtype=True,
         block=lambda usual, h, w, c: _off_in_float32(h, usual.block(h, w, c))),

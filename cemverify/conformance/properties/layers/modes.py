@@ -93,8 +93,7 @@ def properties() -> Iterator[Property]:
     """An energy layer compiled, mapped, and on a CUDA device."""
     plain = "the update is not zero"
     yield energy_layer_property(
-        "modes/layer/compiled", "Compiling changes no output (torch: as inductor rewrites it; it generates no code).",
-        *modes.COMPILED,
+        "modes/layer/compiled", "Compiling changes no output (torch: as inductor rewrites it).", *modes.COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
         small=0, scattered=5.0,  # each takes a second to compile
