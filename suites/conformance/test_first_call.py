@@ -34,6 +34,7 @@ other_kind = implementation(attention=lambda *a: np.asarray(right(*a)))
 dies = implementation(attention=lambda *a: ctypes.string_at(0))
 hangs = implementation(attention=lambda *a: time.sleep(600))
 flat_energy = replace(bowl, energy=lambda x, m: (x * x).sum() / 2)
+by_name: Any = energy_layer(update=lambda x, m: m.cos[:1] - x, state=("J", 4), memory={"cos": ("J", 4)})
 no_lagrangian, no_map, no_domain = (replace(bowl, **{k: len}) for k in ("lagrangian", "state_map", "domain"))
 
 not_finite = implementation(attention=lambda *a: right(*a) * float("nan"))
@@ -53,6 +54,7 @@ ONCE = {
     "no_lagrangian": ("Lagrangian: it returned a int, not an array", ""),
     "no_map": ("state map: it returned a int, not an array", ""),
     "no_domain": ("domain: it returned a int, not an array", ""),
+    "by_name": ("update: it raised TypeError", "comes as that array: memory, and not memory.cos"),
     "flat_energy": ("energy: it has shape (), but one value per token is (", ""),
 }
 

@@ -54,7 +54,8 @@ def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
     subject = caller.subject
     caller = replace(caller, subject=replace(subject, not_offered={**subject.not_offered, **_LOWER}))
     if isinstance(subject, EnergyLayer):
-        return _reason("update", lambda: _of_a_layer(Box.of(caller)))
+        reason = _reason("update", lambda: _of_a_layer(Box.of(caller)))
+        return reason and reason + _of_one_array(subject, reason)
     for function in EVERY:
         if function.name in functions and function.name in caller.functions:
             case = function.question(ordinary(function, subject.not_offered), caller.dtype)
@@ -103,6 +104,14 @@ def _reason(name: str, call: Callable[[], Evidence]) -> str | None:
         return str(fault) if whose(str(fault)) else f"{name}: {fault}"
     other = next((c.claim for c in evidence.comparisons if not c.margin <= 1), None)
     return None if other is None else f"{name}: this does not hold: {other.partition(' (1 = yes)')[0]}. {_DTYPE}"
+
+
+def _of_one_array(layer: EnergyLayer, reason: str) -> str:
+    """Advice where a mapping of a single array may have been taken for a named tuple."""
+    raised = "raised AttributeError" in reason or "raised TypeError" in reason
+    for name in layer.memories if len(layer.memories) == 1 and "memory" not in layer.memories and raised else ():
+        return f". A mapping of one array, {name!r} here, comes as that array: memory, and not memory.{name}"
+    return ""
 
 
 def _of_a_layer(box: Box) -> Evidence:
