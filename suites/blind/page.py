@@ -107,7 +107,8 @@ def _counts(names: Sequence[str], answers: Mapping[str, Answer]) -> tuple[Any, .
 def _alarm(name: str, answer: Answer) -> str:
     """By what a correct implementation was called wrong, and what is known of it since."""
     if not answer["violated"]:
-        return f"* `{name}`, which was called wrong no more when it was tested again."
+        why = answer.get("afterwards", "")
+        return f"* `{name}`, which was called wrong no more when it was tested again{f': {why}' if why else ''}."
     sentences = [f"`{name}`, by `{answer['by']}` ({answer['cause']}).", answer.get("afterwards", "")]
     return f"* {' '.join(filter(None, sentences))}"
 

@@ -190,7 +190,7 @@ def at_first(answer: Mapping[str, Any]) -> bool:
 
 def rounds() -> list[Round]:
     """All blind rounds, in the order in which they were held."""
-    return [read(path.parent) for path in sorted(HERE.glob("round_*/round.json"))]
+    return sorted((read(path.parent) for path in HERE.glob("round_*/round.json")), key=lambda round_: round_.number)
 
 
 def _module(name: str, source: str) -> ModuleType:
