@@ -405,8 +405,8 @@ def test_a_file_is_made_where_there_is_none_and_a_bad_one_is_left_alone(tmp_path
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalogue with a second version, which introduced one property."""
-    table = {**introduced(), ALIBI: "2027.02"}
+    """A catalogue with a further version, which introduced one property."""
+    table = dict(sorted({**introduced(), ALIBI: "2027.02"}.items(), key=lambda item: item[::-1]))
     monkeypatch.setattr(versions, "introduced", lambda: table)
 
 

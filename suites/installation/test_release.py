@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from cemverify._version import VERSION
+from cemverify.catalogue.versions import versions
 from suites.installation.release import EARLY, SETTLED, edits
 from suites.kit.source import ROOT
 
@@ -40,5 +41,6 @@ def test_a_release_changes_every_file_that_names_a_version(tmp_path: Path) -> No
     assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == DAY
     assert "## Unreleased\n\n## 1.0.0 (2026-12-15)\n\n- " in changed["CHANGELOG.md"]
     assert SETTLED in changed["pyproject.toml"]
-    assert 'RELEASED: Sequence[str] = ("2026.11",)\n' in changed["cemverify/catalogue/versions.py"]
+    final = ", ".join(f'"{version}"' for version in versions())
+    assert f"RELEASED: Sequence[str] = ({final})\n" in changed["cemverify/catalogue/versions.py"]
     assert set(dict(edits(tmp_path, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}  # which names what is stable

@@ -183,6 +183,12 @@ def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list
     return [caller.answer(name, case.beginning(length)) for length in lengths]
 
 
+@experiment()
+def traced_anew(caller: Caller) -> None:
+    """Makes the next call run the lines of a function that was compiled."""
+    caller.kind.forget()
+
+
 def quiet() -> warnings.catch_warnings[None]:
     """Within, warnings are not shown: compilers and vmap warn about their own speed, which is no fault of a layer."""
     return warnings.catch_warnings(action="ignore")

@@ -202,7 +202,7 @@ def _cause(records: Sequence[Record], origin: Origin) -> Cause:
 def _calls(record: Record, origin: Origin) -> tuple[str, ...]:
     """The lines that its smallest case runs, of files in which none of the declared functions stands."""
     own = {place.file for place in origin.places.values()}
-    return tuple(f"{file}:{first}-{last}" for file, (first, last) in record.ran.items() if file not in own)
+    return tuple(f"{file}:{lines}" for file, lines in record.ran.items() if file not in own)
 
 
 def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: str) -> Cause:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, traced_anew
 from cemverify.conformance.asking.experiments import Elsewhere, Lost, experiment
 from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
@@ -359,6 +359,17 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
     return record
 
 
+def _spans(lines: Collection[int]) -> str:
+    """Lines as ranges, "8-15, 40": one function is not another, so that a gap ends a range."""
+    spans: list[list[int]] = []
+    for line in sorted(lines):
+        if spans and line - spans[-1][-1] <= _GAP:
+            spans[-1][1:] = [line]
+        else:
+            spans.append([line])
+    return ", ".join("-".join(map(str, span)) for span in spans)
+
+
 def _with_lines(record: Record, search: PropertySearch, violation: Violation, ran: Callable[[], Trail]) -> Record:
     """The record with the lines that the smallest case runs, and the first that only failing cases run.
 
@@ -370,16 +381,18 @@ def _with_lines(record: Record, search: PropertySearch, violation: Violation, ra
     trails: dict[bool, list[Trail]] = {True: [], False: []}
     ran()
     try:
-        for question in (violation.question, *search.tally.latest, *(q for q in drawn if q is not None)):
+        traced_anew(search.caller)
+        others = () if search.caller.kind.compiles else (*search.tally.latest, *(q for q in drawn if q is not None))
+        for question in (violation.question, *others):
             trails[_fails(search.caller, search.property, question)].append(ran())
     except (Exception, Lost):
         return record
     if not trails[True]:
         return record
     smallest = trails[True][0].lines
-    record = replace(
-        record, ran={display(path): (min(lines), max(lines)) for path, lines in smallest.items() if lines}
-    )
+    record = replace(record, ran={display(path): _spans(lines) for path, lines in smallest.items() if lines})
+    if search.caller.kind.compiles:  # of what is not traced anew no lines are known
+        return record
     for path, lines in smallest.items():
         right = {line for trail in trails[False] for line in trail.lines.get(path, ())}
         wrong = lines.intersection(*(trail.lines.get(path, ()) for trail in trails[True]))
@@ -474,6 +487,7 @@ def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
     return WrongPart("untied parameters", because)
 
 
+_GAP = 12  # lines between two that ran, such as a comment or a branch that is not taken
 _AGREE = "training/layer/derivatives-agree"
 # What is looked at where the update itself is right.
 _BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Violation], WrongPart | None]] = {

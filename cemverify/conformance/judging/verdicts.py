@@ -54,7 +54,7 @@ class Record:
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
         line: of its code, the first that the smallest case runs and no example that held; None if there is none.
-        ran: the first and the last line of each of its files that the smallest case runs, where that is recorded.
+        ran: the lines of each of its files that the smallest case runs, as ranges, where that is recorded.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
@@ -82,7 +82,7 @@ class Record:
     part: str | None = None
     because: str | None = None
     line: Place | None = None
-    ran: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ran: Mapping[str, str] = field(default_factory=dict)
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None

@@ -391,7 +391,7 @@ def _judged(
 
     try:
         if isinstance(wanted, WantedProperty):
-            numbers, lines = aiming if code.numbers else None, ran if code.files and not code.traced else None
+            numbers, lines = aiming if code.numbers else None, ran if code.files else None
             record = judge_property(subject, property_, effort, respondent, numbers, explaining, lines)
         else:
             question = requested(wanted.question)
