@@ -136,7 +136,7 @@ def test_transforms_of_functions_are_noticed() -> None:
 def test_a_compiled_function_is_rewritten_as_inductor_does() -> None:
     @torch.compile(backend=torch_internals.inductor_without_code)
     def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return (q @ k.mT).mul(0.5).softmax(-1) @ v
+        return (q @ k.permute(0, 1, 3, 2)).mul(0.5).softmax(-1) @ v
 
     with torch.profiler.profile() as profile:
         attended(*torch.randn(3, 2, 2, 5, 4))

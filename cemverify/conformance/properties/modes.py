@@ -72,7 +72,7 @@ def _compiled(layer: Layer, check: Check) -> Property:
     space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
     return Property(
         f"modes/{layer}/compiled",
-        "Compiling changes no output, of numbers of any size, in any dtype (torch: attention as inductor has it).",
+        "Compiling changes no output, of numbers of any size, in any dtype (permuted attention: in inductor's form).",
         "contract",
         *COMPILED,
         check,
@@ -93,7 +93,7 @@ def _compiled(layer: Layer, check: Check) -> Property:
 def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     """The compiled function gives what the function gives, for numbers of every kind in the same shapes and options.
 
-    The backend traces the function, in float64 rewrites attention as inductor does, and generates no code.
+    The backend traces the function, in float64 rewrites permuted attention as inductor does, and generates no code.
     """
     where = question.context.mode
     caller = caller.at(_DTYPES[where.removeprefix("in ")])

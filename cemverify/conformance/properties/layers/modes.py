@@ -25,7 +25,7 @@ _ROUNDINGS = 8
 
 
 def compiled_is_eager(calls: Sequence[BoxCall]) -> Evidence:
-    """The compiled update is the update. The backend traces, and rewrites attention as inductor does."""
+    """The compiled update is the update. The backend traces, and rewrites permuted attention as inductor does."""
     return unchanged(calls, lambda call: {"compiled = eager": call.compiled()})
 
 
@@ -93,7 +93,8 @@ def properties() -> Iterator[Property]:
     """An energy layer compiled, mapped, and on a CUDA device."""
     plain = "the update is not zero"
     yield energy_layer_property(
-        "modes/layer/compiled", "Compiling changes no output (torch: attention as inductor has it).", *modes.COMPILED,
+        "modes/layer/compiled", "Compiling changes no output (permuted attention: in inductor's form).",
+        *modes.COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
         small=0, scattered=5.0,  # each takes a second to compile
