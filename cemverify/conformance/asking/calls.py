@@ -17,7 +17,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.experiments import Elsewhere, experiment
 from cemverify.conformance.asking.process_state import DECIDING, ProcessState
-from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayKind
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
     MISNAMED,
@@ -184,9 +184,9 @@ def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list
 
 
 @experiment()
-def traced_anew(caller: Caller) -> None:
-    """Makes the next call run the lines of a function that was compiled."""
-    caller.kind.forget()
+def traced_anew(caller: Caller) -> None:  # noqa: ARG001 - it says in which process
+    """Makes the next call run the lines of a function that JAX has compiled."""
+    JAX.forget()
 
 
 def quiet() -> warnings.catch_warnings[None]:

@@ -87,9 +87,6 @@ class ArrayKind(ABC):
         """A call; compiled where every operation would be otherwise, unless that is impossible."""
         return function(*arguments, **(named or {}))
 
-    def forget(self) -> None:  # noqa: B027 - most have nothing to forget
-        """Lets the next call of a function run its Python again, where a call of its compiled form does not."""
-
     def compiled(self, function: Function, *, lowered: bool = True) -> Function:
         """The function as a user of the library would compile it.
 
@@ -263,6 +260,7 @@ class _Jax(ArrayKind):
         return function(*own, **more)
 
     def forget(self) -> None:
+        """Lets the next call of a function run its Python again, which a call of its compiled form does not."""
         _jax().clear_caches()
 
     def compiled(self, function: Function, *, lowered: bool = True) -> Function:  # noqa: ARG002 - jit always does

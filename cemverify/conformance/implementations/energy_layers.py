@@ -281,10 +281,6 @@ def energy_layer(
     """
     if not callable(update) or not all(function is None or callable(function) for function in (energy, reference)):
         raise ValueError("an energy layer's update, energy and reference are functions")
-    at_once = momentum
-    looks_ahead = isinstance(momentum, tuple) and len(momentum) == 2 and momentum[0] == "nesterov"
-    if looks_ahead:
-        at_once = momentum[1]  # type: ignore[index]
     if dim is not None and (type(dim) is not int or dim < 1):
         raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
     if (dim is None) == (state is None):
@@ -305,8 +301,7 @@ def energy_layer(
     taken = Step(
         step,
         sizes,
-        _momentum(at_once, steps),
-        looks_ahead,
+        *_momentum(momentum, steps),
         energy is not None and "t" in _named_by(energy),
         _preconditioner(preconditioner, states),
         returns,
@@ -321,19 +316,18 @@ def energy_layer(
         callable(preconditioner) and not _takes(preconditioner, 1),
         names_of(order, "order"),
     )
+    # each with the most arguments that it takes without the memory
+    maps = {
+        "state map": (state_map, 1),
+        "preconditioner": (preconditioner, 2),
+        "proximal map": (proximal, 2),
+        "penalty": (penalty, 1),
+    }
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
         "causality" not in not_offered and causal, conservative, permutable, masked, batch_invariant, None,
         shortest, named, working_dtype, {}, arrays, *_domains(domain, states, memories, named),
-        _samplers(draw, states, memories),
-        tuple(
-            name
-            for name, function, arguments in (
-                ("state map", state_map, 1), ("preconditioner", preconditioner, 2),
-                ("proximal map", proximal, 2), ("penalty", penalty, 1),
-            )
-            if callable(function) and not any(_takes(function, n) for n in range(1, arguments + 1))
-        ),
+        _samplers(draw, states, memories), tuple(name for name, (f, n) in maps.items() if _reads_memory(f, n)),
     )  # fmt: skip
     _check(layer)
     absent = unclaimed(offers) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES)) | _absent(layer)
@@ -557,14 +551,16 @@ def _number(value: Any, name: str) -> float:
     raise ValueError(f"the {name} of an energy layer is a number, not {value!r}")
 
 
-def _momentum(declared: Any, steps: Any) -> tuple[float, ...]:
-    """mu of each step, from one number or from as many as there are steps."""
+def _momentum(declared: Any, steps: Any) -> tuple[tuple[float, ...], bool]:
+    """mu of each step, from one number or from as many as there are steps, and whether steps look ahead."""
+    if isinstance(declared, tuple) and len(declared) == 2 and declared[0] == "nesterov":
+        return _momentum(declared[1], steps)[0], True
     if not isinstance(declared, Sequence):
-        return (_number(declared, "momentum"),) * (steps if type(steps) is int else 1)
+        return (_number(declared, "momentum"),) * (steps if type(steps) is int else 1), False
     if isinstance(declared, str) or len(declared) != steps:
         raise ValueError(f"the momentum of an energy layer is a number, or one for each of its {steps} steps, alone "
                          f"or as ('nesterov', mu), not {declared!r}")  # fmt: skip
-    return tuple(_number(mu, "momentum") for mu in declared)
+    return tuple(_number(mu, "momentum") for mu in declared), False
 
 
 def _sizes(
@@ -605,6 +601,10 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
     except ValueError:  # it has no signature, as functions of libraries may
         return True
     return True
+
+
+def _reads_memory(function: Any, usual: int) -> bool:
+    return callable(function) and not any(_takes(function, n) for n in range(1, usual + 1))
 
 
 def _named_by(function: Callable[..., Any]) -> Collection[str]:

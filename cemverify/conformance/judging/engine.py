@@ -381,7 +381,8 @@ def _with_lines(record: Record, search: PropertySearch, violation: Violation, ra
     trails: dict[bool, list[Trail]] = {True: [], False: []}
     ran()
     try:
-        traced_anew(search.caller)
+        if search.caller.kind.compiles:
+            traced_anew(search.caller)
         others = () if search.caller.kind.compiles else (*search.tally.latest, *(q for q in drawn if q is not None))
         for question in (violation.question, *others):
             trails[_fails(search.caller, search.property, question)].append(ran())

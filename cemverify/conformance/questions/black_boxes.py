@@ -110,6 +110,16 @@ class Question:
         return {**sizes, "dim": first.shape[-1], **arrays, **noise}
 
 
+def stacked(questions: Sequence[Question]) -> Question:
+    """Questions of one shape along a further axis, the first, with the seed of the first."""
+    parts = ("x", "memory", "noise")
+    arrays: dict[str, Any] = {
+        part: {name: torch.stack([getattr(q, part)[name] for q in questions]) for name in getattr(questions[0], part)}
+        for part in parts
+    }
+    return replace(questions[0], **arrays)
+
+
 @st.composite
 def questions(draw: st.DrawFn, form: Form, least: Mapping[str, int] = _ANY) -> Question:
     """Questions of that form for Hypothesis.

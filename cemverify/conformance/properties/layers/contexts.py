@@ -42,7 +42,7 @@ from cemverify.conformance.properties.layers.training import (
     recorded,
 )
 from cemverify.conformance.properties.training import with_other_signs
-from cemverify.conformance.questions.black_boxes import Question, level, scattered
+from cemverify.conformance.questions.black_boxes import Question, level, scattered, stacked
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
 
@@ -231,12 +231,7 @@ def _packed(x: Mapping[str, Any], memory: Mapping[str, Any]) -> tuple[Any, Any]:
 def _mapped(box: Box, q: Question, context: Context) -> Arrays:
     """The answer for the first of two questions that are mapped over."""
     other = box.anew(q.each(lambda array: array.flip(0) / 2))
-    two = replace(
-        q,
-        x={name: torch.stack((a, other.x[name])) for name, a in q.x.items()},
-        memory={name: torch.stack((a, other.memory[name])) for name, a in q.memory.items()},
-        noise={name: torch.stack((a, other.noise[name])) for name, a in q.noise.items()},
-    )
+    two = stacked((q, other))
     x, memory, noise = _laid_out(box, two, context.arrays)
     inputs = [a for a in (*_packed(x, memory), noise) if a is not None]
     with_noise = noise is not None

@@ -44,7 +44,7 @@ from cemverify.conformance.properties.function_calls import (
 )
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
-from cemverify.conformance.questions.black_boxes import Named, Question
+from cemverify.conformance.questions.black_boxes import Named, Question, stacked
 from cemverify.conformance.questions.contexts import USUAL
 
 _MASKED = 0.7  # of tokens count
@@ -197,10 +197,7 @@ class BoxCall(Call):
         return replace(self, q=self.box.rounded(other if factor == 1 else self.box.anew(other)))
 
     def mapped(self, calls: Sequence[BoxCall]) -> Mapping[str, tuple[Sequence[BoxCall], Arrays]]:
-        def stacked(part: str) -> Arrays:
-            return {k: torch.stack([getattr(call.q, part)[k] for call in calls]) for k in getattr(self.q, part)}
-
-        whole = replace(self.q, x=stacked("x"), memory=stacked("memory"), noise=stacked("noise"))
+        whole = replace(stacked([call.q for call in calls]), seed=self.q.seed)
         return {"mapped = looped": (calls, _answered_in_mode(self.box, whole, "mapped_once"))}
 
 
