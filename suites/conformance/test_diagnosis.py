@@ -28,6 +28,7 @@ from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, size, violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
+from cemverify.conformance.oracle.evidence import Compared, Key
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
@@ -50,7 +51,9 @@ def holding(id_: str) -> Record:
 
 
 def violated(id_: str, part: str | None = None, cause: str = "update", reason: str = "got 1, expected 0") -> Record:
-    record = Record(id_, "A claim.", "Eq. 1", Verdict.VIOLATED, cause=cause, reason=reason, margin=9.0)
+    record = Record(
+        id_, "A claim.", "Eq. 1", Verdict.VIOLATED, cause=cause, key=Key(cause), reason=reason, margin=9.0
+    )
     return replace(record, part=part, because=None if part is None else f"an experiment shows it is the {part}")
 
 
@@ -117,7 +120,7 @@ def test_an_edited_argument_is_a_cause_and_what_torch_says_of_it_follows() -> No
     refused = "it raised RuntimeError: a leaf Variable that requires grad is being used in an in-place operation."
     diagnosis = diagnosed(
         violated("gradient/layer/energy", "a constant factor"),
-        violated("structure/layer/inputs-unchanged", cause="memory after the call"),
+        violated("structure/layer/inputs-unchanged", cause=Compared.KEPT),
         violated("training/layer/states", None, "raised", refused),
     )
     assert [len(cause.records) for cause in diagnosis.causes] == [1, 2]
@@ -148,7 +151,7 @@ MASK = violated("gradient/attention/a", "mask")
         (violated("a/layer/b", None, "not finite", "energy: 1 of 3 values are NaN"), 40, "in E (pkg/mine.py:40)"),
         (replace(MASK, line=Place("pkg/mine.py", 9)), 9,
          "at: pkg/mine.py:9, in attention (cases that hold do not run it)"),
-        (replace(MASK, part=None, cause="raised", reason="it raised KeyError: 1 (mine.py, line 8)"), 8,
+        (replace(MASK, part=None, key=Key("raised"), reason="it raised KeyError: 1 (mine.py, line 8)"), 8,
          "at: pkg/mine.py:8, in attention (it raises there)"),
     ],
 )  # fmt: skip

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from cemverify.conformance.judging.verdicts import Record
+from cemverify.conformance.oracle.evidence import Compared
 from cemverify.conformance.questions.saving import Saved, SavedCall, Tree
-
-_REFUSAL, _DTYPE = "bad input is refused", "shape and dtype"
 
 
 def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
@@ -28,7 +27,7 @@ def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
     keeps     its arguments are what they were
     repeats   the same bits as an earlier call, given by its number
     """
-    cause = record.cause or ""
+    kind = None if record.key is None else record.key.kind
     demands: list[dict[str, Any]] = []
     for i, call in enumerate(saved.calls):
         demand: dict[str, Any] = {}
@@ -36,10 +35,10 @@ def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
         if saved.within is not None:
             if call.fault is None:  # what the reference answers, any answer will do for; bad input may be refused
                 demand["shape"] = _shape(saved, call)
-        elif cause.startswith(_REFUSAL):
+        elif kind == Compared.REFUSED:
             if i == len(saved.calls) - 1:
                 demand["refuse"] = True
-        elif cause.startswith(_DTYPE):
+        elif kind == Compared.DTYPE:
             demand["dtype"] = True
         elif _broken(saved, call):
             if call.expected is not None:
@@ -70,14 +69,14 @@ def _broken(saved: Saved, call: SavedCall) -> bool:
 def _norm(record: Record, saved: Saved, call: SavedCall) -> dict[str, Any] | None:
     """A demand on the norm of one token's error, or of all, where that is what the property compared."""
     comparison = (record.counterexample or {}).get("comparison")
+    if record.key is None or record.key.kind not in (Compared.ROW_NORM, Compared.NORM):
+        return None
     if comparison is None or call.answer is None or call.expected is None:
         return None
+    at = tuple(comparison["worst_index"]) if record.key.kind == Compared.ROW_NORM else ()
     error = saved.arrays[call.answer] - saved.arrays[call.expected]
-    index = tuple(comparison["worst_index"])
-    for at in (index, ()):
-        if len(at) < error.ndim and np.isclose(np.linalg.norm(error[at]), comparison["got_there"], rtol=1e-9, atol=0):
-            return {"at": at, "most": comparison["budget_there"]}
-    return None
+    most = comparison["budget_there"]
+    return {"at": at, "most": most} if np.linalg.norm(error[at]) > most else None
 
 
 def _shape(saved: Saved, call: SavedCall) -> tuple[int, ...]:

@@ -16,7 +16,15 @@ import tomlkit
 from tomlkit import TOMLDocument
 from tomlkit.items import AoT, Comment, Whitespace
 
-from cemverify.conformance.gate.known_violations import KEYS, EntryStanding, document_of, parse_known, settle, text_of
+from cemverify.conformance.gate.known_violations import (
+    KEY,
+    KEYS,
+    EntryStanding,
+    document_of,
+    parse_known,
+    settle,
+    text_of,
+)
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.results.envelope import write_text
 
@@ -74,8 +82,8 @@ def updated(
         if outcome.standing in (EntryStanding.HOLDS, EntryStanding.NOT_OFFERED):
             document = _without(document, i)
         elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != EntryStanding.ACCEPTED:
-            cause = entry.cause if entry.excuses(record.cause or "") else record.cause
-            document["violation"][i].update({"cause": cause, **asdict(acceptance)})
+            causes = {} if entry.excuses(record) else _causes(record)
+            document["violation"][i].update({**causes, **asdict(acceptance)})
     new = [r for r in records if r.verdict == Verdict.VIOLATED and r.id not in listed]
     if not tomlkit.dumps(document).strip():
         document = tomlkit.parse(_PREFACE)
@@ -83,11 +91,15 @@ def updated(
         tables = document.setdefault("violation", tomlkit.aot())
         for record in new:
             table = tomlkit.table()
-            values = (implementation, record.id, record.cause or "*", acceptance.reason, acceptance.expires)
-            table.update(zip(KEYS, values, strict=True))
+            named = dict(zip(KEYS, (implementation, record.id), strict=False))
+            table.update({**named, **_causes(record), **asdict(acceptance)})
             tables.append(table)
             tables[-1].trivia.indent = "\n"  # a blank line above
     return tomlkit.dumps(document)
+
+
+def _causes(record: Record) -> dict[str, str]:
+    return {"cause": record.cause or "*", **({} if record.key is None else {KEY: str(record.key)})}
 
 
 def _without(document: TOMLDocument, i: int) -> TOMLDocument:

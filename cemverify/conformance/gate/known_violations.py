@@ -5,7 +5,8 @@ A TOML file, kept by people and written by `cemverify check --update-known`:
     [[violation]]
     implementation = "mypkg.cem:implementation"   # as it is named on the command line
     property = "gradient/attention/alibi"
-    cause = "update = -eta P grad energy*"        # exact, or a shell pattern
+    cause = "update = -eta P grad energy"         # exact, or a shell pattern; not read where there is a key
+    key = "answer"                                # the same for programs, as --update-known writes it; optional
     reason = "our slopes follow the older checkpoints"
     expires = 2027-02-19                          # the last day on which it is accepted
 
@@ -37,6 +38,7 @@ from cemverify.processes.inputs import read_text
 from cemverify.results.envelope import ResultError
 
 KEYS = ("implementation", "property", "cause", "reason", "expires")
+KEY = "key"  # which files of before 1.1 have not
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,16 @@ class KnownViolation:
 
     implementation: str  # the name it is checked under
     property: str  # its id
-    cause: str  # what the record's cause must be, or a shell pattern of it
+    cause: str  # what the record's cause must be, or a shell pattern of it, if there is no key
     reason: str  # why it is accepted
     expires: date  # the last day on which it is
     line: int  # where its header stands, from 1
+    key: str = ""  # what the record's key must be; empty if the cause decides
 
-    def excuses(self, cause: str) -> bool:
-        """Whether the entry covers a violation with this cause."""
-        return cause == self.cause or fnmatchcase(cause, self.cause)
+    def excuses(self, record: Record) -> bool:
+        """Whether the entry covers a violation with the record's cause."""
+        cause = record.cause or ""
+        return str(record.key) == self.key if self.key else cause == self.cause or fnmatchcase(cause, self.cause)
 
 
 class EntryStanding(StrEnum):
@@ -185,9 +189,9 @@ def _lines(document: TOMLDocument) -> list[int]:
 
 
 def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation:
-    if unknown := [key for key in table if key not in KEYS]:
+    if unknown := [key for key in table if key not in (*KEYS, KEY)]:
         raise ValueError(f"unknown key {unknown[0]!r}; an entry has {', '.join(KEYS)}")
-    for key in KEYS[:-1]:
+    for key in (*KEYS[:-1], *({KEY} & table.keys())):
         if key not in table:
             raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(KEYS)}")
         if not isinstance(table[key], str) or not table[key].strip():
@@ -204,7 +208,7 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
     if not isinstance(expires, date) or isinstance(expires, datetime):
         text = "nothing" if expires is None else repr(expires if isinstance(expires, str) else str(expires))
         raise ValueError(f"expires must be a date without quotes, like 2027-02-19, not {text}")
-    return KnownViolation(table["implementation"], table["property"], table["cause"], table["reason"], expires, line)
+    return KnownViolation(**{**table, "expires": expires}, line=line)
 
 
 def today() -> date:
@@ -245,7 +249,7 @@ def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Entry
         return EntryOutcome(entry, EntryStanding.NOT_ASKED, f"{entry.property} was not tested in this run")
     if record.verdict != Verdict.VIOLATED:
         return EntryOutcome(entry, EntryStanding.UNDECIDED, f"{entry.property} could not be judged: {record.reason}")
-    if not entry.excuses(record.cause or ""):
+    if not entry.excuses(record):
         other = f"for another cause than line {entry.line} accepts: {record.cause}"
         return EntryOutcome(entry, EntryStanding.OTHER_CAUSE, f"{entry.property} is violated, but {other}")
     return EntryOutcome(

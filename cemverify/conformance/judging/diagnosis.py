@@ -16,7 +16,6 @@ from cemverify.conformance.implementations.faults import (
     MISNAMED,
     UNDECLARED,
     Crashed,
-    Fault,
     Hung,
     OutOfMemory,
     Tampered,
@@ -35,6 +34,7 @@ from cemverify.conformance.judging.verdicts import (
     is_random,
     violations,
 )
+from cemverify.conformance.oracle.evidence import Compared, Key
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
 _SIZES = re.compile(r"\[[\d, ]*\]")  # shapes in what a library says: one mistake has many
@@ -74,7 +74,7 @@ class Cause:
     @property
     def is_recognised(self) -> bool:
         """Whether it is a part that is wrong or what a call does, and not a claim that does not hold."""
-        return self.first.part is not None or _is_fault(self.first) or is_random(self.first)
+        return self.first.part is not None or self.first.is_fault or is_random(self.first)
 
     @property
     def where(self) -> str:
@@ -90,8 +90,8 @@ class Cause:
     @property
     def may_be_mended(self) -> bool:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
-        lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
-        likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and self.first.cause not in lost
+        lost = {Key(kind.cause) for kind in (Hung, OutOfMemory, Tampered, Crashed)}
+        likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and self.first.key not in lost
         likely = likely and UNDECLARED not in (self.first.reason or "")  # then the declaration is to be mended
         return likely and self.edit is None and self.place is not None
 
@@ -179,18 +179,14 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
         return TWO_ANSWERS
     if record.part is not None or _is_edit(record):
         return "part", record.part or EDITED
-    if _is_fault(record):
+    if record.is_fault:
         return "fault", record.cause, _SIZES.sub("[]", record.reason or "")
     return ("claim", record.id) if first is None or record.id in _APART else None
 
 
 def _is_edit(record: Record) -> bool:
     """Whether a call left other numbers in an argument: never something that follows from another cause."""
-    return record.id.endswith("/inputs-unchanged") and " after the " in (record.cause or "")
-
-
-def _is_fault(record: Record) -> bool:
-    return record.cause in {kind.cause for kind in Fault.__subclasses__()}
+    return record.key is not None and record.key.kind == Compared.KEPT
 
 
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
@@ -216,7 +212,7 @@ def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: s
         return Cause(first.part, because, records, place, at)
     if _is_edit(first):
         return Cause(EDITED, first.reason or "", records, place, at)
-    if _is_fault(first):
+    if first.is_fault:
         return Cause(first.reason or first.cause or "", "", records, place, at)
     return Cause(f'the claim of {first.id} does not hold: "{first.claim}"', first.reason or "", records, place, at)
 
@@ -248,8 +244,7 @@ def _function(record: Record) -> str:
     if record.part in UNDEFINED:
         return "energy" if record.part == NO_ENERGY else "step size"
     if layer == "layer":
-        about = record.cause or ""
-        energy = about.startswith(("energy", "the energy", "the stated energy"))
+        energy = record.key is not None and record.key.kind in (Compared.ENERGY, Compared.CURVATURE)
         return whose(record.reason or "") or _ASKED.get(record.id) or ("energy" if energy else "update")
     if record.part == "cache":
         return "decode"

@@ -36,7 +36,7 @@ class Ending:
         by_id, limited, whole = {p.id: p for p in offered}, not math.isinf(self.after), self.at is never
         ids = most_telling_first(list(by_id), absent)
         if not limited:  # faults that others wrote show where options mix more often than our own mutants do
-            mixed = [id_ for id_ in ids if by_id[id_].family == "gradient" and id_.endswith("/any-options")]
+            mixed = [id_ for id_ in ids if by_id[id_].family == "gradient" and by_id[id_].name == "any-options"]
             others = [id_ for id_ in ids if id_ not in mixed]
             ids = [*others[:_TELLING], *mixed, *others[_TELLING:]]
         # What takes a process of its own ends another, which knows its way about by then: JAX has compiled in it. So
@@ -48,7 +48,7 @@ class Ending:
                 p.first and limited,
                 p.id not in self.before,
                 whole and not p.first,
-                limited or not p.id.endswith("/shape-and-dtype"),
+                limited or p.name != "shape-and-dtype",
             ),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -31,11 +30,10 @@ from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import BACKWARD, TWO_ANSWERS, UNDEFINED, Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
-from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.oracle.evidence import Compared, Evidence
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property, by_id
 from cemverify.conformance.properties.base import CONTROLS
-from cemverify.conformance.properties.training import PRODUCT
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
@@ -44,7 +42,7 @@ from cemverify.processes.devices import check_device
 from cemverify.processes.time_limits import CoreBudget
 
 # properties of calls whatever they answer: no wrong part of a formula explains why one is violated
-_NO_ANSWERS = ("/inputs-unchanged", "/settings-unchanged", "/settings", "/dtype")
+_NO_ANSWERS = ("inputs-unchanged", "settings-unchanged", "settings", "dtype")
 _CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
 _DRAWN = 8  # questions that are drawn to compare the lines that they run
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
@@ -347,7 +345,7 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
     """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
         part = _located(search, violation) if search.may_explain() else None
-        beside = search.property.family == "rejection" or search.property.id.endswith(_NO_ANSWERS)
+        beside = search.property.family == "rejection" or search.property.name in _NO_ANSWERS
         if part is not None and part.name in UNDEFINED and (elsewhere := search.tally.examples - 1):
             part = replace(part, because=f"{part.because}; at {elsewhere} other examples nothing is violated")
         if part is not None and (part.name == TWO_ANSWERS or not beside):
@@ -457,7 +455,7 @@ def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
     questions = [replace(violation.question, seed=violation.question.seed + 4 * i) for i in several]
     with suppress(Fault, Discard):
         compared = [c for q in questions for c in agree.check(caller, q).comparisons]
-        names = sorted({c.claim.rpartition(" to ")[2] for c in compared if not c.margin <= 1})
+        names = sorted({c.key.of for c in compared if not c.margin <= 1})
         told = "the forward pass is not judged" if "energy" in caller.subject.not_offered else "forward right"
         because = f"{told}, gradient of {', '.join(names)} wrong: finite differences of the update give another"
         return WrongPart(BACKWARD, because) if names else None
@@ -466,9 +464,9 @@ def _backward(caller: Caller, violation: Violation) -> WrongPart | None:
 
 def _backward_of_weights(evidence: Evidence | None) -> WrongPart | None:
     """Of a layer whose output was right when gradients were recorded: the arguments whose gradient is wrong."""
-    claims = [] if evidence is None else [c.claim for c in evidence.comparisons if not c.margin <= 1]
-    names = sorted({re.split("[ ,:]", claim.removeprefix(PRODUCT))[0] for claim in claims})
-    if not names or not all(claim.startswith(PRODUCT) for claim in claims):
+    wrong = [] if evidence is None else [c.key for c in evidence.comparisons if not c.margin <= 1]
+    names = sorted({key.of for key in wrong})
+    if not names or any(key.kind != Compared.PRODUCT for key in wrong):
         return None
     return WrongPart(BACKWARD, f"forward right, gradient of {', '.join(names)} wrong")
 
@@ -479,7 +477,7 @@ def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
         return None
     if (part := _backward(caller, violation)) is not None:
         return part
-    name = violation.evidence.worst.claim.removeprefix("gradient with respect to ")
+    name = violation.evidence.worst.key.of
     because = (
         f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
         "weight that is stored twice instead of tied, or one that the energy has not (a learned step size a: declare "

@@ -16,8 +16,9 @@ import numpy as np
 
 from cemverify.catalogue import versions
 from cemverify.catalogue.index import largest
-from cemverify.conformance.implementations.faults import Crashed, Fault, Hung
+from cemverify.conformance.implementations.faults import FAULTS, Crashed, Hung
 from cemverify.conformance.implementations.origin import Place
+from cemverify.conformance.oracle.evidence import Key
 from cemverify.conformance.questions.saving import Saved
 
 _LONGEST = 240  # characters of an array that is shown in full
@@ -49,7 +50,8 @@ class Record:
             each mutant of a property of one's own.
         asked_up_to: the largest sizes among the telling examples that held, by letter: T, J, B, M, K, D.
         margin: worst residual over budget; above 1 on a violation.
-        cause: for a violation, which identity failed or which kind of fault. reason: a sentence.
+        cause: for a violation, which identity failed or which kind of fault. key: the same for programs. reason: a
+            sentence.
         counterexample: the smallest case found, both sides, and the worst coordinate.
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
@@ -76,6 +78,7 @@ class Record:
     asked_up_to: Mapping[str, int] = field(default_factory=dict)
     margin: float | None = None
     cause: str | None = None
+    key: Key | None = None
     reason: str | None = None
     counterexample: Mapping[str, Any] | None = None
     worst: Mapping[str, Any] | None = None
@@ -116,6 +119,16 @@ class Record:
         return self.id.partition("/")[0]
 
     @property
+    def name(self) -> str:
+        """The part of the id after the last slash."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is a violation by a call that gave nothing to compare."""
+        return self.key is not None and self.key.kind in FAULTS
+
+    @property
     def share(self) -> float | None:
         """The share of telling examples."""
         return self.telling / self.examples if self.examples else None
@@ -133,6 +146,7 @@ class Record:
             "controls": dict(self.controls) or None,
             "asked_up_to": dict(self.asked_up_to) or None,
             "cause": self.cause,
+            "key": None if self.key is None else str(self.key),
             "part": self.part,
             "because": self.because,
             "reason": self.reason,
@@ -177,12 +191,11 @@ def violations(records: Iterable[Record]) -> list[Record]:
         for record in records
         if record.verdict == Verdict.VIOLATED and record.known is None and not record.not_enforced
     ]
-    return sorted(
-        unaccepted, key=lambda record: 2 * (not is_random(record)) or not record.id.endswith("/determinism")
-    )
+    return sorted(unaccepted, key=lambda record: 2 * (not is_random(record)) or record.name != DETERMINISM)
 
 
 # parts that are wrong, as no part of the formula is
+DETERMINISM = "determinism"  # the name of properties that ask a call twice
 TWO_ANSWERS, EDITED, BACKWARD = "one call has two answers", "an argument that a call edits", "the backward pass"
 # parts where the declaration of an energy layer, and not its update, says nothing
 NO_STEP_SIZE, NO_ENERGY = UNDEFINED = "the declared step size", "the declared energy"
@@ -190,8 +203,7 @@ NO_STEP_SIZE, NO_ENERGY = UNDEFINED = "the declared step size", "the declared en
 
 def is_random(record: Record) -> bool:
     """Whether a call was answered twice, differently."""
-    answered = record.cause not in {kind.cause for kind in Fault.__subclasses__()}
-    return record.part == TWO_ANSWERS or (record.id.endswith("/determinism") and answered)
+    return record.part == TWO_ANSWERS or (record.name == DETERMINISM and not record.is_fault)
 
 
 def asked_up_to(records: Iterable[Record]) -> dict[str, int]:
@@ -269,7 +281,9 @@ def headline(record: Record) -> str:
 
 def case_heading(record: Record) -> str:
     """What a report calls the case of a violation: the smallest found, or the one tested when a worker was lost."""
-    return "case tested at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
+    return (
+        "case tested at that moment" if record.key in (Key(Hung.cause), Key(Crashed.cause)) else "smallest case found"
+    )
 
 
 def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from cemverify.conformance.implementations.faults import Unsupported
 from cemverify.conformance.judging.search import SearchTally, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.oracle.evidence import Evidence, Key
 from cemverify.conformance.properties import Property
 
 _SLOWER = 1.25  # later examples may take longer than earlier ones
@@ -72,18 +72,20 @@ def _percent(share: float) -> str:
 
 def _violated(record: Record, violation: Violation, largest: Violation | None) -> Record:
     counterexample: dict[str, Any] = {"case": violation.tested.describe()}
-    cause, reason, margin = "", "", None
+    cause, key, reason, margin = "", Key(""), "", None
     if violation.fault is not None:
-        cause, reason = violation.fault.cause, str(violation.fault)
+        cause, key, reason = violation.fault.cause, Key(violation.fault.cause), str(violation.fault)
     elif violation.evidence is not None:
         comparison = violation.evidence.worst
         counterexample["case"] |= {name: array.tolist() for name, array in violation.evidence.drawn.items()}
         counterexample["comparison"] = comparison.describe()
-        cause, reason, margin = comparison.claim, sentence(violation.evidence), comparison.margin
+        cause, key, margin = str(comparison.claim), comparison.key, comparison.margin
+        reason = sentence(violation.evidence)
     return replace(
         record,
         verdict=Verdict.VIOLATED,
         cause=cause,
+        key=key,
         reason=reason,
         margin=margin,
         counterexample=counterexample,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,6 +15,71 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import all_finite
 from cemverify.conformance.implementations.faults import Discard, WrongShape
+
+
+class Compared(StrEnum):
+    """What is compared, for programs: verdicts, causes and accepted violations hang on this, and on no text."""
+
+    ANSWER = "answer"  # an answer and the right one, or that of another call; what a text without a key says
+    PRODUCT = "product"  # a derivative with respect to an array
+    KEPT = "kept"  # an array after a call and before it
+    CHANGED = "changed"  # whatever else a call changes
+    SETTING = "setting"  # a setting of the process, which a call keeps
+    REFUSED = "refused"  # bad input
+    DTYPE = "dtype"  # of an answer
+    FORM = "form"  # its kind of array, or its device
+    REPEATED = "repeated"  # a call and the same call again
+    EDITED = "edited"  # answers for edited and for new arrays
+    LATER = "later"  # an answer before and after other calls
+    OVERWRITTEN = "overwritten"  # an answer, after an earlier one was written into
+    ENERGY = "energy"  # values of the energy
+    CURVATURE = "curvature"  # of the energy
+    SLOPE = "slope"  # of the energy along an update
+    SPECTRUM = "spectrum"  # eigenvalues
+    ROW_NORM = "row norm"  # the norm of each token's error
+    NORM = "norm"  # that of the whole error
+    OWN = "own"  # of a property that a user states
+
+    def __call__(self, text: str, of: str = "") -> Claim:
+        """A claim of this kind, in words; `of` says which one, where there are several of the kind."""
+        return Claim(text, Key(self, of))
+
+
+class Key(NamedTuple):
+    """By which programs know a comparison, or a fault."""
+
+    kind: str  # of `Compared`, or of a fault
+    of: str = ""  # which array, function or setting, where there are several
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.of}" if self.of else self.kind
+
+
+class Claim(str):
+    """What a comparison claims: a text for people with its key."""
+
+    __slots__ = ("key",)
+    key: Key
+
+    def __new__(cls, text: str, key: Key) -> Self:
+        claim = super().__new__(cls, text)
+        claim.key = key
+        return claim
+
+
+def key_of(claim: str) -> Key:
+    """The key of a claim; a text without one claims that an answer is right."""
+    return claim.key if isinstance(claim, Claim) else Key(Compared.ANSWER)
+
+
+def reworded(claim: str, text: str, of: str = "") -> Claim:
+    """A claim in another text, with the same key.
+
+    Args:
+        of: what it is about, beside what the key names.
+    """
+    key = key_of(claim)
+    return Claim(text, Key(key.kind, ", ".join(filter(None, (key.of, of)))))
 
 
 @dataclass(frozen=True)
@@ -25,7 +91,7 @@ class Comparison:
         Discard: there is nothing to compare, or a budget is infinite or NaN: too ill-conditioned a case to judge.
     """
 
-    claim: str  # the claim about the two sides, in words
+    claim: str  # the claim about the two sides, in words; a `Claim` where there are several kinds of them
     got: Tensor  # the implementation's side
     expected: Tensor  # the other. Same shape, at least one number
     budget: Tensor  # what roundoff may explain; broadcasts to that shape, at least 0, finite
@@ -44,6 +110,11 @@ class Comparison:
             )
         if bool((self.budget < 0).any()):
             raise ValueError(f"a budget below zero: {self.claim}")
+
+    @property
+    def key(self) -> Key:
+        """By which programs know it."""
+        return key_of(self.claim)
 
     def margins(self) -> Tensor:
         """|residual| / budget, element-wise; above 1 is a violation."""

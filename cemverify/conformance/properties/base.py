@@ -152,6 +152,11 @@ class Property:
         """What is asked, by the id: "attention-energy", "all", "layer"; of some stated energies the layer's name."""
         return self.id.split("/")[1]
 
+    @property
+    def name(self) -> str:
+        """The part of the id after the last slash."""
+        return self.id.rpartition("/")[2]
+
 
 def case_property(
     id_: str,

@@ -11,7 +11,7 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, mapped_cases, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, reworded
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Property, statement
 from cemverify.conformance.properties.extremes import underflow
@@ -57,7 +57,7 @@ def holds_in_context(function: Function, caller: Caller, question: InContext) ->
     if recorded := _recorded(context.mode, case, name):
         ask = partial(products_in, context=context)
         evidence = products_are_right(caller, case, function, recorded, ask, slack=underflow(case))
-        surrounded = [replace(c, claim=f"{c.claim}: {context}") for c in evidence.comparisons]
+        surrounded = [replace(c, claim=reworded(c.claim, f"{c.claim}: {context}")) for c in evidence.comparisons]
         return replace(evidence, comparisons=surrounded, case=case)
     cases = mapped_cases(caller, case, name) if context.mode == "mapped" else [case]
     answers, changed = answered_in(caller, name, case, context, function.shape(case))

@@ -16,7 +16,7 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import (
     energies_at,
     energy_of,
@@ -178,7 +178,7 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     tolerance = (g.abs() * (moved_by + 16 * unit * (before.abs() + after.abs()))).sum(-1)
     unit_energy = energy_budget(case, before, torch.float64) + energy_budget(case, after, torch.float64)
     evidence = judge(
-        Comparison("g.(N(x') - N(x)) <= 0", slope, torch.zeros_like(slope), tolerance, "at most"),
+        Comparison(Compared.SLOPE("g.(N(x') - N(x)) <= 0"), slope, torch.zeros_like(slope), tolerance, "at most"),
         Comparison(
             "energy at N(x') <= energy at N(x)",
             energies_at(case, after),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.asking.surroundings import GENERATORS, SURROUNDINGS
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, reworded
 from cemverify.conformance.properties.base import Explanation
 
 _MAPPED = 3  # questions that are mapped over at once
@@ -128,12 +128,13 @@ Kind = TypeVar("Kind", bound=Call)
 def yes(claim: str, *, holds: bool) -> Comparison:
     """A statement that is true or not, as a comparison."""
     one = torch.ones(1)
-    return Comparison(f"{claim} (1 = yes)", one * holds, one, torch.zeros(1))
+    return Comparison(reworded(claim, f"{claim} (1 = yes)"), one * holds, one, torch.zeros(1))
 
 
 def unchanged_but(changed: Sequence[str], claim: str) -> Comparison:
     """The statement that a call changes nothing of some kind; what it changed all the same is told."""
-    return yes(f"{claim}{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed)
+    told = f"{claim}{', but it changed ' * bool(changed)}{', '.join(changed)}"
+    return yes(Compared.CHANGED(told), holds=not changed)
 
 
 def twice_gives_the_same(calls: Calls) -> Evidence:
@@ -142,8 +143,8 @@ def twice_gives_the_same(calls: Calls) -> Evidence:
     for call in calls:
         first, between, second = call.answer(), call.answer_between(), call.answer()
         third = call.answer()  # at once, which shows what happens on every second call
-        comparisons += call.compared("second call = first call", second, first)
-        comparisons += call.compared("third call = second call", third, second)
+        comparisons += call.compared(Compared.REPEATED("second call = first call"), second, first)
+        comparisons += call.compared(Compared.REPEATED("third call = second call", "at once"), third, second)
         telling |= call.leads and any(not torch.equal(between[name], array) for name, array in first.items())
     return judge(*comparisons, telling=telling)
 
@@ -156,14 +157,20 @@ def settings_are_left_alone(calls: Calls) -> Evidence:
         is_kept = {setting.name: setting.name not in changed for setting in SETTINGS}
         is_kept |= {f"random state of {library}": library not in seeded for library in GENERATORS}
         comparisons += [
-            yes(call.phrase(f"the process keeps its {claim}"), holds=holds) for claim, holds in is_kept.items()
+            yes(call.phrase(Compared.SETTING(f"the process keeps its {name}", name)), holds=holds)
+            for name, holds in is_kept.items()
         ]
     return judge(*comparisons)
 
 
 def surroundings_change_no_answer(calls: Calls) -> Evidence:
     """The answer is one, in inference mode, with another default dtype, another seed, another number of threads."""
-    return unchanged(calls, lambda call: {f"{one} = as usual": call.answer_within(one) for one in call.surroundings})
+    return unchanged(
+        calls,
+        lambda call: {
+            Compared.ANSWER(f"{one} = as usual", one): call.answer_within(one) for one in call.surroundings
+        },
+    )
 
 
 def gradients_change_no_answer(calls: Calls) -> Evidence:

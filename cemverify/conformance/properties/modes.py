@@ -40,8 +40,8 @@ class OfEveryDtype(Over):
     """Cases of a space, each for a dtype: as many seeds in a row as there are dtypes ask in every one."""
 
     def scattered(self, offer: Offer, seed: int) -> InContext:
-        offered = [name for name in _DTYPES if f"dtype:{name}" not in offer.absent]
-        context = Context(f"in {offered[seed % len(offered)]}")
+        offered = [mode for mode, (name, _) in _MODES.items() if f"dtype:{name}" not in offer.absent]
+        context = Context(offered[seed % len(offered)])
         return InContext(scattered_case(offer.within(self.space), seed), context)
 
     def smaller(self, offer: Offer, question: InContext) -> Iterator[InContext]:
@@ -51,7 +51,11 @@ class OfEveryDtype(Over):
 _DRAWS = 2  # of numbers of each kind
 # that need no other options, for which it would be compiled anew
 _NUMBERS = {name: NUMBERS[name] for name in NUMBERS if name != ANY_OPTIONS} | {"entries of d up to 48": with_large_d}
-_DTYPES: Mapping[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+_MODES: Mapping[str, tuple[str, torch.dtype]] = {
+    "in float64": ("float64", torch.float64),
+    "in float32": ("float32", torch.float32),
+    "in bfloat16": ("bfloat16", torch.bfloat16),
+}
 
 
 COMPILED = Explanation(
@@ -96,7 +100,7 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     The backend traces the function, in float64 rewrites permuted attention as inductor does, and generates no code.
     """
     where = question.context.mode
-    caller = caller.at(_DTYPES[where.removeprefix("in ")])
+    caller = caller.at(_MODES[where][1])
     cases = [
         (numbers, dressed(question.case, np.random.default_rng(draw)).to(caller.dtype).to(torch.float64))
         for numbers, dressed in _NUMBERS.items()

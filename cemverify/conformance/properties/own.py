@@ -33,7 +33,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.implementations.features import FEATURES, LAYER_FEATURES, SHARED_FEATURES
 from cemverify.conformance.implementations.naming import LoadError, module_name
 from cemverify.conformance.oracle.budgets import energy_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
@@ -321,7 +321,9 @@ def _compared(claim: str, got: Any, expected: Any, allowed: Any, *, at_most: boo
         if bool((tolerance < 0).any()):
             raise ValueError("what is allowed is a distance, at least 0")
         full_claim = f"{claim.rstrip('.')} ({name})" if name and len(got) > 1 else claim.rstrip(".")
-        yield Comparison(full_claim, left, right, tolerance, "at most" if at_most else "equal")
+        yield Comparison(
+            Compared.OWN(full_claim, full_claim), left, right, tolerance, "at most" if at_most else "equal"
+        )
 
 
 def _tensor(values: Any) -> Tensor:

@@ -24,7 +24,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
 from cemverify.conformance.properties.base import MORE, Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
@@ -195,8 +195,20 @@ def _law(caller: Caller, case: Case, whole: float, row: float) -> Evidence:
         everything = torch.maximum(everything, torch.hypot(whole * u * update.norm(), together))
     zero = torch.zeros(())
     return judge(
-        Comparison("|error| of each token's update", error.norm(dim=-1), zero.expand_as(per_row), per_row, "at most"),
-        Comparison("|error| of the whole update", error.norm()[None], zero[None], everything[None], "at most"),
+        Comparison(
+            Compared.ROW_NORM("|error| of each token's update"),
+            error.norm(dim=-1),
+            zero.expand_as(per_row),
+            per_row,
+            "at most",
+        ),
+        Comparison(
+            Compared.NORM("|error| of the whole update"),
+            error.norm()[None],
+            zero[None],
+            everything[None],
+            "at most",
+        ),
         telling=moved(update.norm()[None], everything[None]),
     )
 

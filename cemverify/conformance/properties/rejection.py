@@ -28,11 +28,12 @@ from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Check, Over, Property
 from cemverify.conformance.properties.contract.arrays import form_of, held
 from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
+from cemverify.conformance.properties.function_calls import yes
 from cemverify.conformance.properties.sizes import OneAfterTheOther
 from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
@@ -52,9 +53,9 @@ def rejects(spoil: Spoil) -> Check:
             outcomes = _outcomes(caller, case.layer, [spoiled for _, spoiled in some])
             for (way, _), outcome in zip(some, outcomes, strict=True):
                 if outcome != "refused":
-                    claim = f"bad input is refused (1 = yes): {way}: it {outcome}"
-                    return judge(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
-        return judge(Comparison("bad input is refused (1 = yes)", torch.ones(1), torch.ones(1), torch.zeros(1)))
+                    claim = Compared.REFUSED(f"bad input is refused: {way}: it {outcome}")
+                    return judge(yes(claim, holds=False))
+        return judge(yes(Compared.REFUSED("bad input is refused"), holds=True))
 
     return check
 

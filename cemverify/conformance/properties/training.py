@@ -22,7 +22,7 @@ from cemverify.conformance.implementations.arrays import all_finite
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import unit_roundoff
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distances, distances_between, shaken
 from cemverify.conformance.oracle.remembering import remembered
@@ -37,7 +37,6 @@ from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
-PRODUCT = "vector-Jacobian product with respect to "
 _MANY = 1031  # tokens; of batches twice as many rows
 _DEEP = 33  # steps; half as many where each is compiled
 # with these, numbers or the bounds on their roundoff grow from one step to the next
@@ -131,7 +130,13 @@ def products_are_right(
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
     at = alone if lies == "contiguous" else f"{alone}, from an incoming gradient that is {lies}"
     compared = [
-        Comparison(f"{PRODUCT}{key}{at}", product, expected[key], tolerances[key]) for key, product in got.items()
+        Comparison(
+            Compared.PRODUCT(f"vector-Jacobian product with respect to {key}{at}", key),
+            product,
+            expected[key],
+            tolerances[key],
+        )
+        for key, product in got.items()
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
     left_alone = unchanged_but(changed, f"its arguments stay as they are{alone}")

@@ -21,7 +21,7 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.judging.wording import sentence
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, Key, judge
 from cemverify.conformance.properties.layers.gradient import update_is_gradient
 from cemverify.conformance.properties.layers.modes import low_precision_is_close
 from cemverify.conformance.questions.black_boxes import Question
@@ -239,6 +239,7 @@ class Judging:
             verdict=Verdict.VIOLATED,
             margin=margin,
             cause=worst.worst.claim,
+            key=worst.worst.key,
             reason=sentence(worst),
             part=None if part_ is None else part_.name,
             because=None if part_ is None else part_.because,
@@ -247,7 +248,7 @@ class Judging:
 
 def _failed(record: Record, error: Exception) -> Record:
     if isinstance(error, Fault):
-        return replace(record, verdict=Verdict.VIOLATED, cause=error.cause, reason=str(error))
+        return replace(record, verdict=Verdict.VIOLATED, cause=error.cause, key=Key(error.cause), reason=str(error))
     if isinstance(error, Discard):
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=str(error))
     return replace(record, verdict=Verdict.SUITE_ERROR, reason=f"the suite itself failed: {words(error)}")

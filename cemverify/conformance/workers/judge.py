@@ -44,6 +44,7 @@ from cemverify.conformance.judging.engine import judge_again, judge_property, re
 from cemverify.conformance.judging.first_call import Answer, first_calls, shown_twice
 from cemverify.conformance.judging.recording import restore_parameters
 from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.oracle.evidence import Key
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.source.reach.summary import Trail, joined, trail_of
@@ -400,12 +401,14 @@ def _judged(
             record = judge_again(subject, property_, question, effort.dtype, effort.device, respondent)
         if respondent.lost is None and (replaced := respondent.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
-            record = replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
+            record = replace(
+                violated, cause=Tampered.cause, key=Key(Tampered.cause), reason=reason, seconds=record.seconds
+            )
         if respondent.lost is None and effort.reads_code:
             ran()
             trail = joined(trails)
     except Lost as lost:
-        record = replace(violated, cause=lost.cause, reason=lost.reason)
+        record = replace(violated, cause=lost.cause, key=Key(lost.cause), reason=lost.reason)
         if respondent.question is not None:
             dtype = property_.dtype or effort.dtype
             record = replace(

@@ -287,14 +287,16 @@ def _ratio(box: Box, comparisons: list[Asked]) -> WrongPart | None:
 def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
     text = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
     words = []
-    for name, value in _numbers(box):
+    if all(abs(c + 1) <= 1e-8 for _, c in ratios):
+        return f"{text}: minus one: the sign is wrong, the energy is climbed"
+    for name, value, is_size in _numbers(box):
         # a size may have the factor's value by chance, unless it varies
-        if len({value(q) for q, _ in ratios}) > 1 or name.startswith(("the step", "minus", "two")):
+        if not is_size or len({value(q) for q, _ in ratios}) > 1:
             for power, phrase in ((1, name), (-1, f"one over {name}")):
                 fits = all(abs(c - value(q) ** power) <= 1e-8 * abs(c) for q, c in ratios)
                 words += [phrase] if fits else []
     if words:
-        return f"{text}: {words[0] if words[0].startswith('minus') else ', or '.join(words)}"
+        return f"{text}: {', or '.join(words)}"
     factors = [c for _, c in ratios]
     if any(abs(c - 1) < _ONE for c in factors):
         return ""  # where it is right, it is that for another reason
@@ -304,18 +306,17 @@ def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
     return text
 
 
-def _numbers(box: Box) -> Sequence[tuple[str, Callable[[Question], float]]]:
-    """Numbers that a gradient is often multiplied by, each as a function of the question."""
+def _numbers(box: Box) -> Sequence[tuple[str, Callable[[Question], float], bool]]:
+    """Numbers that a gradient is often multiplied by, each as a function of the question; whether it is a size."""
     eta = box.layer.step.sizes[0]
     return (
-        ("minus one: the sign is wrong, the energy is climbed", lambda _: -1.0),
-        ("the number of tokens", lambda q: float(token_count(box, q))),
-        ("the batch size", lambda q: float(q.batch)),
-        ("the number of tokens times the batch size", lambda q: float(q.batch * token_count(box, q))),
-        ("the step size", lambda _: eta),
-        ("the step size squared", lambda _: eta**2),
-        ("the dimension", lambda q: float(next(iter(q.x.values())).shape[-1])),
-        ("two", lambda _: 2.0),
+        ("the number of tokens", lambda q: float(token_count(box, q)), True),
+        ("the batch size", lambda q: float(q.batch), True),
+        ("the number of tokens times the batch size", lambda q: float(q.batch * token_count(box, q)), True),
+        ("the step size", lambda _: eta, False),
+        ("the step size squared", lambda _: eta**2, False),
+        ("the dimension", lambda q: float(next(iter(q.x.values())).shape[-1]), True),
+        ("two", lambda _: 2.0, False),
     )
 
 

@@ -36,7 +36,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.implementations.modules import in_eval_mode
 from cemverify.conformance.implementations.origin import functions_of
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, together
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.contract.functions import MOVES, contract_claim, lower_dtypes
 from cemverify.conformance.properties.function_calls import (
@@ -66,7 +66,9 @@ def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
         expected, returned = _forms(caller.at(dtype), function.name, case, function.shape(case))
         for aspect, wanted in expected.items():
             form = returned.get(aspect)
-            comparisons.append(yes(f"{wanted} in, {form} out: the {aspect} is kept", holds=form == wanted))
+            kind = Compared.DTYPE if aspect == "dtype" else Compared.FORM
+            claim = kind(f"{wanted} in, {form} out: the {aspect} is kept")
+            comparisons.append(yes(claim, holds=form == wanted))
     return judge(*comparisons)
 
 
@@ -106,7 +108,8 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
     before, exact = {"x": case.x, "h": case.h, **case.weights}, torch.zeros(())
     where = "" if mode == USUAL else f" {mode}"
     comparisons = [
-        Comparison(f"{key} after the call{where}", array, before[key], exact) for key, array in after.items()
+        Comparison(Compared.KEPT(f"{key} after the call{where}", key), array, before[key], exact)
+        for key, array in after.items()
     ]
     if torch_ and "gradients" not in caller.subject.not_offered:
         with suppress(Raised):  # if it cannot record them, `training` says so
@@ -205,17 +208,22 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
     later, edited, unmoved, again, still, still_again = _of_edited_arrays(
         caller, function.name, case, other, function.shape(case)
     )
-    exact = torch.zeros(())
     exchanged = _of_arrays_edited_one_by_one(caller, function.name, case, function.shape(case))
     return judge(
-        Comparison("output for edited arrays = output for new arrays", edited, fresh, exact),
-        Comparison("an output after further calls = before them", later, first, exact),
-        Comparison("an output after its arrays were edited = before", unmoved, first, exact),
-        Comparison("output after an earlier one was overwritten = before", again, fresh, exact),
-        Comparison(
-            "output for zero weights after an earlier one was overwritten = before", still_again, still, exact
+        *(
+            Comparison(claim, got, expected, torch.zeros(()))
+            for claim, (got, expected) in {
+                Compared.EDITED("output for edited arrays = output for new arrays"): (edited, fresh),
+                Compared.LATER("an output after further calls = before them"): (later, first),
+                Compared.LATER("an output after its arrays were edited = before", "edits"): (unmoved, first),
+                Compared.OVERWRITTEN("output after an earlier one was overwritten = before"): (again, fresh),
+                Compared.OVERWRITTEN("output for zero weights after an earlier one was overwritten = before", "0"): (
+                    still_again,
+                    still,
+                ),
+                **exchanged,
+            }.items()
         ),
-        *(Comparison(claim, got, expected, exact) for claim, (got, expected) in exchanged.items()),
         telling=not torch.equal(first, fresh),
     )
 
@@ -285,7 +293,7 @@ def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: t
         return {**answers, _AFTER_ALL: [as_tensor(first), before]}
 
 
-_AFTER_ALL = "an output after calls for small edits = before them"
+_AFTER_ALL: str = Compared.LATER("an output after calls for small edits = before them", "small edits")
 
 
 def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
@@ -296,8 +304,12 @@ def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
     if not caller.kind.editable:
         return {}
     arrays = list(arguments_of(case, name))[case.turn(4) // 2 :: 2]  # turn(2) says whether gradients are recorded
-    exchanged = {f"output for two numbers exchanged in {key} = output for new arrays": key for key in arrays}
-    return {**exchanged, "output for new arrays in the memory of others = output for new arrays": None}
+    exchanged: dict[str, str | None] = {
+        Compared.EDITED(f"output for two numbers exchanged in {key} = output for new arrays", key): key
+        for key in arrays
+    }
+    freed = Compared.EDITED("output for new arrays in the memory of others = output for new arrays", "freed memory")
+    return {**exchanged, freed: None}
 
 
 def exchange(array: Any, turn: Callable[[int], int]) -> None:

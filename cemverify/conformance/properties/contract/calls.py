@@ -8,7 +8,7 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, together
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, reworded, together
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.contract.functions import (
@@ -59,12 +59,16 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
     for (function, part), answer in zip(parts, first, strict=True):
         name, later = function.name, caller.answer(function.name, part)
         evidences += [
-            function.evidence(f"first answer of {name} = golden answer", answer, part, caller.dtype),
-            function.evidence(f"answer of {name} after other calls = golden answer", later, part, caller.dtype),
+            function.evidence(claim, got, part, caller.dtype)
+            for claim, got in (
+                (Compared.ANSWER(f"first answer of {name} = golden answer", name), answer),
+                (Compared.LATER(f"answer of {name} after other calls = golden answer", name), later),
+            )
         ]
         if not caller.kind.compiles:
             near = replace(part, config=nearly(part.config, caller.subject.not_offered))
-            claim = f"answer of {name} with nearly the same options = golden answer"
+            text = f"answer of {name} with nearly the same options = golden answer"
+            claim = Compared.EDITED(text, f"options of {name}")
             evidence = function.evidence(claim, caller.answer(name, near), near, caller.dtype)
             evidences.append(replace(evidence, telling=True))  # the others say whether it is worth anything
     return together(evidences, all)
@@ -99,7 +103,10 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
             FunctionCall(function, caller.at(dtype), part).answer_within("in inference mode")
         caller.at(lower).answer(function.name, part)
         trained = products_are_right(caller, part, function)
-        compared = [replace(c, claim=f"{function.name} after other uses: {c.claim}") for c in trained.comparisons]
+        compared = [
+            replace(c, claim=reworded(c.claim, f"{function.name} after other uses: {c.claim}", function.name))
+            for c in trained.comparisons
+        ]
         # an energy reads neither the norm's gain nor P
         evidences.append(judge(*compared, telling=trained.telling or function.is_energy))
     return together(evidences, all)
@@ -148,15 +155,13 @@ def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) 
     alone, other_alone = (caller.answer(function.name, one) for one in (case, other))
     interrupted, meanwhile, ran = answered_while_another_runs(caller, function.name, case, other, shape)
     exact = torch.zeros(())
+    meanwhile_claim = Compared.ANSWER("answer to a call during another = answer alone", "meanwhile")
     return judge(
         *(
             Comparison("answer while another thread calls = answer alone", answer, alone, exact)
             for answer in interrupted
         ),
-        *(
-            Comparison("answer to a call during another = answer alone", answer, other_alone, exact)
-            for answer in meanwhile
-        ),
+        *(Comparison(meanwhile_claim, answer, other_alone, exact) for answer in meanwhile),
         telling=ran and not torch.equal(alone, other_alone),
     )
 
@@ -233,4 +238,4 @@ class _FirstUse(FunctionCall):
         return changes(self.caller, self.function.name, cases)
 
     def phrase(self, claim: str) -> str:
-        return f"{claim} when {self.function.name} is first used"
+        return reworded(claim, f"{claim} when {self.function.name} is first used", self.function.name)

@@ -23,7 +23,7 @@ from cemverify.conformance.asking.changes import changes_of
 from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.asking.views import interleaved, writable
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved, reworded
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.arrays import exchange, overwrite, states_of
@@ -61,7 +61,9 @@ def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
         changed += states
         call = "call" if name == "update" else f"call of the {name}"
         comparisons += [
-            Comparison(f"{part} after the {call}", after[part], array, torch.zeros(()))
+            Comparison(
+                Compared.KEPT(f"{part} after the {call}", _of(name, part)), after[part], array, torch.zeros(())
+            )
             for part, array in before.items()
         ]
     return judge(*comparisons, unchanged_but(list(dict.fromkeys(changed)), "nothing else changes"))
@@ -81,12 +83,26 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
         first, unmoved, again, later, anew = _around_an_edit(box, name, question, edited, mask)
         tolerance = rounding(box, edited, _rows(fresh, q.batch))
         zero = torch.zeros(q.batch, dtype=torch.float64)
-        comparisons += _compared(name, "an output after further calls = before them", later, first, zero)
-        comparisons += _compared(name, "an output after its arguments were edited = before", unmoved, first, zero)
-        comparisons += _compared(name, "update for edited arrays = update for new arrays", again, fresh, tolerance)
-        comparisons += _compared(name, "update after an earlier one was overwritten = before", anew, again, tolerance)
+        for claim, got, expected, allowed in (
+            (Compared.LATER("an output after further calls = before them"), later, first, zero),
+            (
+                Compared.LATER("an output after its arguments were edited = before", "edits"),
+                unmoved,
+                first,
+                zero,
+            ),
+            (Compared.EDITED("update for edited arrays = update for new arrays"), again, fresh, tolerance),
+            (
+                Compared.OVERWRITTEN("update after an earlier one was overwritten = before"),
+                anew,
+                again,
+                tolerance,
+            ),
+        ):
+            comparisons += _compared(name, claim, got, expected, allowed)
         for key, (got, expected) in _around_exchanges(box, name, question, mask).items():
-            claim = f"update for two numbers exchanged in {key} = update for new arrays"
+            text = f"update for two numbers exchanged in {key} = update for new arrays"
+            claim = Compared.EDITED(text, key)
             comparisons += _compared(name, claim, got, expected, rounding(box, question, _rows(expected, q.batch)))
         if name == "update":
             telling = moved(flat(fresh) - flat(first), along(tolerance, flat(fresh)))
@@ -109,7 +125,7 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
     for at in (box, *single):
         for name, question in at.functions(q).items():
             got, expected = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(at, name, question))
-            claim = _phrase(name, "bytes per number of the output = of the state")
+            claim = _phrase(name, Compared.DTYPE("bytes per number of the output = of the state"))
             comparisons.append(Comparison(claim, got, expected, torch.zeros(())))
     return judge(*comparisons)
 
@@ -162,7 +178,9 @@ class BoxCall(Call):
 
     def recorded(self) -> Mapping[str, Arrays]:
         return {
-            f"output {within} = as usual": _answered(self.box, self.name, self.q, self.mask, within=within)
+            Compared.ANSWER(f"output {within} = as usual", within): _answered(
+                self.box, self.name, self.q, self.mask, within=within
+            )
             for within in (_RECORDED, _UNRECORDED)
         }
 
@@ -171,7 +189,7 @@ class BoxCall(Call):
         wider = _answered(self.box, self.name, self.q, self.mask, _WINDOWS)
         both = _twins(self.box, self.q) and self.box.caller.kind.editable  # others have no views
         shared = self.of_shared_memory("windows of one array") if both else {}
-        return {"update for views = update for separate arrays": wider, **shared}
+        return {Compared.ANSWER("update for views = update for separate arrays", "views"): wider, **shared}
 
     def of_itself(self) -> BoxCall:
         """The same call with an array of the state in the place of one of the memory that has its shape."""
@@ -181,7 +199,7 @@ class BoxCall(Call):
     def of_shared_memory(self, how: str) -> Mapping[str, Arrays]:
         """What it says where arrays of state and memory share theirs as one of `_SHARED` says, by the claim."""
         answer = _answered(self.box, self.name, self.q, self.mask, how)
-        return {f"update for state and memory as {how} = update for separate arrays": answer}
+        return {Compared.ANSWER(f"update for state and memory as {how} = update for separate arrays", how): answer}
 
     def compiled(self) -> Arrays:
         """What the compiled update says."""
@@ -414,8 +432,13 @@ def _compared(name: str, claim: str, got: Named, expected: Named, tolerance: Ten
 
 
 def _phrase(name: str, claim: str, part: str = "") -> str:
-    of = [*([] if name == "update" else [name]), *([part] if part else [])]
-    return f"{claim} ({', '.join(of)})" if of else claim
+    of = _of(name, part)
+    return reworded(claim, f"{claim} ({of})", of) if of else claim
+
+
+def _of(name: str, part: str) -> str:
+    """A function, if it is not the update, and an array, if there are several."""
+    return ", ".join(filter(None, ("" if name == "update" else name, part)))
 
 
 def _rows(values: Named, batch: int) -> Arrays:

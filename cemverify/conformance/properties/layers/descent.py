@@ -21,7 +21,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import MANY
 from cemverify.conformance.properties.layers.base import Cases, Check, states
 from cemverify.conformance.properties.layers.oracle import (
@@ -52,6 +52,9 @@ _RIGHT_ANGLE = 1e-6  # the cosine of one, beside that of a P whose eigenvalues d
 _AROUND = (0.5, 0.125, 2.0**-6, 2.0**-10, 2.0**-13)  # how far a tried value lies aside, as a share
 _TRIED = 12  # coordinates
 _FAR = 1e6  # a step without a bound may run away
+_FALLS = Compared.ENERGY("energy after the whole step <= before")
+_BOUNDED = Compared.ENERGY("energy after the step <= before + slope + L/2 |step|^2", "bound")
+_CONVEX = Compared.ANSWER("L((x + y)/2) <= (L(x) + L(y))/2", "between")
 
 
 @states(
@@ -68,7 +71,7 @@ def slope_is_downward(box: Box, q: Question) -> Evidence:
     q = replace(q, noise={})
     u = box.displacement(q)
     slope, tolerance = slope_along(box, q, u)
-    claim = "the slope of the energy along the update <= 0"
+    claim = Compared.SLOPE("the slope of the energy along the update <= 0")
     falls = Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most")
     level = box.layer.step.preconditioner is not None and not moved(slope, tolerance)
     nothing = _descends_nothing(box, q, u) if level else []
@@ -86,7 +89,7 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     expected, rows = -_RIGHT_ANGLE * lengths, tolerance < _RIGHT_ANGLE * lengths / 2
     if not bool(rows.any()):
         return []
-    claim = "the update descends nothing: some slope of the energy along it < 0"
+    claim = Compared.SLOPE("the update descends nothing: some slope of the energy along it < 0", "steepest")
     steepest = (slope / lengths.clamp(min=1e-300))[rows].argmin()[None]
     return [Comparison(claim, slope[rows][steepest], expected[rows][steepest], tolerance[rows][steepest], "at most")]
 
@@ -111,7 +114,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
         slope, tolerance = slope_along(box, q, u)
         if not bool(tolerance.isfinite().all()) or float(flat(q.x).abs().max()) > _FAR:
             break
-        claim = f"the slope of the energy along update {t + 1} <= 0"
+        claim = Compared.SLOPE(f"the slope of the energy along update {t + 1} <= 0")
         comparisons.append(Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most"))
         telling = telling or moved(slope, tolerance)  # one step may already end at the minimum
         q = box.rounded(replace(q, x=plus(q.x, u)))
@@ -136,7 +139,7 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
     for at in _places(box, replace(q, noise={})):
         u = box.displacement(at)
         after, before, tolerance = finite_step(box, at, u)
-        comparisons.append(Comparison("energy after the whole step <= before", after, before, tolerance, "at most"))
+        comparisons.append(Comparison(_FALLS, after, before, tolerance, "at most"))
         if box.layer.step.kind in ONE_AFTER_ANOTHER:
             comparisons += _others_are_no_better(box, at, u)
         telling = telling or moved(after - before, tolerance)
@@ -173,7 +176,7 @@ def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
         tried = {name: torch.where(turns[name] == t, other[name], a) for name, a in many.items()}
         there, here = energies(tried, held, copies), energies(at, q.memory, 1)
         tolerance = rounding(box, q, u, {"E": here[0]}) * len(flat(q.x)[0])
-        claim = f"the energy <= that with another value of {names[t]}"
+        claim = Compared.ENERGY(f"the energy <= that with another value of {names[t]}", "another value")
         wide = tolerance[None, :, None].expand_as(there)
         comparisons.append(Comparison(claim, here.expand_as(there), there, wide, "at most"))
     return comparisons
@@ -213,8 +216,8 @@ def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
         tolerance = rounding(box, at, u, {"E": before[:, None]}) * max(1, len(flat(at.x)[0])) + off
         bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
         comparisons += [
-            Comparison("energy after the step <= before + slope + L/2 |step|^2", after, bound, tolerance, "at most"),
-            Comparison("energy after the whole step <= before", after, before, tolerance, "at most"),
+            Comparison(_BOUNDED, after, bound, tolerance, "at most"),
+            Comparison(_FALLS, after, before, tolerance, "at most"),
         ]
         telling = telling or moved(after - before, tolerance)
     mapped = box.layer.state_map is not None or box.layer.lagrangian is not None
@@ -233,7 +236,9 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     along_v = flat(v)
     bent = ((ahead - behind) * along_v).sum(1) / (2 * h)
     tolerance = rounding(box, q, shaped(ahead, q.x)) * along_v.abs().sum(1) / h
-    return Comparison("the energy's curvature <= L", bent, torch.full_like(bent, L), tolerance, "at most")
+    return Comparison(
+        Compared.CURVATURE("the energy's curvature <= L"), bent, torch.full_like(bent, L), tolerance, "at most"
+    )
 
 
 @states(
@@ -261,7 +266,7 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     zeros = torch.zeros_like(inner)
     return judge(
         Comparison("-(G(x) - G(y)) . (x - y) <= 0", -inner, zeros, tolerance, "at most"),
-        Comparison("L((x + y)/2) <= (L(x) + L(y))/2", between, (at_x + at_y) / 2, wide, "at most"),
+        Comparison(_CONVEX, between, (at_x + at_y) / 2, wide, "at most"),
         telling=moved(inner, tolerance),
     )
 

@@ -25,7 +25,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
 from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
@@ -141,7 +141,7 @@ class _Place:
         backward = ROUNDINGS * self.terms * self.eps * largest**2 * sum(float(a.abs().sum()) for a in v.values())
         tolerance = truncation + 6 / h * (self.noise + misplaced) + backward
         got = torch.stack([(gradients[k] * v[k]).sum() for k in here]).sum()
-        claim = f"v . the gradient with respect to {name}"
+        claim = Compared.PRODUCT(f"v . the gradient with respect to {name}", name)
         return Comparison(claim, got.reshape(1), expected.reshape(1), tolerance.reshape(1))
 
     def _times_c(self, update: Named) -> Tensor:

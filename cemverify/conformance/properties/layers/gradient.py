@@ -10,7 +10,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import FORBIDDEN, Box, flat, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import gradient
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
@@ -188,7 +188,13 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
     lowest = torch.linalg.eigvalsh((P + P.mT) / 2)[:1]
     return judge(
         Comparison("the preconditioner equals its transpose", P, P.mT, 2 * error),
-        Comparison("the preconditioner's eigenvalues are positive", -lowest, -error[0, :1], error[0, :1], "at most"),
+        Comparison(
+            Compared.SPECTRUM("the preconditioner's eigenvalues are positive"),
+            -lowest,
+            -error[0, :1],
+            error[0, :1],
+            "at most",
+        ),
         telling=moved(P, error),
     )
 

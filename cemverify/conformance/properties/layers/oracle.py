@@ -24,7 +24,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.oracle.evidence import Comparison
+from cemverify.conformance.oracle.evidence import Comparison, reworded
 from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.questions.black_boxes import Named, Question
 
@@ -293,7 +293,12 @@ def compared(claim: str, got: Named, expected: Named, tolerance: Tensor) -> list
     """One comparison per array; the tolerance is per batch row."""
     several = len(got) > 1
     return [
-        Comparison(f"{claim} ({name})" if several else claim, got[name], expected[name], along(tolerance, got[name]))
+        Comparison(
+            reworded(claim, f"{claim} ({name})", name) if several else claim,
+            got[name],
+            expected[name],
+            along(tolerance, got[name]),
+        )
         for name in got
     ]
 

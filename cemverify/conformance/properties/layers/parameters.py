@@ -15,14 +15,13 @@ import torch
 from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, Evidence, judge
 from cemverify.conformance.properties.layers.base import states
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
 _AT_ONCE = 64  # parameters of one question; the seed says which
 _DRAWS = 40  # an expert or a unit that few tokens reach is found by one of so many
 _FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a parameter must lie in
-_CHANGED = "changing {} changes the update or the energy"
 
 
 @states(
@@ -41,10 +40,14 @@ def parameters_matter(box: Box, q: Question) -> Evidence:
     one, tolerance = torch.ones(1), torch.full((1,), 0.5)
     return judge(
         *(
-            Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, tolerance)
+            Comparison(_changes(name), one * _matters(box, q, values, name), one, tolerance)
             for name in some_of(values, q, _AT_ONCE)
         )
     )
+
+
+def _changes(name: str) -> Claim:
+    return Compared.ANSWER(f"changing {name} changes the update or the energy", name)
 
 
 def _matters(box: Box, q: Question, values: Named, name: str) -> bool:

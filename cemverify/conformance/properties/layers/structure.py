@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.implementations.energy_layers import TOKENS
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import structure
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
@@ -73,7 +73,8 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
         comparisons += _unchanged(claim, box, q, _of_tokens(box, alone), before, range(i), solved(box))
         if energy:
             short = {"E": box.energies(box.mapped(alone.x, alone.memory), alone.memory)}
-            claim = f"energies of the first t tokens without the other {J - i} = in the whole row"
+            text = f"energies of the first t tokens without the other {J - i} = in the whole row"
+            claim = Compared.ENERGY(text)
             comparisons += _unchanged(claim, box, q, short, energies, range(i))
     return _judged(comparisons)
 
@@ -118,7 +119,8 @@ def _others_stay(
     before, comparisons = values(q), list[Comparison]()
     for chosen, witnesses in _apart(token_count(box, q), q):
         after = values(_tokens_changed(box, q, chosen, _another, memory=False))
-        claim = f"the other tokens' {what} when token t of x becomes 3 - 2x"
+        kind = Compared.ENERGY if what == "energies" else Compared.ANSWER
+        claim = kind(f"the other tokens' {what} when token t of x becomes 3 - 2x")
         comparisons += _unchanged(claim, box, q, after, before, witnesses, slack)
     return _judged(comparisons)
 
@@ -147,7 +149,7 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
         if values is not None:
             single = box.energies(box.mapped(row.x, row.memory), row.memory, padded=False).reshape(1, -1)
             wide = rounding(box, row, {"E": single})
-            claim = "the energy of a batch row alone = the same row in a batch"
+            claim = Compared.ENERGY("the energy of a batch row alone = the same row in a batch")
             comparisons += compared(claim, {"E": single}, {"E": values[i : i + 1]}, wide)
     return _judged(comparisons)
 
@@ -204,7 +206,7 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     mean = "batch" in box.layer.stated.mean_over
     expected = rows.mean() if mean else rows.sum()
     tolerance = (rounding(box, q, {"E": rows[:, None]}) * terms(q)).sum()
-    claim = f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'"
+    claim = Compared.ENERGY(f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'")
     return judge(Comparison(claim, whole, expected, tolerance), telling=q.batch > 1 and moved(rows, tolerance))
 
 
@@ -277,7 +279,8 @@ def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, counted
         expected, got = expected[:, counted], got[:, counted]
     rows = expected if expected.dim() == 2 else expected.expand(q.batch)[:, None]
     tolerance = rounding(box, q, {"E": rows}).amax()
-    return [Comparison("energy where masked tokens become 3 - 2x", got, expected, tolerance.expand_as(expected))]
+    claim = Compared.ENERGY("energy where masked tokens become 3 - 2x", "of the others")
+    return [Comparison(claim, got, expected, tolerance.expand_as(expected))]
 
 
 def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
@@ -299,7 +302,7 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
             )
             masked = masked[:, counted] if box.layer.stated.per == "token" else masked
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
-            claim = "energy with tokens masked = energy without them"
+            claim = Compared.ENERGY("energy with tokens masked = energy without them")
             comparisons += compared(claim, {"E": masked}, {"E": short}, wide)
     return comparisons
 

@@ -26,7 +26,7 @@ from cemverify.conformance.asking.experiments import check, experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, terms
@@ -172,7 +172,8 @@ def products_are_equal(
         tolerance = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + slack * size)
         if cancelled is not None and bool(((array - expected[name]).abs() > tolerance).any()):
             tolerance += ROUNDINGS * terms(q) * box.eps * cancelled()[name].abs().max()
-        comparisons.append(Comparison(claim.format(name=name), array, expected[name], tolerance))
+        about = Compared.PRODUCT(claim.format(name=name), name)
+        comparisons.append(Comparison(about, array, expected[name], tolerance))
         telling = telling or moved(expected[name], tolerance)
     return judge(*comparisons, telling=telling)
 

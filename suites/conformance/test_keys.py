@@ -1,0 +1,88 @@
+"""No verdict hangs on a sentence: with nonsense in the place of every text, the same is found and accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+
+from cemverify.conformance.counterexamples.demands import demands_of
+from cemverify.conformance.gate.accepting import Acceptance, updated
+from cemverify.conformance.gate.known_violations import EntryStanding, parse_known, settle
+from cemverify.conformance.judging.diagnosis import diagnose
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import run
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.oracle.evidence import Claim, Comparison, key_of
+from cemverify.conformance.properties import by_id
+from cemverify.power.mutants import mutants
+
+TODAY, ACCEPTED = date(2027, 1, 1), Acceptance("a ticket", date(2027, 2, 1))
+# one fault of each kind that programs tell from another
+FAULTS = {
+    "rejection/attention/integer-input": "bad input",
+    "contract/attention/inputs-unchanged": "an edited argument",
+    "contract/attention/determinism": "two answers",
+    "contract/attention/shape-and-dtype": "another dtype",
+    "contract/attention/settings-unchanged": "a setting",
+    "contract/attention/edited-arrays": "stale arrays",
+    "precision/attention/float32": "a norm",
+    "training/attention/plain": "a derivative",
+    "training/layer/parameters": "an untied parameter",
+    "training/layer/derivatives-agree": "a backward pass",
+    "descent/layer/whole-step": "an energy",
+    "structure/layer/inputs-unchanged": "a layer's edited argument",
+    "gradient/attention/plain": "a formula",
+}
+
+
+def told(run_: RunFinished) -> tuple[Any, ...]:
+    """What a program reads of a run: all but its sentences."""
+    record, diagnosis = run_.records[0], diagnose(run_)
+    saved = None if record.saved is None else demands_of(record, record.saved)
+    causes = () if diagnosis is None else [(c.is_recognised, c.may_be_mended, c.place) for c in diagnosis.causes]
+    return record.id, record.verdict, record.key, record.part, record.margin, record.is_fault, saved, causes
+
+
+@pytest.mark.parametrize("id_", FAULTS, ids=list(FAULTS.values()))
+def test_nonsense_for_every_text_changes_no_verdict_cause_replay_or_acceptance(
+    id_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant = next(m for m in mutants() if m.property == id_)
+    usual = judged(mutant.subject(), id_)
+    monkeypatch.setattr(Comparison, "__post_init__", nonsense(Comparison.__post_init__))
+    other = judged(mutant.subject(), id_, claim="Colourless green ideas sleep furiously.")
+    assert (record := other.records[0]).cause != usual.records[0].cause or record.is_fault
+    assert told(other) == told(usual)
+    file = updated("", "known.toml", "m:m", usual.records, ACCEPTED, TODAY)
+    _, outcome = settle("m:m", other.records, parse_known(file, "known.toml"), "known.toml", TODAY)
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
+
+
+def judged(subject: Any, id_: str, claim: str | None = None) -> RunFinished:
+    """The end of a run of one property, with another claim."""
+    property_ = by_id(id_) if claim is None else replace(by_id(id_), claim=claim)
+    return next(e for e in run(subject, "m:m", [property_], Effort(examples=30)) if isinstance(e, RunFinished))
+
+
+def nonsense(post_init: Any) -> Any:
+    """Gives every comparison another text, and keeps its key."""
+
+    def instead(self: Comparison) -> None:
+        object.__setattr__(self, "claim", Claim("furiously sleep ideas green colourless", key_of(self.claim)))
+        post_init(self)
+
+    return instead
+
+
+def test_an_entry_without_a_key_goes_by_its_cause_as_before() -> None:
+    record = Record(
+        "gradient/attention/plain", "", "", Verdict.VIOLATED, cause="update = -eta P grad energy, T times"
+    )
+    text = updated("", "f", "m:m", [record], ACCEPTED, TODAY)
+    assert "key" not in text
+    _, outcome = settle("m:m", [record], parse_known(text, "f"), "f", TODAY)
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
