@@ -40,7 +40,6 @@ USED = {
     "benchmarks/rehearsal/watching.py": {
         *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention")  # names of operators
     },
-    "suites/blind/bases/base_torch.py": {"_C", "_functorch"},  # a layer by somebody else
     "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},
     "suites/fuzzing/zygote.py": {"multiprocessing.util", "_exit_function"},
 }

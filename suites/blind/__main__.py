@@ -17,8 +17,7 @@ from cemverify.processes.cores import cores
 from cemverify.runs import add_run_arguments, run_options
 from suites.blind.asking import Answer, apart, context
 from suites.blind.page import page
-from suites.blind.reading import read
-from suites.blind.rounds import answers, answers_file, at_first, load, rounds
+from suites.blind.rounds import answers, answers_file, load, rounds
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "blind-rounds.md"
@@ -40,8 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
     more.add_argument("--killed", action="store_true", help="once more what was killed, what killed it first")
     ask.set_defaults(run=_ask)
-    words = "test what survived first contact with its code read; goes on"
-    commands.add_parser("read", parents=[chosen], help=words).set_defaults(run=_read)
     words = "write matrix.jsonl, which properties find the faults that are found, and when; an hour or two, resumable"
     found = commands.add_parser("matrix", help=words)
     add_run_arguments(found)
@@ -84,19 +81,6 @@ def _ask(options: argparse.Namespace) -> int:
                 results[name]["when"] = options.when
             _keep(options.round, results)
             print(f"{i} of {len(names)}: {name}: {_sentence(answer)}", file=sys.stderr, flush=True)
-    return 0
-
-
-def _read(options: argparse.Namespace) -> int:
-    round_, commit = load(options.round), _commit()
-    results = answers(options.round)
-    chosen = [(name, results[name]) for name in options.names or results if name in results]
-    survived = [name for name, answer in chosen if not (round_.is_right(name) or at_first(answer))]
-    for i, name in enumerate(survived, 1):
-        if "read" not in results[name]:
-            results[name]["read"] = {**read(round_, name, options.workers), "commit": commit}
-            _keep(options.round, results)
-            print(f"{i} of {len(survived)}: {name}: {json.dumps(results[name]['read'])}", file=sys.stderr, flush=True)
     return 0
 
 

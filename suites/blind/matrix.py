@@ -20,9 +20,9 @@ from cemverify.power.code import Code
 from cemverify.processes.atomic_files import replacing
 from cemverify.runs import Cell, RunOptions, algorithm, payloads, run_cells
 from suites.blind.asking import in_order
-from suites.blind.rounds import HERE, answers, rounds
+from suites.blind.rounds import DATA, answers, rounds
 
-FILE = HERE / "matrix.jsonl"
+FILE = DATA / "matrix.jsonl"
 
 
 @dataclass(frozen=True)

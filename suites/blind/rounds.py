@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import linecache
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.edited import edited, module_of
 
-HERE = Path(__file__).parent
-BASES = HERE / "bases"
-EXAMPLES = HERE.parents[1] / "examples" / "energy_layers"
-KINDS = ("faults", "styles")
+DATA = Path(__file__).with_name("data")
 FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_energy")
+_DECLARED = "\nmine = "  # where a base says itself what it is
 
 
 @dataclass(frozen=True)
@@ -46,9 +43,7 @@ class Round:
     instructions: str  # what the author was told and what they read
     not_offered: Mapping[str, tuple[str, ...]]  # by framework, what its bases do not offer
     faults: tuple[Fault, ...]
-    # names of its bases, with their framework: functions of CEM in the folder that rounds share; or, where the folder
-    # of the round has `bases`, files there (.py, or as data .txt) that end in their own declaration, `mine = ...`
-    bases: Mapping[str, str]
+    bases: Mapping[str, str]  # names of its bases, with their framework
     styles: tuple[Fault, ...]  # correct implementations that look unusual
 
     @property
@@ -56,46 +51,37 @@ class Round:
         """1, 2, ..."""
         return int(self.folder.name.removeprefix("round_"))
 
-    @property
-    def declares(self) -> bool:
-        """Whether its bases declare themselves what they are."""
-        return (self.folder / "bases").is_dir()
-
     def source(self, name: str) -> str:
         """The source of a base, a fault or a style.
 
-        A shared base that is another way to write its framework's first one is appended to that. A round that has
-        bases of its own may patch those of earlier rounds and the examples, too.
-
         Raises:
             ValueError: a patch fits no place of the base, or several.
-            KeyError: no such implementation.
         """
-        if self.declares and name not in self._by_name:
-            earlier = (self.folder.with_name(f"round_{number}") / "bases" for number in range(self.number, 0, -1))
-            files = (folder / f"{name}{kind}" for folder in (*earlier, EXAMPLES) for kind in (".py", ".txt"))
-            return next(file for file in files if file.exists()).read_text()
-        if name in self.bases:
-            first = f"base_{self.bases[name]}"
-            return "\n\n".join((BASES / f"{part}.py").read_text() for part in dict.fromkeys((first, name)))
+        if name not in self._by_name:
+            text, first = self._base(name), f"base_{self.bases.get(name)}"
+            return text if name == first or _DECLARED in text else f"{self._base(first)}\n\n{text}"
         fault = self._by_name[name]
-        source = self.source(fault.base)
-        for old, new in fault.patches:
-            if not old:
-                functions, declaration, rest = source.partition("\nmine = ")
-                source = f"{functions}\n\n{new}\n{declaration}{rest}"
-                continue
-            if source.count(old) != 1:
-                raise ValueError(f"{name}: {source.count(old)} places of {fault.base} read {old!r}")
-            source = source.replace(old, new)
+        source = edited(self.source(fault.base), [patch for patch in fault.patches if patch[0]])
+        for _, new in (patch for patch in fault.patches if not patch[0]):
+            functions, declared, rest = source.partition(_DECLARED)
+            source = f"{functions}\n\n{new}\n{declared}{rest}"
         return source
+
+    def _base(self, name: str) -> str:
+        """The text of a base of any round, as its author wrote it.
+
+        It lies in the folder of its round and ends in its declaration; or in the folder that rounds share, where it
+        is functions of CEM, the first of a framework or another way to write some of these, or a copy of an example.
+        """
+        return next(self.folder.parent.glob(f"**/bases/{name}.txt")).read_text()
 
     def module(self, name: str) -> str:
         """The text of a module that declares the implementation of that name as `mine`."""
-        if self.declares:
-            return self.source(name)
+        source = self.source(name)
+        if _DECLARED in source:
+            return source
         framework = self.bases.get(name) or self._by_name[name].framework
-        return f"""{self.source(name)}
+        return f"""{source}
 
 
 from cemverify import implementation
@@ -119,9 +105,9 @@ mine = implementation(
             KeyError: there is none.
         """
         key = f"suites.blind.{self.folder.name}.{name}"
-        if anew:
-            sys.modules.pop(key, None)
-        return cast(Subject, _module(key, self.module(name)).mine)
+        if anew or key not in sys.modules:
+            return cast(Subject, module_of(self.module(name), key).mine)
+        return cast(Subject, sys.modules[key].mine)
 
     @property
     def names(self) -> list[str]:
@@ -132,7 +118,7 @@ mine = implementation(
         """Whether it is a base or a style, which must not be called wrong."""
         return name in self.bases or self._by_name[name] in self.styles
 
-    @property
+    @cached_property
     def _by_name(self) -> dict[str, Fault]:
         return {fault.name: fault for fault in (*self.faults, *self.styles)}
 
@@ -143,12 +129,12 @@ def load(number: int) -> Round:
     Raises:
         FileNotFoundError: there is none.
     """
-    return read(HERE / f"round_{number}")
+    return read(DATA / f"round_{number}")
 
 
 @cache
 def read(folder: Path) -> Round:
-    """The round that lies in a folder: `round.json`, `faults.json`, `styles.json`, and `bases` if it has its own.
+    """The round that lies in a folder: `round.json`, `faults.json` and `styles.json`.
 
     Raises:
         FileNotFoundError: one of these files is missing.
@@ -174,7 +160,7 @@ def read(folder: Path) -> Round:
 
 def answers_file(number: int) -> Path:
     """Where what was found about a round is kept."""
-    return HERE / f"round_{number}" / "answers.json"
+    return DATA / f"round_{number}" / "answers.json"
 
 
 def answers(number: int) -> dict[str, dict[str, Any]]:
@@ -190,15 +176,4 @@ def at_first(answer: Mapping[str, Any]) -> bool:
 
 def rounds() -> list[Round]:
     """All blind rounds, in the order in which they were held."""
-    return sorted((read(path.parent) for path in HERE.glob("round_*/round.json")), key=lambda round_: round_.number)
-
-
-def _module(name: str, source: str) -> ModuleType:
-    """A module of that source, whose lines tracebacks can show."""
-    if name not in sys.modules:
-        module = ModuleType(name)
-        module.__file__ = file = f"<{name}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-        sys.modules[name] = module  # dataclasses look there for their module
-        exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 -- a patched base of ours
-    return sys.modules[name]
+    return sorted((read(path.parent) for path in DATA.glob("round_*/round.json")), key=lambda round_: round_.number)

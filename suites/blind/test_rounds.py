@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from functools import cache
@@ -17,7 +18,7 @@ from suites.blind import __main__ as command
 from suites.blind import faults, matrix
 from suites.blind.asking import apart, context
 from suites.blind.page import page
-from suites.blind.rounds import answers, load, rounds
+from suites.blind.rounds import DATA, answers, load, rounds
 
 LAYER = """
 from cemverify import energy_layer
@@ -46,12 +47,12 @@ def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only round is one of energy layers, which declare themselves; the folder of the round."""
     folder = tmp_path / "round_9"
     (folder / "bases").mkdir(parents=True)
-    (folder / "bases" / "well.py").write_text(LAYER)
+    (folder / "bases" / "well.txt").write_text(LAYER)
     about = {"written": "2026-11-23", "instructions": "Write wrong layers.", "bases": {"well": "torch"}}
     rows = [fault("twice", "return -x", "return -2 * x"), fault("anew", "", "def update(x):\n    return -2 * x")]
     for name, content in (("round", about), ("faults", rows), ("styles", [])):
         (folder / f"{name}.json").write_text(json.dumps(content))
-    monkeypatch.setattr("suites.blind.rounds.HERE", tmp_path)
+    monkeypatch.setattr("suites.blind.rounds.DATA", tmp_path)
     monkeypatch.setattr(command, "PAGE", tmp_path / "page.md")
     return folder
 
@@ -64,6 +65,13 @@ def test_every_patch_fits_its_base_and_makes_another_program(number: int, pytest
         source = round_.source(fault.name)
         assert fault in round_.styles or source != round_.source(fault.base)
         compile(source, fault.name, "exec")
+
+
+def test_every_base_is_as_it_was_when_its_faults_were_asked() -> None:
+    pinned = dict(reversed(line.split("  ")) for line in (DATA / "sha256.txt").read_text().splitlines())
+    there = {path.relative_to(DATA).as_posix(): path for path in DATA.glob("**/bases/*")}
+    assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()} == pinned
+    assert len({path.stem for path in there.values()}) == len(there)  # a base is found by its name
 
 
 @pytest.mark.parametrize("number", [r.number for r in rounds()])
@@ -132,28 +140,6 @@ def test_a_fault_that_never_answers_is_killed(layers: Path, monkeypatch: pytest.
     answer = apart(context(), layers, "waits")
     assert answer["violated"]
     assert "stopped answering" in answer["by"]
-
-
-def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died_by_it(
-    layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = {"violated": False, "commit": "c"}
-    killed = {"violated": True, "by": "gradient/layer/energy", "commit": "c"}
-    (layers / "answers.json").write_text(json.dumps({"anew": first, "twice": killed, "well": first}))
-    names = []
-
-    def read(_round: object, name: str, _workers: int) -> dict[str, object]:
-        names.append(name)
-        return {"by": "descent/layer/steps", "unread": None}
-
-    monkeypatch.setattr(command, "read", read)
-    assert [command.main(["read", "9"]), command.main(["read", "9"])] == [0, 0]
-    assert names == ["anew"]
-    assert command.main(["ask", "9", "--names", "anew", "--again", "--workers", "1"]) == 0
-    assert answers(9)["anew"]["read"]["by"] == "descent/layer/steps"
-    assert command.main(["page"]) == 0
-    sentence = "1 of these were checked with their code read. It killed 1: `anew` by `descent/layer/steps`."
-    assert sentence in (tmp_path / "page.md").read_text()
 
 
 @cache

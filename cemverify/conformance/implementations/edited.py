@@ -1,7 +1,8 @@
-"""Files that are imported with another text than they have, so that an edit can be tried without writing it."""
+"""Modules with another text than their files have, so that an edit or a fault can be tried without writing it."""
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,34 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from types import ModuleType
+from typing import Any
+
+
+def edited(text: str, changes: Iterable[tuple[str, str]]) -> str:
+    """The text with other words in the place of some, one change after the other.
+
+    Raises:
+        ValueError: the words to be replaced do not stand there once.
+    """
+    for old, new in changes:
+        if (places := text.count(old)) != 1:
+            raise ValueError(f"{places} places read {old!r}, where one should")
+        text = text.replace(old, new)
+    return text
+
+
+def module_of(text: str, name: str, names: Mapping[str, Any] | None = None) -> ModuleType:
+    """A module of that name and text, imported anew; `names` are there before it runs.
+
+    Tracebacks show its lines, and pickles and dataclasses find it.
+    """
+    module = ModuleType(name)
+    module.__file__ = file = f"<{name}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    vars(module).update(names or {})
+    sys.modules[name] = module
+    _run(text, module)
+    return module
 
 
 class EditedFiles(MetaPathFinder, Loader):
@@ -38,9 +67,11 @@ class EditedFiles(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs the edited text in the module."""
-        path = str(module.__file__)
-        code = compile(self.texts[os.path.abspath(path)], path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102
+        _run(self.texts[os.path.abspath(str(module.__file__))], module)
+
+
+def _run(text: str, module: ModuleType) -> None:
+    exec(compile(text, str(module.__file__), "exec", dont_inherit=True), vars(module))  # noqa: S102
 
 
 def use(texts: Mapping[str, str]) -> None:
