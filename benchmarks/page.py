@@ -24,8 +24,8 @@ from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
-from reports.pictures.drawing import Picture
 from reports.pictures.gallery import pictures_of
+from synthetic.figures.drawing import Picture
 from synthetic.training.machine import peak_flops
 
 WIDTH = 118  # of running text

@@ -17,14 +17,14 @@ from cemverify.processes.devices import check_device
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
 from cemverify.runs import add_run_arguments, run_options
-from reports.kinds.recursion import sheets
-from reports.sheets import plain
+from synthetic.figures.sheets import plain
 from synthetic.gp import priors
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.contenders import FAMILIES
 from synthetic.studies.recursion.findings import measured, study
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
+from synthetic.studies.recursion.tables import sheets
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,

@@ -19,7 +19,7 @@ from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.results.envelope import show, write_text
-from reports.pictures.drawing import COLOURS, INK, QUIET, Picture, picture
+from synthetic.figures.drawing import COLOURS, INK, QUIET, Picture, picture
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 DEPTHS = (1, 2, 8)

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from cemverify.results.tables import RENDERERS, terminal
     from reports.collect import collect
     from reports.matrix.standings import lines_of, sheet, table
-    from reports.sheets import numbers
+    from synthetic.figures.sheets import numbers
 
     check_outputs(folders=[options.output])
     sources = collect(options.paths)
@@ -80,7 +80,7 @@ def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -
     from cemverify.results.tables import markdown
     from reports.matrix.standings import sheet, table
     from reports.pictures.standings import matrix
-    from reports.sheets import numbers
+    from synthetic.figures.sheets import numbers
 
     picture = matrix(lines)
     files = {

@@ -8,8 +8,10 @@ from typing import Any
 
 from cemverify.results.envelope import Table, tables_of
 from cemverify.results.tables import csv_rows
-from reports.kinds import benchmarks, check, claims, language, power, readings, recursion
-from reports.sheets import Sheet, numbers, printed
+from reports.kinds import benchmarks, check, claims, power, readings
+from synthetic.figures.sheets import Sheet, numbers, printed
+from synthetic.side_by_side import tables as language
+from synthetic.studies.recursion import tables as recursion
 
 Content = Mapping[str, Any]
 

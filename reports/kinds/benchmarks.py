@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from reports.sheets import Column, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:

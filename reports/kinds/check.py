@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.sheets import Column, Entry, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
 
 _COLUMNS = (
     *map(Column, ("property", "verdict", "examples")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.sheets import Column, Group, Sheet
+from synthetic.figures.sheets import Column, Group, Sheet
 
 # Of the kinds of statement, in tables and pictures.
 NAMES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.sheets import Column, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:

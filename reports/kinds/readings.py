@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cemverify.results.numbers import shown_verdict
-from cemverify.results.recursion import short
 from cemverify.results.statistics import MARGIN, Ratio, correct, from_intervals
-from reports.sheets import Column, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Group, Quantity, Sheet
+from synthetic.studies.recursion.rows import short
 
 
 def headline(content: Mapping[str, Any]) -> str:

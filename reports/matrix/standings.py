@@ -10,7 +10,7 @@ from typing import Any
 from cemverify.results.envelope import ResultError, Table
 from reports.collect import ResultFile, complete
 from reports.kinds.check import Tally, family, tallies
-from reports.sheets import Column, Entry, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
 
 
 @dataclass(frozen=True)

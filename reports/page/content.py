@@ -20,8 +20,8 @@ from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
 from reports.kinds.check import Tally, families, tallies
 from reports.page.listing import Listing, listings
-from reports.pictures.drawing import Picture, inline
 from reports.pictures.gallery import pictures_of
+from synthetic.figures.drawing import Picture, inline
 
 # Characters. A page is under 3 MB.
 TABLES_BUDGET = 1_100_000

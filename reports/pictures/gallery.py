@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from reports.pictures import recursion, studies, verdicts
-from reports.pictures.drawing import Picture
+from reports.pictures import studies, verdicts
+from synthetic.figures.drawing import Picture
+from synthetic.studies.recursion import pictures as recursion
 
 DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = {
     "check": verdicts.of_check,

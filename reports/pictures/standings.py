@@ -9,8 +9,8 @@ from matplotlib.patches import Rectangle
 
 from cemverify.console.escaping import brief
 from reports.matrix.standings import Line, families_of, sheet
-from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, PAPER, UNSURE, Picture, picture
-from reports.sheets import Quantity
+from synthetic.figures.drawing import ABSENT, BAD, GOOD, INK, PAPER, UNSURE, Picture, picture
+from synthetic.figures.sheets import Quantity
 
 _COLOURS = {"holds": GOOD, "violated": BAD, "inconclusive": UNSURE, "not offered": ABSENT}
 _MOST = 60

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from cemverify.console.escaping import brief
 from reports.kinds.readings import verdicts
-from reports.pictures.charts import Curve, DotRow, Panel, draw_dots, stacked
-from reports.pictures.drawing import INK, Picture, picture
+from synthetic.figures.charts import Curve, DotRow, Panel, draw_dots, stacked
+from synthetic.figures.drawing import INK, Picture, picture
 
 # Models in one picture; more than these are in the table.
 _MOST_MODELS = 14

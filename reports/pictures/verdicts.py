@@ -12,7 +12,7 @@ from matplotlib.ticker import PercentFormatter
 from cemverify.console.escaping import brief
 from reports.kinds.check import families
 from reports.kinds.claims import NAMES
-from reports.pictures.drawing import ABSENT, BAD, COLOURS, GOOD, INK, PAPER, UNSURE, Picture, picture, series
+from synthetic.figures.drawing import ABSENT, BAD, COLOURS, GOOD, INK, PAPER, UNSURE, Picture, picture, series
 
 # Margins below are drawn there: nothing is to be told between them.
 _LEAST = 1e-3

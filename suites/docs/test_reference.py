@@ -13,8 +13,8 @@ from cemverify.claims.findings import TOP_TEN
 from cemverify.console.parsing import Help
 from docs.making.parsers import PROGRAMS, parsers
 from docs.making.pictures import FOLDER, PICTURES
-from reports.pictures.drawing import Picture
 from suites.kit.source import ROOT
+from synthetic.figures.drawing import Picture
 
 DOCS = ROOT / "docs"
 

@@ -20,11 +20,11 @@ from matplotlib.text import Annotation, Text
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
-from reports.kinds.recursion import headline, sheets
-from reports.pictures.drawing import COLOURS, STYLE, WIDTH, Mark, inline, label_ends
 from reports.pictures.gallery import pictures_of
 from suites.kit.colours import contrast
 from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, a_study, violated
+from synthetic.figures.drawing import COLOURS, STYLE, WIDTH, Mark, inline, label_ends
+from synthetic.studies.recursion.tables import headline, sheets
 
 NAMES = {
     "check": "margins",

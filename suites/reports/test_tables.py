@@ -23,12 +23,12 @@ from cemverify.results.tables import RENDERERS, Strong, comma_separated, csv_row
 from reports.__main__ import main
 from reports.collect import collect
 from reports.kinds import printed_tables
-from reports.kinds.recursion import headline, winner
 from reports.matrix.standings import lines_of
 from reports.pictures.standings import matrix
-from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
 from suites.reports.examples import a_check, a_language, a_power, a_property, a_recursion, violated
+from synthetic.figures.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
 from synthetic.studies.recursion.contenders import FAMILIES
+from synthetic.studies.recursion.tables import headline, winner
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 

@@ -21,9 +21,8 @@ from cemverify.console.errors import UsageError
 from cemverify.results.envelope import Table, read, tables_of
 from cemverify.results.statistics import compare
 from cemverify.runs.plain import plain
-from reports.kinds.recursion import sheets
-from reports.sheets import plain as as_table
 from synthetic.__main__ import main
+from synthetic.figures.sheets import plain as as_table
 from synthetic.gp.tasks import Score, Stream, Streams
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.recursion import findings
@@ -46,6 +45,7 @@ from synthetic.studies.recursion.page import sentences
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
+from synthetic.studies.recursion.tables import sheets
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors

@@ -13,11 +13,11 @@ from torch import Tensor
 from cemverify.cem.models import LanguageModelConfig
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_share
-from reports.kinds.language import models
-from reports.sheets import plain
 from synthetic.corpora.corpus import CorpusPart
+from synthetic.figures.sheets import plain
 from synthetic.side_by_side.model_results import Ground, ModelResult
 from synthetic.side_by_side.presets import LanguageConfig
+from synthetic.side_by_side.tables import models
 from synthetic.training.cost import Paths, on_meta, paths
 from synthetic.training.recipe import Recipe
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_ratio
-from reports.pictures.charts import Curve, Panel
+from synthetic.figures.charts import Curve, Panel
 from synthetic.studies.depth_dial.rows import TEST_DEPTHS, own
 from synthetic.studies.engine import stopping, tables
 from synthetic.studies.engine.comparisons import Compared, compared, family

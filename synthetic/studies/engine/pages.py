@@ -16,7 +16,7 @@ from cemverify.results.envelope import Table, tables_of, write_text
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.tables import markdown
 from cemverify.runs.plain import plain, restore
-from reports.pictures.charts import DotRow, Panel, dot_chart, side_by_side
+from synthetic.figures.charts import DotRow, Panel, dot_chart, side_by_side
 from synthetic.studies.engine.comparisons import MARGIN, Compared
 
 WIDTH = 118  # of running text

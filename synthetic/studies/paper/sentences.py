@@ -10,7 +10,7 @@ from typing import Any
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_ratio, shown_spread, shown_verdict
 from cemverify.results.statistics import FEWEST, PairedComparison, correct, spread
-from reports.pictures.charts import Curve, Panel
+from synthetic.figures.charts import Curve, Panel
 from synthetic.studies.engine.comparisons import MARGIN, Compared, compared
 from synthetic.studies.engine.designs import parameters
 from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture

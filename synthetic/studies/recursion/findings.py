@@ -9,9 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.recursion import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
 from cemverify.results.statistics import MARGIN, PairedComparison, Ratio, Spread, compare, correct, spread
-from reports.kinds.recursion import verdict
 from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
@@ -30,6 +28,17 @@ from synthetic.studies.recursion.cells import (
 )
 from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorCost, cost_of
 from synthetic.studies.recursion.presets import RecursionConfig
+from synthetic.studies.recursion.rows import (
+    at_depths,
+    at_stops,
+    best_depth,
+    by_depth,
+    errors,
+    is_drawn,
+    priors,
+    short,
+)
+from synthetic.studies.recursion.tables import verdict
 
 Payloads = Mapping[TaskCell | ModelCell, Payload]
 Rows = Sequence[Mapping[str, Any]]  # of one prior, as a result file has them

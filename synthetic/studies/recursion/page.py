@@ -8,7 +8,12 @@ from typing import Any
 
 from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.recursion import (
+from cemverify.results.statistics import FEWEST, MARGIN, Ratio
+from synthetic.figures.sheets import plain
+from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture, paragraph
+from synthetic.studies.engine.statements import Statement, shown_statements
+from synthetic.studies.recursion import pictures
+from synthetic.studies.recursion.rows import (
     Row,
     at_depths,
     at_stops,
@@ -19,12 +24,7 @@ from cemverify.results.recursion import (
     priors,
     short,
 )
-from cemverify.results.statistics import FEWEST, MARGIN, Ratio
-from reports.kinds.recursion import sheets, verdict
-from reports.pictures import recursion as pictures
-from reports.sheets import plain
-from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture, paragraph
-from synthetic.studies.engine.statements import Statement, shown_statements
+from synthetic.studies.recursion.tables import sheets, verdict
 
 _HOW_TO_COMPARE = (
     "A ratio compares the errors of two models; *worse* says that the first has the larger one. The non-stationary "

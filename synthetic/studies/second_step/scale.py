@@ -16,7 +16,7 @@ from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio
 from cemverify.runs.plain import restore
-from reports.pictures.drawing import PLAIN, drawn
+from synthetic.figures.drawing import PLAIN, drawn
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.designs import LAYERS, Design
 from synthetic.studies.engine.designs import parameters as parameters_of

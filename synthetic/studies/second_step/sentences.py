@@ -9,7 +9,7 @@ from typing import Literal
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import shown_ratio
-from reports.pictures.charts import Curve, DotRow, Panel
+from synthetic.figures.charts import Curve, DotRow, Panel
 from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
 from synthetic.studies.engine.designs import LAYERS, cost, more_parameters, parameters

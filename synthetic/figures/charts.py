@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.pictures.drawing import (
+from synthetic.figures.drawing import (
     COLOURS,
     INK,
     PLAIN,

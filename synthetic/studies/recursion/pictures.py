@@ -12,7 +12,10 @@ from typing import Literal
 
 from cemverify.console.escaping import brief
 from cemverify.results.numbers import shown_ratio, shown_verdict
-from cemverify.results.recursion import (
+from cemverify.results.statistics import FEWEST, Ratio, compare, mean_interval
+from synthetic.figures.charts import Curve, Panel, stacked
+from synthetic.figures.drawing import Picture
+from synthetic.studies.recursion.rows import (
     Content,
     Row,
     along,
@@ -27,10 +30,7 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import FEWEST, Ratio, compare, mean_interval
-from reports.kinds.recursion import headline, shown_depths
-from reports.pictures.charts import Curve, Panel, stacked
-from reports.pictures.drawing import Picture
+from synthetic.studies.recursion.tables import headline, shown_depths
 
 # Families of models in one picture for a phone; more than these are in the table.
 _MOST_FAMILIES = 5

@@ -7,7 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_verdict
-from cemverify.results.recursion import (
+from cemverify.results.statistics import FEWEST, Ratio, compare, correct, mean_interval
+from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
+from synthetic.studies.recursion.rows import (
     Content,
     Row,
     along,
@@ -20,8 +22,6 @@ from cemverify.results.recursion import (
     shallowest,
     short,
 )
-from cemverify.results.statistics import FEWEST, Ratio, compare, correct, mean_interval
-from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 # The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from reports.sheets import Column, Entry, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:
