@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from cemverify.conformance.judging.verdicts import facts_of
 from cemverify.console.escaping import brief, one_line, visible
-from cemverify.results.envelope import Table
+from cemverify.results.envelope import Cell, Table
 from cemverify.results.tables import Strong, cell_text, is_numeric
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
@@ -83,21 +83,8 @@ class Section:
 
 
 @dataclass(frozen=True)
-class PageTable:
-    """A table as the page shows it."""
-
-    title: str
-    origin: str
-    columns: Sequence[str]
-    right: Sequence[bool]
-    rows: Sequence[Sequence[tuple[str, bool]]]
-    rules: Sequence[int]
-    notes: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Page:
-    """Everything that the template needs."""
+    """Everything that the template needs, which cuts what is long and escapes all."""
 
     title: str
     answer: str
@@ -110,10 +97,10 @@ class Page:
     matrix_families: Sequence[str]
     matrix: Sequence[tuple[str, Mapping[str, Tally]]]
     squares: bool
-    tables: Sequence[PageTable]
+    tables: Sequence[tuple[Table, str]]  # each with what made it
     left_out: Sequence[str]
     listings: Sequence[Listing] = ()
-    origins: Sequence[Mapping[str, str]] = field(default=())
+    origins: Sequence[Mapping[str, Any]] = ()
 
 
 def page_of(sources: Sequence[ResultFile]) -> Page:
@@ -149,17 +136,17 @@ def page_of(sources: Sequence[ResultFile]) -> Page:
 
 def _title(checks: Sequence[ResultFile]) -> str:
     names = list(dict.fromkeys(source.content["implementation"] for source in checks))
-    return f"cemverify: {brief(names[0], 60)}" if len(names) == 1 else "cemverify: report"
+    return f"cemverify: {names[0]}" if len(names) == 1 else "cemverify: report"
 
 
 def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tuple[str, bool | None]:
     if not checks and len(sources) > 1:
         kinds = [str(source.content["kind"]) for source in sources]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        return f"{len(sources)} results, none of them a verdict on an implementation: {brief(counted)}.", None
+        return f"{len(sources)} results, none of them a verdict on an implementation: {counted}.", None
     if not checks:
         with complete(sources[0]):
-            return brief(headline(sources[0].content), 300), None
+            return headline(sources[0].content), None
     counts = [source.content["counts"] for source in checks]
     run, missing = sum(count["run"] for count in counts), sum(count.get("not_asked", 0) for count in counts)
     holds, violated = sum(count["holds"] for count in counts), sum(count["violated"] for count in counts)
@@ -190,7 +177,7 @@ def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
         sentences = []
         for number, source in enumerate(chosen):
             with complete(source):
-                sentences.append(brief(headline(source.content), 400))
+                sentences.append(headline(source.content))
                 for picture in pictures_of(source.content) if number < MOST_PICTURED else ():
                     svg = inline(picture.svg, f"{anchor}{number}-{len(pictures)}-")
                     if spent + len(svg) <= PICTURES_BUDGET:
@@ -207,15 +194,12 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
         with complete(source):
             facts = list(facts_of(entry["counterexample"])) if entry.get("counterexample") else []
             yield Violation(
-                implementation=brief(content["implementation"]),
-                id=brief(entry["id"]),
-                claim=brief(entry["claim"], 500),
-                source=brief(entry["source"]),
-                reason=brief(entry.get("reason") or "", 500),
-                part=brief(f"{entry['part']} ({entry.get('because', '')})", 400) if entry.get("part") else "",
-                accepted=brief(entry.get("known") or "", 200),
-                facts=[(brief(name, 40), brief(value, 400)) for name, value in facts if value],
-                command=brief(_command(content["implementation"], entry), 400),
+                *(content["implementation"], entry["id"], entry["claim"], entry["source"]),
+                reason=entry.get("reason") or "",
+                part=f"{entry['part']} ({entry.get('because', '')})" if entry.get("part") else "",
+                accepted=entry.get("known") or "",
+                facts=[(name, value) for name, value in facts if value],
+                command=_command(content["implementation"], entry),
             )
 
 
@@ -231,16 +215,14 @@ def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[Gro
     left = {violation.id: violation for violation in violations}
     with complete(source):
         diagnosis = source.content.get("diagnosis") or {"causes": [], "unexplained": []}
-        causes = [(cause, [brief(id_) for id_ in cause["properties"]]) for cause in diagnosis["causes"]]
-        for cause, ids in causes:
-            if members := [left.pop(id_) for id_ in ids if id_ in left]:
+        for cause in diagnosis["causes"]:
+            if members := [left.pop(id_) for id_ in cause["properties"] if id_ in left]:
                 place, edit = cause.get("place"), cause.get("edit") or {"before": "", "after": ""}
                 lines = [f"- {line}" for line in edit["before"].splitlines()]
                 lines += [f"+ {line}" for line in edit["after"].splitlines()]
-                where = brief(f"{place['file']}:{place['line']}", 200) if place is not None else ""
-                name, because = brief(cause["name"], 300), brief(cause["because"], 500)
-                yield Group(name, because, where, [brief(line, 200) for line in lines], members[0], members[1:])
-        if members := [left.pop(id_) for id_ in map(brief, diagnosis["unexplained"]) if id_ in left]:
+                where = f"{place['file']}:{place['line']}" if place is not None else ""
+                yield Group(cause["name"], cause["because"], where, lines, members[0], members[1:])
+        if members := [left.pop(id_) for id_ in diagnosis["unexplained"] if id_ in left]:
             yield Group("may follow from the cause above", "", "", (), members[0], members[1:])
     by_part: dict[str, list[Violation]] = {}
     for violation in left.values():
@@ -255,61 +237,54 @@ def _made(source: ResultFile) -> str:
     commit = str(made.get("commit") or "")
     begins = f"commit {commit[:10]}{'+changes' if commit.endswith('+changes') else ''}" if commit else "no commit"
     versions = f"cemverify {source.content['suite_version']}, torch {made['versions']['torch']}"
-    return brief(f"{begins}, {str(made['created'])[:16].replace('T', ' ')} UTC, {versions}", 200)
+    return f"{begins}, {str(made['created'])[:16].replace('T', ' ')} UTC, {versions}"
 
 
 def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Tally]]], bool]:
-    rows = [(brief(source.content["implementation"], 60), tallies(source.content)) for source in checks]
+    rows = [(source.content["implementation"], tallies(source.content)) for source in checks]
     names = dict.fromkeys(name for _, families in rows for name in families)
     properties = sum(len(tally.entries) for _, families in rows for tally in families.values())
-    return [brief(name, 40) for name in names], rows, 22 * properties <= MATRIX_BUDGET
+    return list(names), rows, 22 * properties <= MATRIX_BUDGET
 
 
-def _tables(sources: Sequence[ResultFile]) -> tuple[list[PageTable], list[str]]:
+def _tables(sources: Sequence[ResultFile]) -> tuple[list[tuple[Table, str]], list[str]]:
     """Every table; those that would make the page too large are folded, or left out and named."""
     tables, left_out, spent = [], [], 0
     # counterexamples are told above, beside what they violate
     for source in sorted(sources, key=lambda source: source.content["kind"] == "counterexample"):
         for fold in (False, True):
-            printed = [_page_table(table.table, source.origin) for table in tables_of(source, fold)]
-            size = sum(map(_size, printed))
+            printed = [(table.table, source.origin) for table in tables_of(source, fold)]
+            size = sum(_size(table) + len(source.origin) for table, _ in printed)
             if spent + size <= TABLES_BUDGET:
                 tables += printed
                 spent += size
                 break
         else:
-            left_out.append(brief(source.path, 300))
+            left_out.append(str(source.path))
             continue
         if fold:
-            left_out.append(brief(f"{source.path} (folded here)", 300))
+            left_out.append(f"{source.path} (folded here)")
     return tables, left_out
 
 
-def _page_table(table: Table, origin: str) -> PageTable:
-    rows = [[(visible(cell_text(cell)), isinstance(cell, Strong)) for cell in row] for row in table.rows]
-    right = [is_numeric([row[i][0] for row in rows]) for i in range(len(table.columns))]
-    columns, notes = ([one_line(text) for text in texts] for texts in (table.columns, table.notes))
-    return PageTable(one_line(table.title), one_line(origin), columns, right, rows, table.rules, notes)
+def _size(table: Table) -> int:
+    cells = sum(len(_cell(cell).encode()) + 13 for row in table.rows for cell in row)
+    return cells + sum(map(len, table.columns)) + len(table.title) + 1000
 
 
-def _size(table: PageTable) -> int:
-    cells = sum(len(text.encode()) + 13 for row in table.rows for text, _ in row)
-    return cells + sum(map(len, table.columns)) + len(table.title) + len(table.origin) + 1000
-
-
-def _origin(source: ResultFile) -> dict[str, str]:
+def _origin(source: ResultFile) -> dict[str, Any]:
     made = source.content["made_by"]
-    device, versions = made["device"], made["versions"]
+    device = made["device"]
     return {
-        "file": brief(source.path, 200),
-        "kind": brief(source.content["kind"]),
-        "command": brief(made["command"], 300),
-        "version": brief(source.content["suite_version"], 40),
-        "commit": brief(made.get("commit") or "not recorded", 60),
-        "seed": brief(made["seed"], 40),
-        "device": brief(f"{device['type']}, {device['name']}, {device['threads']} threads", 120),
-        "versions": brief(", ".join(f"{name} {version}" for name, version in versions.items()), 300),
-        "created": brief(made["created"], 40),
+        "file": source.path,
+        "kind": source.content["kind"],
+        "command": made["command"],
+        "version": source.content["suite_version"],
+        "commit": made.get("commit") or "not recorded",
+        "seed": made["seed"],
+        "device": f"{device['type']}, {device['name']}, {device['threads']} threads",
+        "versions": ", ".join(f"{name} {version}" for name, version in made["versions"].items()),
+        "created": made["created"],
         "seconds": f"{made['duration_seconds']:,.1f}",
     }
 
@@ -326,6 +301,8 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"brief": brief, "one_line": one_line, "cell": _cell, "flush_right": _flush_right}
+    environment.tests["strong"] = lambda cell: isinstance(cell, Strong)
     environment.filters["csv_link"] = _csv_link
     environment.filters["letter"] = LETTERS.__getitem__
     environment.filters["ours"] = Markup  # for the style, the script and the pictures, which are our own
@@ -337,3 +314,12 @@ def render(page: Page) -> str:
 def _csv_link(picture: Picture) -> str:
     """The data of a picture inside the link to it."""
     return f"data:text/csv;base64,{b64encode(picture.csv.encode('utf-8', 'backslashreplace')).decode()}"
+
+
+def _cell(cell: Cell) -> str:
+    return visible(cell_text(cell))
+
+
+def _flush_right(table: Table) -> list[bool]:
+    """Which columns hold figures."""
+    return [is_numeric([_cell(row[i]) for row in table.rows]) for i in range(len(table.columns))]
