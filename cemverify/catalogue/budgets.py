@@ -5,7 +5,7 @@ it takes to find each with every seed, and half as many again. Nothing follows f
 cases, which are all asked. The file has a part for mutants and one for the faults of blind rounds; the commands that
 measure them write it:
 
-    python -m cemverify.commands.detection
+    python -m docs.making.detection
     python -m suites.blind matrix
 """
 

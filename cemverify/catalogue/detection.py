@@ -3,9 +3,9 @@
 The file has a line for each property, in the order of the catalogue. A command measures it with the mutants of
 `cemverify power`, and tests hold it to the catalogue and to the mutants:
 
-    python -m cemverify.commands.detection            # all of it: three hours, resumable
-    python -m cemverify.commands.detection --missing  # mutants that it lacks, and what must kill them
-    python -m cemverify.commands.detection --named    # all mutants, and what must kill them
+    python -m docs.making.detection            # all of it: three hours, resumable
+    python -m docs.making.detection --missing  # mutants that it lacks, and what must kill them
+    python -m docs.making.detection --named    # all mutants, and what must kill them
 
 Every mutant was put to every property of the functions that its fault may reach: with `SEEDS` seeds where the first
 kills, and with 20 where it must. Shares told from it are lower bounds, as no other pair counts.

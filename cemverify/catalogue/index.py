@@ -3,7 +3,7 @@
 Properties are declared in code that needs torch and Hypothesis. The file repeats what they say of themselves, one
 line for each, in the order of the catalogue. A command writes it from the declarations, and a test compares the two:
 
-    python -m cemverify.commands.catalogue
+    python -m docs.making.listing
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Makes the parts of the documentation that nobody writes by hand: contents, references, pictures, the notebook."""
+"""Makes what nobody writes by hand: contents, references, pictures, the notebook, and the files of the catalogue."""

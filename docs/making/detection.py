@@ -2,9 +2,9 @@
 
 These are `detection.jsonl` and `budgets.json` of `cemverify/catalogue`.
 
-    python -m cemverify.commands.detection               # every pair: three hours on two cores, resumable
-    python -m cemverify.commands.detection --named       # what must kill a mutant: a quarter of an hour
-    python -m cemverify.commands.detection --missing     # that, of mutants which the file lacks
+    python -m docs.making.detection               # every pair: three hours on two cores, resumable
+    python -m docs.making.detection --named       # what must kill a mutant: a quarter of an hour
+    python -m docs.making.detection --missing     # that, of mutants which the file lacks
 
 What must kill a mutant is asked first, with many seeds and twice as many rows as in a check; then all else that its
 fault may reach, with one seed, and where that kills, with two more. Stop it at any moment: what is known by then is
@@ -126,7 +126,7 @@ def _timed(rows: Sequence[Detects], *, missing: bool) -> Iterator[Detects]:
 
 def _chosen(arguments: list[str]) -> Run:
     parser = argparse.ArgumentParser(
-        prog="python -m cemverify.commands.detection",
+        prog="python -m docs.making.detection",
         description="Measures which properties detect which mutants, for the order in which `cemverify check` asks.",
     )
     only = parser.add_mutually_exclusive_group()

@@ -1,7 +1,7 @@
 """Writes `cemverify/catalogue/listing.jsonl`, what is said of every property, from the properties' declarations.
 
-    python -m cemverify.commands.catalogue
-    python -m cemverify.commands.catalogue --removing ID ...     # ids are never removed silently
+    python -m docs.making.listing
+    python -m docs.making.listing --removing ID ...     # ids are never removed silently
 
 The file in git is what is known of earlier versions: no id may leave it unless it is named, none may move to another
 version, and none may be added to a version that has a successor.
@@ -102,7 +102,7 @@ def check(old: Mapping[str, str], now: Sequence[Listed], removing: Collection[st
 
 def _chosen(arguments: list[str]) -> Run:
     parser = argparse.ArgumentParser(
-        prog="python -m cemverify.commands.catalogue",
+        prog="python -m docs.making.listing",
         description="Writes what `cemverify list` reads, from the declarations of all properties.",
     )
     parser.add_argument("--removing", nargs="+", default=[], metavar="ID", help="ids that leave the catalogue")

@@ -24,7 +24,6 @@ from cemverify.catalogue.versions import introduced
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cli import main
-from cemverify.commands import catalogue as writing
 from cemverify.commands import list as list_command
 from cemverify.commands import property_page
 from cemverify.conformance.asking.calls import Caller
@@ -39,6 +38,7 @@ from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.cases import dense_case, weight_shapes
 from cemverify.console.errors import UsageError
 from cemverify.results import envelope
+from docs.making import listing as writing
 from suites.devices import device_of_worker
 
 
@@ -130,7 +130,7 @@ def test_a_product_that_jax_pulls_back_is_judged_too() -> None:
 
 
 def test_the_list_says_what_the_properties_declare() -> None:
-    command = "python -m cemverify.commands.catalogue"
+    command = "python -m docs.making.listing"
     assert index.FILE.read_text(encoding="utf-8") == writing.text(), f"write it again: {command}"
 
 

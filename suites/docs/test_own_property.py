@@ -72,9 +72,9 @@ MUTANTS = Path("cemverify/power/mutants/mlp.py")
 def copy(tmp_path: Path) -> Path:
     """The source with the page's two blocks where the page says that they stand."""
     leave_out = shutil.ignore_patterns("__pycache__")
-    for folder in ("cemverify", "suites/power", "suites/kit"):
+    for folder in ("cemverify", "suites/power", "suites/kit", "docs/making"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave_out)
-    for name in ("suites/__init__.py", "conftest.py", "pyproject.toml"):
+    for name in ("suites/__init__.py", "docs/__init__.py", "conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     family = tmp_path / FAMILY
     family.write_text(f"{family.read_text()}\n\n{OF_CATALOGUE['check']}")

@@ -10,10 +10,10 @@ import pytest
 
 from cemverify.catalogue import budgets, detection
 from cemverify.catalogue.detection import Detects
-from cemverify.commands import detection as command
 from cemverify.power import matrix
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.runs import Interrupted, RunOptions, run_cells
+from docs.making import detection as command
 
 KILLER, OTHER = "gradient/attention/plain", "structure/attention/causality"
 KNOWN = {KILLER: Detects(KILLER, 0.5, {}, {"ascent": "small9", "not-causal": "row3"})}

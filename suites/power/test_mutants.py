@@ -106,7 +106,7 @@ OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
 
 def test_the_table_has_all_properties_and_mutants() -> None:
     pytest.importorskip("jax", reason="the extra `jax` is not installed: some mutants are not there")
-    again = "run python -m cemverify.commands.detection --missing"
+    again = "run python -m docs.making.detection --missing"
     assert list(detected()) == [p.id for p in catalogue()], again
     named = {mutant: row.id for row in detected().values() for mutant in row.named}
     assert named == {m.id: m.property for m in mutants()}, again
