@@ -25,9 +25,7 @@ SEEDS = 3  # that a pair is tried with before it counts
 _UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
 # families of claims about calls and about unusual numbers: a formula that is wrong violates them, too, and others say
 # so more clearly
-_OF_CIRCUMSTANCES = frozenset(
-    {"contexts", "contract", "extremes", "modes", "precision", "rejection", "sequences", "training"}
-)
+_OF_CIRCUMSTANCES = frozenset({"contexts", "contract", "extremes", "modes", "precision", "rejection", "training"})
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ Properties are declared in code that needs torch and Hypothesis. The file repeat
 line for each, in the order of the catalogue. A command writes it from the declarations, and a test compares the two:
 
     python -m docs.making.listing
+
+`retired.jsonl` has a line for each property that is asked no more, with the one that is asked in its place.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("listing.jsonl")
+RETIRED = Path(__file__).with_name("retired.jsonl")
 TRAINED = "trained layer"  # what `cemverify check --checkpoint` measures on real states; a drawn case cannot
 
 
@@ -42,6 +46,39 @@ class Listed:
     since: str
 
 
+@dataclass(frozen=True)
+class Retired:
+    """A property that was asked in earlier versions of the catalogue.
+
+    Attributes:
+        id, claim: as they were; no other property ever has the id. since: the version that introduced it.
+        retired: the version that has it no more. instead: the property that is asked in its place.
+    """
+
+    id: str
+    claim: str
+    since: str
+    retired: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.id} is asked no more since catalogue {self.retired}; {self.instead} is asked in its place"
+
+
+@cache
+def retired() -> Mapping[str, Retired]:
+    """The properties that are asked no more, by id."""
+    rows = (Retired(**json.loads(line)) for line in RETIRED.read_text(encoding="utf-8").splitlines())
+    return {row.id: row for row in rows}
+
+
+def retired_by(patterns: Sequence[str], ids: Iterable[str]) -> list[Retired]:
+    """The retired properties that patterns name, of those patterns that match none of the ids."""
+    ids = list(ids)
+    old = [pattern for pattern in patterns if not any(_matches(id_, pattern) for id_ in ids)]
+    return [row for row in retired().values() if any(_matches(row.id, pattern) for pattern in old)]
+
+
 @cache
 def recorded() -> Sequence[Listed]:
     """Every property, in the order of the catalogue, then what is measured of trained layers."""
@@ -57,14 +94,20 @@ def listed() -> Sequence[Listed]:
 def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     """The ids that match an id, a prefix of an id up to a slash, or a shell pattern; all if no pattern is given.
 
+    For a pattern that matches retired ones alone, those that are asked in their place, with a DeprecationWarning.
+
     Raises:
         ValueError: a pattern that matches nothing, or one string where a collection is due.
     """
     if isinstance(patterns, str):
         raise ValueError(f"properties must be a collection of names: write ({patterns!r},)")
     ids = list(ids)
+    old = retired_by(patterns, ids)
+    for row in old:
+        warnings.warn(str(row), DeprecationWarning, stacklevel=3)
+    patterns = [*patterns, *(row.instead for row in old)]
     for pattern in patterns:
-        if not any(_matches(id_, pattern) for id_ in ids):
+        if not any(_matches(id_, pattern) for id_ in (*ids, *(row.id for row in old))):
             if (new := new_id(pattern, ids)) is not None:
                 raise ValueError(f"no property matches {pattern!r}; it is {new} now")
             families = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in ids))

@@ -332,7 +332,7 @@ def _parameter_claims() -> Iterator[Claim]:
         holds_for=partial(_counts_at_depths, same=True),
         arguments=(
             Figures("full CEM built at T = 1, 2, 4, 8", _TABLE_1),
-            properties("recursion/attention/steps-compose", "recursion/mlp/steps-compose"),
+            properties("recursion/attention/equals-descent", "recursion/mlp/equals-descent"),
         ),
     )
     yield Claim(

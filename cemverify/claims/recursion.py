@@ -41,9 +41,7 @@ def _recursion() -> Iterator[Claim]:
             Search("two tokens, x and eta, integers and halves, one dimension", st.tuples(PAIR, ENTRY, _ETA)),
             properties(
                 "recursion/attention/equals-descent",
-                "recursion/attention/steps-compose",
                 "recursion/mlp/equals-descent",
-                "recursion/mlp/steps-compose",
             ),
         ),
     )
@@ -62,7 +60,7 @@ def _recursion() -> Iterator[Claim]:
         holds_for=partial(_keys_are_fixed, source="memory"),
         arguments=(
             Search("W_Q, W_K, h and eta in one dimension", st.tuples(ENTRY, ENTRY, ENTRY, _ETA)),
-            properties("recursion/attention/steps-compose", "structure/decode/cached-equals-uncached-plain"),
+            properties("recursion/attention/equals-descent", "structure/decode/cached-equals-uncached-plain"),
         ),
     )
     yield Claim(
@@ -84,7 +82,7 @@ def _recursion() -> Iterator[Claim]:
                 st.tuples(ENTRY.filter(bool), ENTRY.filter(bool), _ETA),
             ),
             Instance("A = h = eta = 1", (1, 1, Fraction(1))),
-            properties("recursion/attention/is-not-reuse", "recursion/mlp/is-not-reuse"),
+            properties("recursion/attention/equals-descent", "recursion/mlp/equals-descent"),
         ),
     )
 

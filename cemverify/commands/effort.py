@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from cemverify.catalogue.index import listed, retired_by
 from cemverify.commands import completers
 from cemverify.commands.completers import complete_with
 from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
 from cemverify.console.parsing import MOST_WORKERS, count, seconds, seed, whole
+from cemverify.console.streams import note
 from cemverify.processes.cores import cores
 
 if TYPE_CHECKING:
@@ -91,6 +93,8 @@ def refuse_unknown_properties(options: argparse.Namespace) -> None:
     """Refuses ids that match nothing before anything is started, unless files may state them."""
     from cemverify.conformance.properties import select
 
+    for row in retired_by(options.properties, (property_.id for property_ in listed())):
+        note(str(row))
     if not options.properties_from:
         select(options.properties)
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cemverify.catalogue import versions
-from cemverify.catalogue.index import Listed, by_claim, chosen, largest, listed, patterns
+from cemverify.catalogue.index import Listed, by_claim, chosen, largest, listed, patterns, retired_by
 from cemverify.commands import completers
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import path
-from cemverify.console.streams import columns, is_live, wrapped
+from cemverify.console.streams import columns, is_live, note, wrapped
 from cemverify.results.envelope import Table, check_outputs, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import fitted, grid
@@ -94,6 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace) -> Sequence[Listed]:
     every = {p.id: p for p in listed()}
+    for row in retired_by(options.properties, every):
+        note(str(row))
     properties = [every[id_] for id_ in chosen(options.properties, every)]
     if options.newer_than is not None:
         pinned = versions.check_version(options.newer_than)

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from cemverify.catalogue.index import retired
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.parsing import path
@@ -67,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
     sys.path.insert(0, os.getcwd())  # as `cemverify check` does
     nursery.get_ready(name)
     chosen = [p for p in select([], own_properties([own] if own else [])) if p.id == saved.property]
+    if (row := retired().get(saved.property)) is not None:
+        raise ValueError(str(row))
     if not chosen:
         where = f"{own} has" if own else "this version has"
         raise ValueError(f"{where} no property {saved.property!r}; see `cemverify list`")

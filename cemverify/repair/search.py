@@ -40,7 +40,7 @@ _JUDGED = 12  # different edits of which that is asked, until so many as are off
 _OFFERED = 4
 _LOADING = 120.0  # seconds that a process may take before it has begun
 # What takes long, or asks the process rather than the formula, by the beginnings and by parts of ids.
-_COSTLY = ("contexts", "modes", "sizes", "precision", "rejection", "contract", "sequences", "extremes")
+_COSTLY = ("contexts", "modes", "sizes", "precision", "rejection", "contract", "extremes")
 _LARGE = ("long-rows", "/wide")
 
 

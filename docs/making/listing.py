@@ -1,10 +1,9 @@
 """Writes `cemverify/catalogue/listing.jsonl`, what is said of every property, from the properties' declarations.
 
     python -m docs.making.listing
-    python -m docs.making.listing --removing ID ...     # ids are never removed silently
 
-The file in git is what is known of earlier versions: no id may leave it unless it is named, none may move to another
-version, and none may be added to a version that has a successor.
+The file in git is what is known of earlier versions: no id may leave it unless `retired.jsonl` says what is asked in
+its place, none may move to another version, and none may be added to a version that has a successor.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from cemverify.catalogue import index
-from cemverify.catalogue.index import TRAINED, Listed, largest
+from cemverify.catalogue.index import TRAINED, Listed, Retired, largest
 from cemverify.catalogue.versions import RELEASED
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.conformance.trained.claims import CLAIMS
@@ -75,16 +74,18 @@ def before() -> Mapping[str, str]:
         ) from error
 
 
-def check(old: Mapping[str, str], now: Sequence[Listed], removing: Collection[str] = ()) -> None:
+def check(old: Mapping[str, str], now: Sequence[Listed], retired: Mapping[str, Retired]) -> None:
     """Compares the ids and versions that the file has with those that it is to have."""
     new = {row.id: row.since for row in now}
     if twice := [id_ for id_, count in Counter(row.id for row in now).items() if count > 1]:
         raise UsageError(f"two properties have the id {twice[0]}; give one of them another")
-    if gone := [id_ for id_ in old if id_ not in new and id_ not in removing]:
+    if gone := [id_ for id_ in old if id_ not in new and id_ not in retired]:
         raise UsageError(
             f"no property is declared with the id {', '.join(gone)}, which the catalogue has; "
-            "declare it again, or name it after --removing and in the change log"
+            f"declare it again, or write into {index.RETIRED.name} what is asked in its place"
         )
+    if wrong := [row for row in retired.values() if row.id in new or row.instead not in new]:
+        raise UsageError(f"{wrong[0].id} is retired for {wrong[0].instead}, and there is the one or not the other")
     if moved := [id_ for id_ in old if id_ in new and old[id_] != new[id_]]:
         raise UsageError(f"{moved[0]} came with catalogue {old[moved[0]]}, but says since={new[moved[0]]!r}")
     if final := [id_ for id_ in new if id_ not in old and new[id_] in RELEASED]:
@@ -105,11 +106,10 @@ def _chosen(arguments: list[str]) -> Run:
         prog="python -m docs.making.listing",
         description="Writes what `cemverify list` reads, from the declarations of all properties.",
     )
-    parser.add_argument("--removing", nargs="+", default=[], metavar="ID", help="ids that leave the catalogue")
-    options = parser.parse_args(arguments)
+    parser.parse_args(arguments)
 
     def run() -> int:
-        check(before(), rows(), options.removing)
+        check(before(), rows(), index.retired())
         with replacing(index.FILE) as aside:
             aside.write_text(text(), encoding="utf-8")
         return 0

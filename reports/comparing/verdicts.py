@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from cemverify.catalogue.index import retired
 from cemverify.conformance.gate.baselines import FEWEST, FLOOR, GROWTH, MEDIAN_GROWTH
 from reports.comparing.findings import Content, Finding, changed, improvement, in_both, note, regression
 
@@ -20,6 +21,8 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
     never, ended = (set(content.get("unasked", ())) for content in (old, new))
 
     def missing(id_: str, was: Content) -> Finding | None:
+        if id_ in retired():
+            return note(id_, was["verdict"], "asked no more", f"{retired()[id_].instead} is asked in its place")
         lost = was["verdict"] == "holds" and id_ not in ended
         return regression(id_, "holds", "missing", "it was not tested") if lost else None
 

@@ -138,22 +138,36 @@ def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed(monkeypatch: pytest
     old = {row.id: row.since for row in index.recorded()}
     rows = writing.rows()
     first, second = rows[0], rows[1]
-    writing.check(old, rows)
-    writing.check(old, rows[1:], removing=[first.id])
+    gone = index.Retired(first.id, first.claim, first.since, "2027.01", second.id)
+    writing.check(old, rows, index.retired())
+    writing.check(old, rows[1:], {first.id: gone})
     for now, complaint in (
         (rows[1:], f"no property is declared with the id {first.id}"),
         ([*rows, first], f"two properties have the id {first.id}"),
         ([replace(first, since="2027.02"), *rows[1:]], f"{first.id} came with catalogue 2026.11"),
     ):
         with pytest.raises(UsageError, match=complaint):
-            writing.check(old, now)
+            writing.check(old, now, {})
     later = {**old, first.id: "2027.02"}
     del later[second.id]
     with pytest.raises(UsageError, match=f"{second.id} is new .* a catalogue 2027.02 already"):
-        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2026.12"), *rows[2:]])
+        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2026.12"), *rows[2:]], {})
     monkeypatch.setattr(writing, "RELEASED", ("2027.02",))
     with pytest.raises(UsageError, match=f"{second.id} is new .* released and so final"):
-        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2027.02"), *rows[2:]])
+        writing.check(later, [replace(first, since="2027.02"), replace(second, since="2027.02"), *rows[2:]], {})
+
+
+def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    for pattern, instead in (
+        ("metamorphic/mlp/gate-linearity", {"gradient/mlp/any-options"}),
+        ("sequences", {"gradient/attention/any-options", "gradient/mlp/any-options"}),
+    ):
+        with pytest.warns(DeprecationWarning, match="is asked no more since catalogue 2026.12; gradient/"):
+            assert {p.id for p in select([pattern])} == instead
+        with pytest.warns(DeprecationWarning, match="asked no more"):
+            assert main(["list", pattern]) == 0
+        assert "is asked no more since catalogue 2026.12" in capsys.readouterr().err
+    assert not {p.id for p in catalogue()} & index.retired().keys()
 
 
 def test_a_list_that_cannot_be_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

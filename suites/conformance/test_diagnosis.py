@@ -72,7 +72,7 @@ def test_violations_of_one_part_have_one_cause_and_the_most_fundamental_comes_fi
         holding("gradient/attention/a"),
         violated("descent/attention/b", "mask"),
         violated("structure/attention/c", "temperature"),
-        violated("metamorphic/attention/d", "mask"),
+        violated("tying/attention/d", "mask"),
     )
     assert [(cause.name, len(cause.records)) for cause in diagnosis.causes] == [("mask", 2), ("temperature", 1)]
     assert diagnosis.sentence == "3 of 4 violated, 2 causes; the most fundamental: mask"

@@ -230,7 +230,7 @@ def test_too_few_telling_examples_are_inconclusive_with_premise_and_share() -> N
 
 
 @pytest.mark.parametrize(
-    "id_", ["precision/attention/bfloat16-any-options", "sequences/mlp/changing-steps", "sizes/mlp/bfloat16"]
+    "id_", ["precision/attention/bfloat16-any-options", "training/mlp/any-options", "sizes/mlp/bfloat16"]
 )
 def test_few_examples_do_not_undecide_a_right_layer(id_: str) -> None:
     (property_,) = select([id_])

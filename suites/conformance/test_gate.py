@@ -246,6 +246,17 @@ def test_a_violation_for_another_cause_is_new() -> None:
     assert "another cause than line 1 accepts: raised" in outcome.outcomes[0].sentence
 
 
+def test_a_retired_property_is_excused_missed_by_no_baseline_and_leaves_the_list(tmp_path: Path) -> None:
+    old = "sequences/mlp/changing-steps"
+    judged, outcome = settled(entry(old), record(ALIBI, Verdict.HOLDS))
+    assert [o.standing for o in outcome.outcomes] == [EntryStanding.RETIRED]
+    assert not outcome.failed
+    assert exit_code(judged) == 0
+    assert old not in updated(entry(old), "f", MINE, judged, Acceptance("so", LAST), TODAY)
+    baseline = stored(tmp_path / "b.json", [held(old), held(ALIBI)])
+    assert changes(compare(baseline, [held(ALIBI)], (), VERSION)) == [(old, Change.RETIRED, False)]
+
+
 @pytest.mark.parametrize("verdict", [Verdict.HOLDS, Verdict.NOT_OFFERED])
 def test_an_entry_that_excuses_nothing_any_more_fails_with_its_line(verdict: Verdict) -> None:
     text = "# why\n\n" + entry(PLAIN)

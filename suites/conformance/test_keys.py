@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -16,7 +17,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import run
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.oracle.evidence import Claim, Comparison, key_of
+from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, Key, key_of
 from cemverify.conformance.properties import by_id
 from cemverify.power.mutants import mutants
 
@@ -86,3 +87,8 @@ def test_an_entry_without_a_key_goes_by_its_cause_as_before() -> None:
     assert "key" not in text
     _, outcome = settle("m:m", [record], parse_known(text, "f"), "f", TODAY)
     assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
+
+
+def test_a_key_survives_the_way_between_processes() -> None:
+    claim = pickle.loads(pickle.dumps(Compared.KEPT("W_Q after the call", "W_Q")))
+    assert (claim, claim.key) == ("W_Q after the call", Key("kept", "W_Q"))

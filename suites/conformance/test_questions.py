@@ -134,9 +134,6 @@ PREMISES: Mapping[str, Callable[[Any], bool]] = {
     "extremes/layer/zero-states": lambda q: not q.x["x"][:, 0].any(),
     "extremes/layer/ties": lambda q: bool((q.x["x"][:, :-1] == q.x["x"][:, :1]).all()),
     "extremes/layer/long-rows": lambda q: max(q.x["x"].shape[:2]) >= 32,
-    "recursion/attention/is-not-reuse": lambda case: torch.equal(case.x, case.h),
-    "recursion/mlp/is-not-reuse": lambda case: torch.equal(case.x, case.h),
-    "metamorphic/attention/equal-tokens": lambda case: bool((case.h == case.h[:, :1]).all()),
 }
 
 DRAWN = [p for p in catalogue() if isinstance(p.questions, Over | Cases)]

@@ -19,7 +19,7 @@ from suites.apart import Row, apart
 from suites.repair.mistakes import ROOT, Mistake
 
 # What a mistake in a formula violates; the rest asks backward passes, the process, long rows or other dtypes.
-FAMILIES = ("gradient", "descent", "tying", "recursion", "structure", "metamorphic")
+FAMILIES = ("gradient", "descent", "tying", "recursion", "structure")
 EXAMPLES = 12  # for each property
 SEARCH = 300.0  # seconds, which a busy machine needs
 

@@ -79,7 +79,7 @@ def updated(
     for outcome in reversed(settled.outcomes):  # from the end, so that the indices before stay as they are
         entry, i = outcome.entry, entries.index(outcome.entry)
         record = by_id.get(entry.property)
-        if outcome.standing in (EntryStanding.HOLDS, EntryStanding.NOT_OFFERED):
+        if outcome.standing in (EntryStanding.HOLDS, EntryStanding.NOT_OFFERED, EntryStanding.RETIRED):
             document = _without(document, i)
         elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != EntryStanding.ACCEPTED:
             causes = {} if entry.excuses(record) else _causes(record)

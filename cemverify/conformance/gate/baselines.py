@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cemverify.catalogue.index import retired
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.results.envelope import ResultError, complete, read
 
@@ -56,6 +57,7 @@ class Change(StrEnum):
 
     LOST = "no longer holds"
     MISSING = "missing"
+    RETIRED = "asked no more"
     MARGIN = "margin grew"
     MARGINS = "margins grew together"
     NEW = "new"
@@ -184,6 +186,8 @@ def _of_property(record: Record, baseline: Baseline) -> Difference | None:
 
 
 def _missing(id_: str) -> Difference:
+    if (row := retired().get(id_)) is not None:
+        return Difference(id_, Change.RETIRED, str(Verdict.HOLDS), "", False, str(row))
     return Difference(id_, Change.MISSING, str(Verdict.HOLDS), "", True, f"{id_} held and was not tested in this run")
 
 

@@ -31,7 +31,7 @@ from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT
 
-from cemverify.catalogue.index import new_id, recorded
+from cemverify.catalogue.index import new_id, recorded, retired
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties.own import OWN
 from cemverify.processes.inputs import read_text
@@ -67,6 +67,7 @@ class EntryStanding(StrEnum):
     EXPIRED = "expired"
     HOLDS = "holds again"
     NOT_OFFERED = "not offered"
+    RETIRED = "retired"
     UNDECIDED = "undecided"
     NOT_ASKED = "not asked"
 
@@ -143,7 +144,7 @@ def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
     """
     document = document_of(text, name)
     tables, lines = document.unwrap().get("violation", []), _lines(document)
-    ids = {property_.id for property_ in recorded()}
+    ids = {*(property_.id for property_ in recorded()), *retired()}
     entries: dict[tuple[str, str], KnownViolation] = {}
     for table, line in zip(tables, lines, strict=True):
         try:
@@ -241,6 +242,8 @@ def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Entry
         return EntryOutcome(entry, EntryStanding.HOLDS, f"{entry.property} holds again; {delete}")
     if record is not None and record.verdict == Verdict.NOT_OFFERED:
         return EntryOutcome(entry, EntryStanding.NOT_OFFERED, f"{entry.property} is no longer offered; {delete}")
+    if entry.property in retired():
+        return EntryOutcome(entry, EntryStanding.RETIRED, f"{retired()[entry.property]}; {delete}")
     if today > entry.expires:
         return EntryOutcome(
             entry, EntryStanding.EXPIRED, f"{entry.property} was accepted until {entry.expires}; {delete}"

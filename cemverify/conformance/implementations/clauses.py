@@ -97,7 +97,7 @@ softplus(z) is log(1 + e^z) for every z, as an activation and in a preconditione
 above its default threshold of 20 and is then wrong by 2e-9, which shows in float64: give it `threshold=40`. `gelu`
 is the exact one (erf), `gelu-tanh` the approximation. `relu2` is relu(z)^2.
 """,
-        ("gradient", "descent", "tying", "recursion", "metamorphic", "structure/attention/causality*",
+        ("gradient", "descent", "tying", "recursion", "structure/attention/causality*",
          "structure/mlp/token-independence", "structure/*/batch-independence", "structure/attention/head-order*",
          "structure/decode"),
     ),
@@ -132,7 +132,7 @@ The result depends on the values of the arguments at the time of the call, and o
   random seeds, and whether gradients are recorded.
 """,
         ("contract/*/edited-arrays", "contract/*/windows", "contract/*/surroundings",
-         "modes/*/no-gradients", "sequences"),
+         "modes/*/no-gradients"),
     ),
     Clause(
         "What a call may keep",
@@ -141,7 +141,7 @@ Anything that shows in no answer: compiled code, buffers, tables of angles, modu
 traps. An array cannot be recognised by its identity or address: an optimiser edits its values in place. And a buffer
 that is reused must not be one that an earlier call returned.
 """,
-        ("contract/*/edited-arrays", "contract/*/determinism", "sequences"),
+        ("contract/*/edited-arrays", "contract/*/determinism"),
     ),
     Clause(
         "What a call may change",

@@ -66,6 +66,9 @@ class Claim(str):
         claim.key = key
         return claim
 
+    def __getnewargs__(self) -> tuple[str, Key]:  # between processes
+        return str(self), self.key
+
 
 def key_of(claim: str) -> Key:
     """The key of a claim; a text without one claims that an answer is right."""

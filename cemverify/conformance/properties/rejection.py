@@ -53,8 +53,8 @@ def rejects(spoil: Spoil) -> Check:
             outcomes = _outcomes(caller, case.layer, [spoiled for _, spoiled in some])
             for (way, _), outcome in zip(some, outcomes, strict=True):
                 if outcome != "refused":
-                    claim = Compared.REFUSED(f"bad input is refused: {way}: it {outcome}")
-                    return judge(yes(claim, holds=False))
+                    claim = Compared.REFUSED(f"bad input is refused (1 = yes): {way}: it {outcome}")
+                    return judge(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
         return judge(yes(Compared.REFUSED("bad input is refused"), holds=True))
 
     return check

@@ -21,7 +21,7 @@ from cemverify.power.mutants import (
     layer_papers,
     layer_regions,
     layers,
-    metamorphic,
+    memory,
     mlp,
     modes,
     norms,
@@ -31,7 +31,6 @@ from cemverify.power.mutants import (
     recursion,
     regions,
     rejection,
-    sequences,
     settings,
     sizes,
     subtle,
@@ -42,8 +41,8 @@ from cemverify.power.mutants.base import Mutant
 
 _FAMILIES = (
     attention, diagonals, positions, preconditioners, norms, mlp, recursion, block, decoding, tiles, energies,
-    behaviour, contract, settings, conditional, contexts, precision, rejection, subtle, extremes, metamorphic,
-    modes, sequences, training, layers, layer_contract, layer_papers, layer_regions, regions, sizes,
+    behaviour, contract, settings, conditional, contexts, precision, rejection, subtle, extremes,
+    memory, modes, training, layers, layer_contract, layer_papers, layer_regions, regions, sizes,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from cemverify.power.mutants.base import Function, Zoo, fault
 ZOO = Zoo("recursion")
 
 
-@ZOO.layers("recursion/attention/is-not-reuse", "distance to the recursion*", also=("*",))
+@ZOO.layers("recursion/attention/equals-descent", also=("mlp",))
 @fault("Each step reads the state that the last one wrote: layer reuse.")
 def memory_moves(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
@@ -23,7 +23,7 @@ def memory_moves(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> T
     return x
 
 
-@ZOO.layers("recursion/attention/steps-compose", "T steps = T times one step", also=("*",))
+@ZOO.layers("recursion/attention/equals-descent", also=("mlp",))
 @fault("The step size shrinks as the recursion goes on.")
 def decaying_steps(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
@@ -74,7 +74,7 @@ ZOO += [
         attention_direction=lambda usual, x, h, w, c:
             usual.attention_direction(h[:, -x.shape[1] :] + 0 * x, h, w, c)),
     ZOO.but("one-step-more", "If T is 2 or more, one step too many is taken.",
-        "recursion/attention/steps-compose", "T steps = T times one step", also=("mlp",),
+        "recursion/attention/equals-descent", also=("mlp",),
         steps=lambda usual, c: usual.steps(c) + (usual.steps(c) > 1)),
     ZOO.but("one-step-less", "If T is 2 or more, the last step is not taken.",
         "recursion/attention/equals-descent", also=("mlp",), steps=lambda usual, c: max(1, usual.steps(c) - 1)),

@@ -1,4 +1,4 @@
-"""Faults of memory between calls: something of an earlier step is left over."""
+"""Faults of memory between calls: something of an earlier call is left over."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Zoo, arrays_of, fault, remembering
 
-ZOO = Zoo("sequences")
-
-_STEP = "each step of a sequence = its golden step"
+ZOO = Zoo("memory")
 
 
-@ZOO.killed_by("sequences/attention/changing-steps", _STEP, also=("mlp",))
+@ZOO.killed_by("gradient/attention/any-options", also=("mlp",), needs=("step-size",))
 @fault("The step size of the first call is used for all later calls.")
 class KeepsItsStepSize(Plain):
     def __init__(self) -> None:
@@ -27,7 +25,7 @@ class KeepsItsStepSize(Plain):
         return super().advance(x, heads * (self.kept / c.step_size), w, c)
 
 
-@ZOO.killed_by("sequences/attention/changing-steps", _STEP)
+@ZOO.killed_by("contract/attention/shared-memory", "output for arrays that share memory*")
 @fault("Keys are recomputed only if W_K or the shape of the memory changes, not if its values do.")
 class KeepsItsKeys(Plain):
     def __init__(self) -> None:
@@ -38,7 +36,7 @@ class KeepsItsKeys(Plain):
         return self.kept.setdefault(name, super().keys(h, w, c))
 
 
-@ZOO.killed_by("sequences/mlp/changing-steps", _STEP)
+@ZOO.killed_by("training/mlp/any-options", "*", needs=("preconditioner",))
 @fault("The preconditioner is recomputed only if d changes, not if its kind does.")
 class KeepsItsPreconditioner(Plain):
     def __init__(self) -> None:
