@@ -90,5 +90,5 @@ def test_an_entry_without_a_key_goes_by_its_cause_as_before() -> None:
 
 
 def test_a_key_survives_the_way_between_processes() -> None:
-    claim = pickle.loads(pickle.dumps(Compared.KEPT("W_Q after the call", "W_Q")))
+    claim = pickle.loads(pickle.dumps(Compared.KEPT("W_Q after the call", "W_Q")))  # noqa: S301  (our own)
     assert (claim, claim.key) == ("W_Q after the call", Key("kept", "W_Q"))

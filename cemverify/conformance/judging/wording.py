@@ -23,6 +23,11 @@ def unanswered(property_: Property) -> Record:
     )
 
 
+def by_fault(record: Record, cause: str, reason: str) -> Record:
+    """The record of a violation by a call that gave nothing to compare."""
+    return replace(record, verdict=Verdict.VIOLATED, cause=cause, key=Key(cause), reason=reason)
+
+
 def conclude(property_: Property, tally: SearchTally, seconds: float = math.inf) -> Record:
     """The record with the verdict that follows from the tally; seconds are the time budget."""
     record = replace(unanswered(property_), examples=tally.examples, telling=tally.telling, discarded=tally.discarded)

@@ -66,8 +66,8 @@ class Claim(str):
         claim.key = key
         return claim
 
-    def __getnewargs__(self) -> tuple[str, Key]:  # between processes
-        return str(self), self.key
+    def __reduce__(self) -> tuple[type[Claim], tuple[str, Key]]:  # its way between processes
+        return Claim, (str(self), self.key)
 
 
 def key_of(claim: str) -> Key:

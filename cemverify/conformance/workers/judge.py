@@ -43,8 +43,8 @@ from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.engine import judge_again, judge_property, recorded
 from cemverify.conformance.judging.first_call import Answer, first_calls, shown_twice
 from cemverify.conformance.judging.recording import restore_parameters
-from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.oracle.evidence import Key
+from cemverify.conformance.judging.verdicts import Record
+from cemverify.conformance.judging.wording import by_fault, unanswered
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.source.reach.summary import Trail, joined, trail_of
@@ -380,9 +380,6 @@ def _judged(
     """The engine's record, or one about faults that the engine cannot see."""
     property_ = by_id(wanted.property, wanted.stated_in)
     respondent.question = None
-    violated = Record(
-        property_.id, property_.claim, property_.source, Verdict.VIOLATED, stated_in=property_.stated_in
-    )
     explaining = Explaining(wanted.explaining if isinstance(wanted, WantedProperty) else math.inf)
     trail, aiming, trails = None, Aiming(code, partial(respondent.reached, finished=False)), list[Trail]()
 
@@ -401,14 +398,12 @@ def _judged(
             record = judge_again(subject, property_, question, effort.dtype, effort.device, respondent)
         if respondent.lost is None and (replaced := respondent.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
-            record = replace(
-                violated, cause=Tampered.cause, key=Key(Tampered.cause), reason=reason, seconds=record.seconds
-            )
+            record = replace(by_fault(unanswered(property_), Tampered.cause, reason), seconds=record.seconds)
         if respondent.lost is None and effort.reads_code:
             ran()
             trail = joined(trails)
     except Lost as lost:
-        record = replace(violated, cause=lost.cause, key=Key(lost.cause), reason=lost.reason)
+        record = by_fault(unanswered(property_), lost.cause, lost.reason)
         if respondent.question is not None:
             dtype = property_.dtype or effort.dtype
             record = replace(
