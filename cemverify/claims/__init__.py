@@ -14,7 +14,6 @@ from cemverify.claims import (
     accounting,
     algorithm_1,
     attention,
-    convexified,
     elementwise,
     hopfield,
     positions,
@@ -26,6 +25,7 @@ from cemverify.claims import (
     training,
 )
 from cemverify.claims.base import Claim, ClaimVerdict, JudgedClaim, judge_claim
+from cemverify.claims.retired import RETIRED
 
 _PARTS = (
     attention,
@@ -34,7 +34,6 @@ _PARTS = (
     preconditioners,
     algorithm_1,
     positions,
-    convexified,
     hopfield,
     recursion,
     accounting,
@@ -65,9 +64,12 @@ def find_claim(id_: str, results: Path | None = PUBLISHED) -> Claim:
     """The claim of that id.
 
     Raises:
-        ValueError: there is none; the message lists those that begin alike, or all.
+        ValueError: there is none; the message lists those that begin alike, or all, or says where a retired one is
+            to be read.
     """
     by_id = {claim.id: claim for claim in ledger(results)}
+    if id_ in RETIRED:
+        raise ValueError(f"the claim {id_!r} is retired: it is judged no more; read {RETIRED[id_]}")
     if id_ not in by_id:
         alike = [name for name in by_id if name.startswith(id_[:2])] or list(by_id)
         raise ValueError(f"no claim {id_!r}; there are: {', '.join(alike)}")

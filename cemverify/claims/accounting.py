@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import sympy
 import torch
@@ -40,6 +40,7 @@ def _diagonal_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-value-path",
         source=ours("Sec. 2.3"),
+        rests=("finding 5", "finding 10", "gradient/attention/diagonal-shared"),
         statement="A diagonal in A_k adds the attended memory itself to the update, weighted by the diagonal.",
         formula="-grad eps = sum_k W_Q^T sum_j a_kij W_K h_j + sum_k d_k * sum_j a_kij h_j",
         finding=(
@@ -52,16 +53,6 @@ def _diagonal_claims() -> Iterator[Claim]:
             Symbols("two heads, two tokens, D = 2, R = 1, all quantities letters"),
             properties("gradient/attention/diagonal-shared", "gradient/attention/diagonal-per-head"),
         ),
-    )
-    yield Claim(
-        id="14-one-attention",
-        source=ours("Sec. 2.3"),
-        statement="Attention with a diagonal is plain attention of head dimension R + D whose values are its keys.",
-        formula="queries (W_Q x, d * x), keys = values (W_K h, h), output (W_Q^T, diag(d)), scale 1/tau",
-        finding="(W_Q x).(W_K h) + (d * x).h = x.(W_Q^T W_K + diag(d)) h, and W_Q^T W_K h + d * h = beta.",
-        advice="the simplest oracle for a layer with a diagonal; K times the cost",
-        holds_for=partial(_one_attention, output="d"),
-        arguments=(Symbols("one head, two tokens, D = 2, R = 1, all quantities letters"),),
     )
     yield Claim(
         id="14-diagonal-rank",
@@ -81,34 +72,13 @@ def _diagonal_claims() -> Iterator[Claim]:
             Instance("D = R = 2", (2, 2)),
         ),
     )
-    yield Claim(
-        id="14-one-tensor-cache",
-        source=ours("Eq. 5"),
-        statement="Decoding with CEM attention keeps half the numbers per token that Llama's keeps.",
-        formula="numbers kept by CEM attention = (numbers kept by Llama attention) / 2",
-        condition=(
-            "no diagonal; with one, the memory h is needed beside the keys (or the keys are computed anew from h)"
-        ),
-        within=lambda case: case.diagonal == "none",
-        finding=(
-            "Keys serve as values, so K R numbers per token instead of 2 K R. The diagonal's value path needs h_j "
-            "itself: D more, which is Llama's 2 K R again for K R = D."
-        ),
-        advice="allocate one cache, of keys; a second one, of h, only with a diagonal",
-        holds_for=partial(_keeps, share=Fraction(1, 2)),
-        arguments=(
-            Sample("up to four heads, head dimensions and tokens, no diagonal", _caches),
-            properties("structure/decode/cached-equals-uncached-plain"),
-            Instance("a shared diagonal", _Cache(2, 2, 3, "shared")),
-            Instance("a diagonal per head", _Cache(2, 2, 3, "per-head")),
-        ),
-    )
 
 
 def _operation_claims() -> Iterator[Claim]:
     yield Claim(
         id="14-operations",
         source=ours("the operations of a layer"),
+        rests=("finding 9", "finding 10"),
         statement="The matrix products that run are those of the formulas used here.",
         formula=(
             "per token and layer, a multiply and an add counting two, n keys attended: Llama 8 D^2 + 4 n D, CEM "
@@ -126,43 +96,9 @@ def _operation_claims() -> Iterator[Claim]:
         ),
     )
     yield Claim(
-        id="14-attention-cost",
-        source=ours("the operations of a layer"),
-        statement="At T = 1, CEM attention costs less than Llama's.",
-        formula="FLOPs of CEM attention at T = 1 < FLOPs of Llama attention, n keys attended",
-        condition=(
-            "no diagonal in A_k; or so few keys that n (4 D + 2 K) < 2 D^2 - 3 D with a shared diagonal, "
-            "n K (4 D + 1) < 2 D^2 - 3 K D with one per head (at J = 2048 no model of Table 1 has so few in the mean)"
-        ),
-        within=lambda case: (
-            case.diagonal == "none"
-            or (
-                case.keys * (4 * case.D + 2 * case.K) < 2 * case.D**2 - 3 * case.D
-                if case.diagonal == "shared"
-                else case.keys * case.K * (4 * case.D + 1) < 2 * case.D**2 - 3 * case.K * case.D
-            )
-        ),
-        finding=(
-            "Without a diagonal 6 D^2 + 4 n D < 8 D^2 + 4 n D. A shared diagonal adds scores and values of width D, "
-            "3 D + n (4 D + 2 K) in all; one per head adds 3 D + n (4 D + 1) for each head. Tying saved 2 D^2."
-        ),
-        advice="halving the parameters does not halve the time: count before you promise speed",
-        holds_for=partial(_costs_less, share=Fraction(1)),
-        arguments=(
-            Sample("small K, R and n, every diagonal", _attention_cases),
-            *(
-                Figures(f"{name} without a diagonal, J = {CONTEXT}", _Cost(s.dim, s.heads, _MEAN_KEYS, "none"))
-                for name, s in SIZES.items()
-            ),
-            *(
-                Instance(f"{name} with a shared diagonal", _Cost(s.dim, s.heads, _MEAN_KEYS, "shared"))
-                for name, s in SIZES.items()
-            ),
-        ),
-    )
-    yield Claim(
         id="14-diagonal-cost",
         source=ours("Sec. 2.3"),
+        rests=("finding 10",),
         statement=(
             "With its exact gradient a shared diagonal makes attention at T = 1 between 1.2 and 1.3 times as costly "
             "as Llama's, one per head more than four times."
@@ -175,21 +111,6 @@ def _operation_claims() -> Iterator[Claim]:
         advice="share the diagonal over the heads: `d * (a.sum(heads) @ h)` is one product, not K",
         holds_for=partial(_diagonal_ratios, values=True),
         arguments=(Figures("all ratios from the formulas, T = 1 and T = 2", _TABLE_1),),
-    )
-    yield Claim(
-        id="14-mlp-cost",
-        source=ours("Eq. 11"),
-        statement="At equal hidden width a CEM MLP costs as many operations as Llama's.",
-        formula="(2 + 4 T) D M = 6 D M",
-        condition="T = 1; T = 2 costs 5/3 as much",
-        within=lambda case: case[1] == 1,
-        finding="The gate on the memory is computed once, 2 D M; each step multiplies by V and by V^T, 4 D M.",
-        advice="at T = 1 tying buys parameters, not time",
-        holds_for=partial(_mlp_costs, width=Fraction(1)),
-        arguments=(
-            *(Figures(f"the products that run, {name}, T = 1", (name, 1)) for name in _TABLE_1),
-            Instance("86M, T = 2", ("86M", 2)),
-        ),
     )
     yield Claim(
         id="14-widened-mlp-cost",
@@ -232,19 +153,6 @@ def _parameter_claims() -> Iterator[Claim]:
         arguments=(Figures("the models built, and the formula", _TABLE_1),),
     )
     yield Claim(
-        id="15-full-cem-counts",
-        source=ours("Table 1, App. C.4"),
-        statement="Full CEM of the same shape has 75 to 82 % of the parameters of its Llama model.",
-        formula="2 V D + L (2 D^2 + D + 9 K D + 2 D M + 33 D + 2 D) + D",
-        finding=(
-            "Attention: two projections 2 D^2, a shared diagonal D, a preconditioner of rank 4 per head, D + 2 * 4 D "
-            "each. MLP: two projections 2 D M, a preconditioner of rank 16, D + 2 * 16 D. The embeddings are Llama's."
-        ),
-        advice="`cemverify.cem.presets.full_cem(name)` builds them",
-        holds_for=partial(_full_cem_counts, between=(Fraction(75, 100), Fraction(82, 100))),
-        arguments=(Figures("the models built, and the formula", _TABLE_1),),
-    )
-    yield Claim(
         id="15-half-attention",
         source=draft("Eq. 5", "W^K = W^V, W^Q = W^O", "formula"),
         statement=(
@@ -252,25 +160,9 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         formula="2 D^2 = 4 D^2 / 2;  1/2 < (2 D^2 + D + 9 K D) / (4 D^2) < 1.09 / 2",
         finding="Tying W_V = W_K and W_O = W_Q halves them exactly; what full CEM adds is of order K D.",
-        advice="unless per-head preconditioners are merged into W_O (5-merge)",
+        advice="unless per-head preconditioners are merged into W_O: then three matrices are kept",
         holds_for=partial(_half_the_attention, share=Fraction(1, 2)),
         arguments=(Figures("the attention layers built, tied only and full CEM", _TABLE_1),),
-    )
-    yield Claim(
-        id="15-matched-attention",
-        source=ours('Sec. 4.1 of the draft, which sees "no natural parameter-matching scheme"'),
-        statement=(
-            "At the same model dimension, K R = 2 D gives CEM attention the parameters of Llama's, at more "
-            "operations."
-        ),
-        formula="2 K R D = 4 D^2;  2 K R D + 4 K R D + 4 n K R > 8 D^2 + 4 n D at T = 1 and n keys",
-        finding=(
-            "Twice the heads or twice the head dimension: exactly as many parameters, and D stays what it is. "
-            "Whether that is natural is a matter of taste. The price is operations: 1.5 to 2 times Llama's."
-        ),
-        advice="`AttentionConfig(dim, heads, head_dim=2 * dim // heads)`, and count its FLOPs",
-        holds_for=partial(_matched_attention, width=2),
-        arguments=(Figures("the layers built with twice the head dimension", _TABLE_1),),
     )
     yield Claim(
         id="15-two-thirds-mlp",
@@ -321,34 +213,6 @@ def _parameter_claims() -> Iterator[Claim]:
             *(Figures(f"{name}, of the model", (name, "model")) for name in _TABLE_1),
             *(Instance(f"{name}, of attention", (name, "attention")) for name in _TABLE_1),
         ),
-    )
-    yield Claim(
-        id="15-depth-is-free",
-        source=ours("Algorithm 1"),
-        statement="More recursion steps add no parameters.",
-        formula="parameters(T) = parameters(1)",
-        finding="All steps share the energy, the preconditioner and the gain. They add operations (14-operations).",
-        advice="T may be changed after training without touching a weight; what that does is another question",
-        holds_for=partial(_counts_at_depths, same=True),
-        arguments=(
-            Figures("full CEM built at T = 1, 2, 4, 8", _TABLE_1),
-            properties("recursion/attention/equals-descent", "recursion/mlp/equals-descent"),
-        ),
-    )
-    yield Claim(
-        id="15-gains-and-biases",
-        source=ours("Table 1, App. A"),
-        statement=(
-            "Of a full CEM layer, RMSNorm gains are 2 D parameters; self and cross biases per head would add 2 K."
-        ),
-        formula="with gains - without = 2 L D;  with b_self, b_cross per head - with ALiBi = 2 L K",
-        finding=(
-            "One gain per channel in attention and one in the MLP; ALiBi learns nothing, two biases per head do. A "
-            "gain inside the recursion of its own, beside the one of the pre-norm, would be another 2 D a layer."
-        ),
-        advice="say whether your count has them",
-        holds_for=partial(_gains_and_biases, gains_each=2),
-        arguments=(Figures("full CEM built with and without them", _TABLE_1),),
     )
 
 
@@ -461,67 +325,6 @@ def _value_path(_: Any, *, factor: int) -> Working:
     )
 
 
-def _one_attention(_: Any, *, output: str) -> Working:
-    tau = sympy.symbols("tau", positive=True)
-    x, d, W_Q, W_K = _vector("x"), _vector("d"), _vector("q").T, _vector("k").T
-    h = [_vector("h_1"), _vector("h_2")]
-    query = sympy.Matrix.vstack(W_Q * x, d.multiply_elementwise(x))
-    keys = [sympy.Matrix.vstack(W_K * h_j, h_j) for h_j in h]
-    powers = [sympy.exp(query.dot(key) / tau) for key in keys]
-    attended = (powers[0] * keys[0] + powers[1] * keys[1]) / sum(powers)
-    scale = d if output == "d" else sympy.ones(2, 1)
-    update = W_Q.T * attended[:1, :] + scale.multiply_elementwise(attended[1:, :])
-    scores = [x.dot((W_Q.T * W_K + sympy.diag(*d)) * h_j) for h_j in h]
-    energy = -tau * sympy.log(sum(sympy.exp(score / tau) for score in scores))
-    differences = [sympy.expand(query.dot(key) - score) for key, score in zip(keys, scores, strict=True)]
-    off = _simplified(update + _gradient(energy, x))
-    return working(
-        "query (W_Q x, d * x), keys and values (W_K h_j, h_j), of dimension R + D = 3",
-        f"its scores minus x . (W_Q^T W_K + diag(d)) h_j: {differences}",
-        f"its output through (W_Q^T, diag(d)) plus the gradient of eps: {list(off)}",
-        comes_out=differences == [0, 0] and off == sympy.zeros(2, 1),
-    )
-
-
-def _cached(heads: int, head_dim: int, tokens: int, *, diagonal: DiagonalKind) -> int:
-    """How many numbers CEM attention keeps of one row."""
-    layer = _cem_attention(heads * head_dim, heads, diagonal, steps=1)
-    memory = layer.energy.remember(torch.empty(1, tokens, heads * head_dim, device="meta"))
-    return memory.keys.numel() + (0 if memory.states is None else memory.states.numel())
-
-
-def _kept_by_llama(heads: int, head_dim: int, tokens: int) -> int:
-    """How many numbers Llama attention keeps of one row."""
-    config = LlamaAttentionConfig(heads * head_dim, heads, "alibi")  # turns no pairs, so R may be odd
-    layer = _built(lambda g: LlamaAttention(config, g))
-    _, cache = layer(torch.empty(1, tokens, config.dim, device="meta"))
-    return int(cache.keys.numel() + cache.values.numel())
-
-
-class _Cache(NamedTuple):
-    """A layer and the tokens it has seen."""
-
-    heads: int
-    head_dim: int
-    tokens: int
-    diagonal: DiagonalKind
-
-
-def _caches() -> Iterator[_Cache]:
-    few = range(1, 5)
-    return (_Cache(K, R, J, "none") for K, R, J in itertools.product(few, few, few))
-
-
-def _keeps(case: _Cache, *, share: Fraction) -> Working:
-    theirs = _kept_by_llama(*case[:3])
-    cached = _cached(*case[:3], diagonal=case.diagonal)
-    return working(
-        f"K = {case.heads}, R = {case.head_dim}, {case.tokens} tokens, diagonal {case.diagonal}: CEM keeps {cached}, "
-        f"Llama {theirs}; {share} of it: {cached == share * theirs}",
-        comes_out=cached == share * theirs,
-    )
-
-
 def _exceeds_the_rank(case: tuple[int, int], *, diagonal: int) -> Working:
     D, R = case
     with_it = sympy.eye(D) * diagonal
@@ -543,22 +346,13 @@ def _llama_flops(D: int, n: Fraction) -> Fraction:
 def _attention_products(
     D: int, K: int, n: Fraction, T: int, diagonal: DiagonalKind, *, values: bool = True
 ) -> Fraction:
-    """The matrix products of CEM attention.
+    """The matrix products of CEM attention; at T = 0 what lies outside the recursion.
 
     Args:
         values: whether the diagonal is in the values too, as the gradient asks, or in the scores only, as printed.
     """
     passes = {"none": 0, "shared": 1, "per-head": K}[diagonal] * (2 if values else 1)
     return 2 * D * D + T * (4 * D * D + 4 * n * D + passes * 2 * n * D)
-
-
-def _attention_flops(D: int, K: int, n: Fraction, T: int, diagonal: DiagonalKind, *, values: bool = True) -> Fraction:
-    """CEM attention: the products, and what a diagonal scales and adds up; softmax, norm and bias are left out."""
-    d_vectors = {"none": 0, "shared": 1, "per-head": K}[diagonal]
-    scores = d_vectors * D + (n * K if d_vectors else 0)
-    # a shared diagonal adds up the heads' weights first
-    attended = d_vectors * 2 * D + (n * K if diagonal == "shared" else 0)
-    return _attention_products(D, K, n, T, diagonal, values=values) + T * (scores + (attended if values else 0))
 
 
 def _swiglu_flops(D: int, M: int) -> int:
@@ -616,67 +410,20 @@ def _products_run(case: tuple[int, int, int, int], *, off: int) -> Working:
     return working(*lines, comes_out=agree)
 
 
-class _Cost(NamedTuple):
-    """An attention layer, and how many keys its tokens attend to."""
-
-    D: int
-    K: int
-    keys: Fraction
-    diagonal: DiagonalKind
-
-
-def _attention_cases() -> Iterator[_Cost]:
-    kinds: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
-    for K, R, keys, kind in itertools.product(range(1, 5), range(1, 7), range(1, 21), kinds):
-        yield _Cost(K * R, K, Fraction(keys), kind)
-
-
-def _costs_less(case: _Cost, *, share: Fraction) -> Working:
-    ratio = _attention_flops(case.D, case.K, case.keys, 1, case.diagonal) / _llama_flops(case.D, case.keys)
-    return working(
-        f"D = {case.D}, K = {case.K}, n = {case.keys}, diagonal {case.diagonal}: {_show(ratio, 3)} of Llama's "
-        f"operations, below {share}: {ratio < share}",
-        comes_out=ratio < share,
-    )
-
-
-def _ratio(s: Size, T: int, diagonal: DiagonalKind, *, values: bool = True) -> Fraction:
-    """CEM attention's operations over Llama's."""
-    ours_here = _attention_flops(s.dim, s.heads, _MEAN_KEYS, T, diagonal, values=values)
-    return ours_here / _llama_flops(s.dim, _MEAN_KEYS)
-
-
 def _show(ratio: Fraction, digits: int = 2) -> str:
     return f"{float(ratio):.{digits}f}"
 
 
 @_at_every_size
 def _diagonal_ratios(name: str, s: Size, *, values: bool) -> tuple[str, bool]:
-    shared, per_head = (_ratio(s, 1, kind, values=values) for kind in ("shared", "per-head"))
-    variants: dict[str, tuple[DiagonalKind, bool]] = {
-        "none": ("none", True),
-        "shared, scores only": ("shared", False),
-        "shared": ("shared", True),
-        "per head, scores only": ("per-head", False),
-        "per head": ("per-head", True),
-    }
-    ratios = (
-        f"{words} {_show(_ratio(s, 1, kind, values=in_values))} / {_show(_ratio(s, 2, kind, values=in_values))}"
-        for words, (kind, in_values) in variants.items()
-    )
-    line = f"{name}, T = 1 / T = 2 over Llama: " + "; ".join(ratios)
-    return line, Fraction(12, 10) < shared < Fraction(13, 10) and per_head > 4
+    def ratio(kind: DiagonalKind, T: int) -> Fraction:
+        n = _MEAN_KEYS
+        return _attention_products(s.dim, s.heads, n, T, kind, values=values) / _llama_flops(s.dim, n)
 
-
-def _mlp_costs(case: tuple[str, int], *, width: Fraction) -> Working:
-    name, steps = case
-    s = SIZES[name]
-    theirs = _runs(_swiglu(s.dim, s.hidden), 1, s.dim)
-    run = _runs(_cem_mlp(s.dim, int(s.hidden * width), steps), 1, s.dim)
-    return working(
-        f"{name}, one token, T = {steps}: CEM {run:,}, Llama {theirs:,}, ratio {Fraction(run, theirs)}",
-        comes_out=run == theirs,
-    )
+    kinds: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
+    ratios = "; ".join(f"{kind} {_show(ratio(kind, 1))} / {_show(ratio(kind, 2))}" for kind in kinds)
+    right = Fraction(12, 10) < ratio("shared", 1) < Fraction(13, 10) and ratio("per-head", 1) > 4
+    return f"{name}, T = 1 / T = 2 over Llama: {ratios}", right
 
 
 def _mlp_ratio_is(name: str, *, expected: Fraction) -> Working:
@@ -694,8 +441,8 @@ def _share_outside_exceeds(names: Sequence[str], *, share: Fraction) -> Working:
     lines, exceeds = [], True
     for name in names:
         s = SIZES[name]
-        keys = _attention_flops(s.dim, s.heads, _MEAN_KEYS, 0, "none")
-        attention = keys / _attention_flops(s.dim, s.heads, _MEAN_KEYS, 2, "none")
+        keys, whole = (_attention_products(s.dim, s.heads, _MEAN_KEYS, T, "none") for T in (0, 2))
+        attention = keys / whole
         gate = Fraction(_mlp_flops(s.dim, s.hidden, 0), _mlp_flops(s.dim, s.hidden, 2))
         exceeds = exceeds and attention > share and gate > share
         lines.append(
@@ -728,17 +475,6 @@ def _llama_counts(name: str, s: Size, *, embeddings: int) -> tuple[str, bool]:
     return line, built == formula and f"{formula // 10**6}M" == name
 
 
-@_at_every_size
-def _full_cem_counts(name: str, s: Size, *, between: tuple[Fraction, Fraction]) -> tuple[str, bool]:
-    built, theirs = _model(full_cem(name)), _model(llama(name))
-    attention = 2 * s.dim**2 + s.dim + 9 * s.heads * s.dim
-    mlp = 2 * s.dim * s.hidden + 33 * s.dim
-    formula = 2 * VOCABULARY * s.dim + s.layers * (attention + mlp + 2 * s.dim) + s.dim
-    ratio = Fraction(built, theirs)
-    line = f"{name}: built {built:,}, formula {formula:,}; over Llama's {theirs:,} = {_show(ratio, 3)}"
-    return line, built == formula and between[0] < ratio < between[1]
-
-
 def _parts(config: BlockConfig) -> tuple[int, int]:
     """Parameters of a block's attention and of its MLP, without gains."""
     block = _built(lambda g: Block(config, g))
@@ -765,20 +501,6 @@ def _tied_and_full(name: str, part: int, share: Fraction, most: Fraction) -> tup
 @_at_every_size
 def _half_the_attention(name: str, _: Size, *, share: Fraction) -> tuple[str, bool]:
     return _tied_and_full(name, 0, share, Fraction(109, 100))
-
-
-@_at_every_size
-def _matched_attention(name: str, s: Size, *, width: int) -> tuple[str, bool]:
-    n, R = _MEAN_KEYS, width * s.dim // s.heads
-    count = _parameters(_built(partial(CEMAttention, AttentionConfig(s.dim, s.heads, head_dim=R))))
-    theirs, _ = _parts(llama(name).block)
-    inner = s.heads * R
-    flops = (6 * s.dim * inner + 4 * n * inner) / _llama_flops(s.dim, n)
-    line = (
-        f"{name}: K = {s.heads}, R = {R}, K R = {width} D: {count:,} parameters, Llama {theirs:,}; "
-        f"{_show(flops)} times its FLOPs"
-    )
-    return line, count == theirs and flops > 1
 
 
 @_at_every_size
@@ -814,30 +536,6 @@ def _overhead(case: tuple[str, str], *, at_most: Fraction) -> Working:
         f"{name}: {added:,} of the {whole:,} of the {of}, {float(share):.2%}; at most {float(at_most):.1%}: "
         f"{share <= at_most}",
         comes_out=share <= at_most,
-    )
-
-
-@_at_every_size
-def _counts_at_depths(name: str, _: Size, *, same: bool) -> tuple[str, bool]:
-    counts = {T: _model(full_cem(name, steps=T)) for T in (1, 2, 4, 8)}
-    line = f"{name}: " + ", ".join(f"T = {T}: {count:,}" for T, count in counts.items())
-    return line, (len(set(counts.values())) == 1) == same
-
-
-@_at_every_size
-def _gains_and_biases(name: str, s: Size, *, gains_each: int) -> tuple[str, bool]:
-    config = full_cem(name)
-    attention, mlp = config.block.attention, config.block.mlp
-    assert isinstance(attention, AttentionConfig)
-    assert isinstance(mlp, MLPConfig)
-    bare = BlockConfig(replace(attention, norm="none"), replace(mlp, norm="none"))
-    biased = BlockConfig(replace(attention, position="self-cross"), mlp)
-    gains = _model(config) - _model(replace(config, block=bare))
-    biases = _model(replace(config, block=biased)) - _model(config)
-    due, line = gains_each * s.layers * s.dim, f"{name}: gains {gains:,}, {gains_each} L D = "
-    return (
-        f"{line}{due:,}; biases {biases}, 2 L K = {2 * s.layers * s.heads}",
-        gains == due and biases == 2 * s.layers * s.heads,
     )
 
 

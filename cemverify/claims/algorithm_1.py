@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from cemverify.claims.arguments import Instance, Lemma, Search, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
 from cemverify.claims.exact import (
-    BEYOND_ROUNDOFF,
     DIGITS,
     ENTRY,
     GAIN,
@@ -78,23 +77,6 @@ def _algorithm_1() -> Iterator[Claim]:
         advice="take the sign from Eq. 13: `x = x + eta * P @ (V.T @ (W_h * sigma(V @ x)))`",
     )
     yield Claim(
-        id="7-sign-absorbed",
-        source=ours("Algorithm 1"),
-        statement="The sign of Algorithm 1 does not matter, as trained weights can absorb it.",
-        formula="for every A there is an A' with -F(x; A) = F(x; A') for all x, F = -grad eps",
-        finding=(
-            "They cannot. F is minus the gradient of a concave function: its Jacobian is positive semi-definite for "
-            "every A'. That of -F(.; A) is negative semi-definite. Both at once would have to vanish, so that "
-            "attention does not depend on the query. Changing the sign of W_K or W_Q turns the logits as well."
-        ),
-        advice="do not rely on training to undo the sign; test `energy_after <= energy_before` with a small eta",
-        holds_for=partial(_weights_exist, sign=-1),
-        arguments=(
-            Instance("A = 1 and the tokens 1 and 0, the slope at x = 0", (1, (1, 0))),
-            Search("A and two tokens, integers", st.tuples(ENTRY, PAIR)),
-        ),
-    )
-    yield Claim(
         id="7-score-only",
         source=draft("Sec. 2.3, Algorithm 1", "v_j = W_K h_j", "formula"),
         statement="With the diagonal of A_k in the scores alone the update is still a gradient, and not uphill.",
@@ -126,27 +108,6 @@ def _goes_down(case: tuple[int, int, int, int], *, sign: int) -> Working:
         f"W_Q = {W_Q}, W_K = {W_K}, h = {h}: one token, beta = {beta}, eps = -beta x; W_Q^T o = {beta}",
         *lines,
         comes_out=all(falls),
-    )
-
-
-def _slope_at_zero(A: Rational, h: Vector) -> Fraction:
-    """F'(0) of F(x) = sum_j softmax_j(A h_j x) A h_j in one dimension: A^2 times the variance of the tokens."""
-    betas = [A * h_j for h_j in h]
-    return jacobian_at_zero((1,), betas, [(b,) for b in betas])[0][0]
-
-
-def _weights_exist(case: tuple[int, Vector], *, sign: int) -> Working:
-    A, h = case
-    wanted = sign * _slope_at_zero(A, h)
-    other = sympy.Symbol("A'", real=True)
-    slope = sympy.Rational(*_slope_at_zero(1, h).as_integer_ratio()) * other**2
-    equation = sympy.Eq(slope, sympy.Rational(*wanted.as_integer_ratio()))
-    solutions = sympy.S.Reals if equation is sympy.true else sympy.solveset(equation, other, sympy.S.Reals)
-    return working(
-        f"A = {A}, tokens {show(tuple(h))}: the weights are equal at x = 0, where the update has the slope {wanted}",
-        f"descent with A' has the slope {slope} there",
-        f"real A' with {slope} = {wanted}: {solutions}",
-        comes_out=not solutions.is_empty,
     )
 
 
@@ -192,35 +153,26 @@ def _multiple(case: _Normed) -> bool:
 
 def _norm_inside() -> Iterator[Claim]:
     yield Claim(
-        id="7-norm-gradient",
-        source=ours("Algorithm 1"),
-        statement="With u = RMSNorm(x) inside, the update is minus the gradient of the function x -> eps(N(x)).",
-        formula="F(N(x)) = -grad_x eps(N(x)), F = -grad eps",
-        finding=(
-            "The chain rule puts the transposed Jacobian of N in front: -grad_x eps(N(x)) = J_N^T F(N(x)). The "
-            "update leaves that factor out. It descends all the same where 7-norm-monotone says so."
-        ),
-        advice="compare the update with the gradient at N(x), not with autograd through the norm",
-        holds_for=partial(_is_gradient_through_norm, factor=False),
-        arguments=(
-            Instance("one token, D = 2, beta = (1, 0), x = (1, 1), no gain", ((1, 0), (1, 1))),
-            Search("beta and x, integers, no gain", st.tuples(PAIR, _DIRECTION), examples=300),
-        ),
-    )
-    yield Claim(
         id="7-norm-monotone",
         source=ours("Algorithm 1, Eq. 12"),
+        rests=(
+            "finding 6",
+            "cemverify.cem.norms.RMSNormFolded",
+            "descent/attention/norm-scalar-any-step-size",
+            "descent/attention/norm-folded-any-step-size",
+        ),
         statement="With u = RMSNorm(x) inside, a descent step of any size lowers the energy at N(x).",
         formula="eps(N(x + eta P F(N(x)))) <= eps(N(x)) for all eta > 0, N(x) = G x / r",
         condition=(
-            "P is a positive multiple of the diagonal matrix of gains; for P = 1, all gains are one positive number"
+            "P is a positive multiple of the diagonal matrix G of gains; for P = 1, all gains are one positive number"
         ),
         within=_multiple,
         finding=(
-            "For gain c > 0 and P = 1, F . N(x + eta F) has the derivative c (|F|^2 r^2 - (x . F)^2 / D) / r^3 in "
-            "eta, at least 0 by Cauchy and Schwarz, and concavity does the rest. If P beta is not along G beta, take "
-            "x halfway between their directions: the energy of one token rises at the smallest step. So a gain per "
-            "channel breaks it, and so does any other P; without the norm any P would do (4-any-step)."
+            "For P = G, which folds the gains into both paths, F . N(x + eta G F) has the derivative "
+            "(|d|^2 r^2 - (x . d)^2 / D) / r^3 in eta, d = G F: at least 0 by Cauchy and Schwarz, whatever the signs "
+            "of the gains, and concavity does the rest. If P beta is not along G beta, take x halfway between their "
+            "directions: the energy of one token rises at the smallest step. So a gain per channel breaks it, and so "
+            "does any other P; without the norm any P would do (4-any-step)."
         ),
         advice="fold the gain into both paths, `x + eta * gain * F(gain * x / rms(x))`, or use one scalar gain",
         holds_for=partial(_falls_at_norm, sign=1),
@@ -232,22 +184,15 @@ def _norm_inside() -> Iterator[Claim]:
                     *(PAIR, _DIRECTION, st.tuples(ENTRY, ENTRY).filter(all), GAIN, _STEPS),
                 ),
             ),
-            Lemma("the derivative of F . N(x + eta F), D = 2, in letters", lambda: _norm_follows(folded=False)),
+            Lemma("the derivative of F . N(x + eta G F), D = 2, in letters", _norm_follows),
             properties("descent/attention/norm-scalar-any-step-size", "descent/attention/norm-folded-any-step-size"),
+            Instance("gains (1, 3), P = 1: beta = (2, 1), x = (1, 1)", _Normed((2, 1), (1, 1), (1, 3), (1, 1), 1)),
             Instance(
-                "gains (1, 3), P = 1: beta = (2, 1), x = (1, 1)", _Normed((2, 1), (1, 1), (1, 3), (1, 1), Fraction(1))
-            ),
-            Instance(
-                "no gain, P = diag(1, 3): beta = (2, 1), x = (1, 1)",
-                _Normed((2, 1), (1, 1), (1, 1), (1, 3), Fraction(1)),
-            ),
-            Instance(
-                "gains that differ by a hundredth",
-                _Normed((1, 1), (200, 201), (1, Fraction(101, 100)), (1, 1), Fraction(1)),
+                "no gain, P = diag(1, 3): beta = (2, 1), x = (1, 1)", _Normed((2, 1), (1, 1), (1, 1), (1, 3), 1)
             ),
             Instance(
                 "negative gains, however small",
-                _Normed((1, 0), (0, 1), (Fraction(-1, 1000), Fraction(-1, 1000)), (1, 1), Fraction(1)),
+                _Normed((1, 0), (0, 1), (Fraction(-1, 1000), Fraction(-1, 1000)), (1, 1), 1),
             ),
             Search(
                 "beta, x, positive gains and a positive diagonal P, integers",
@@ -256,71 +201,6 @@ def _norm_inside() -> Iterator[Claim]:
                 examples=5000,
             ),
         ),
-    )
-    yield Claim(
-        id="7-norm-folded",
-        source=ours("Algorithm 1"),
-        statement=(
-            "Folding the gains into both paths repairs this for all gains, of either sign, and every step size."
-        ),
-        formula="eps(N(x + eta G F(N(x)))) <= eps(N(x)) for all eta > 0, N(x) = G x / r",
-        finding=(
-            "Write y = G F. Then F . N(x') = y . x' / r' with x' = x + eta y: the case of a scalar gain 1, with y in "
-            "place of F. G enters twice, once in N and once in the direction, so that its signs cancel."
-        ),
-        advice='the option is called norm="folded" here',
-        holds_for=partial(_falls_at_norm, sign=1, folded=True),
-        arguments=(
-            Search(
-                "beta, x and gains of either sign, integers",
-                st.builds(
-                    lambda beta, x, gain, eta: _Normed(beta, x, gain, (1, 1), eta), PAIR, _DIRECTION, PAIR, _STEPS
-                ),
-            ),
-            Lemma("the derivative of F . N(x + eta G F), D = 2, in letters", lambda: _norm_follows(folded=True)),
-            properties("descent/attention/norm-folded-any-step-size"),
-        ),
-    )
-    yield Claim(
-        id="7-norm-true-gradient",
-        source=ours("Algorithm 1"),
-        statement="Stepping along the true gradient J_N^T F lowers the energy at N(x) at every step size.",
-        formula="eps(N(x + eta q)) <= eps(N(x)) for all eta > 0, q = J_N^T F = (1 - x x^T / (D r^2)) G F / r",
-        condition="the step is small enough for this x; with one token and no gain, eta |beta . x| <= r |x|^2",
-        within=lambda case: (case[2] * abs(dot(*case[:2]))) ** 2 <= dot(case[1], case[1]) ** 3 / len(case[1]),
-        finding=(
-            "q is minus the gradient of eps(N(x)), so that a step along P q has the slope -q . P q <= 0. But eps "
-            "after N is not concave: it depends on the direction of x alone, and a long step turns x beyond the "
-            "minimum. As q grows like 1 / |x|, no step size is short enough for all x."
-        ),
-        advice="prefer the folded gain: it needs no Jacobian and no small step",
-        holds_for=partial(_falls_along_true_gradient, sign=1),
-        arguments=(
-            Search("beta and x, integers, no gain, eta up to 40", st.tuples(PAIR, _DIRECTION, st.integers(1, 40))),
-            Lemma("q is minus the gradient: two tokens, D = 2, in letters", _norm_gradient),
-            Instance("beta = (1, 0), x = (3, 1), eta = 30", ((1, 0), (3, 1), 30)),
-            Search("the same, beyond the condition", st.tuples(PAIR, _DIRECTION, st.integers(1, 40)), outside=True),
-        ),
-    )
-
-
-def _is_gradient_through_norm(case: tuple[Vector, Vector], *, factor: bool) -> Working:
-    beta, x = case
-    with mpmath.workdps(DIGITS):
-
-        def at_norm(*y: Any) -> Any:
-            return -mpmath.fdot(beta, y) / mpmath.sqrt(mpmath.fdot(y, y) / len(y))
-
-        downhill = [-mpmath.diff(at_norm, tuple(map(mpmath.mpf, x)), order) for order in ((1, 0), (0, 1))]
-        r = mpmath.sqrt(mpmath.fdot(x, x) / len(x))
-        along = mpmath.fdot(x, beta) / mpmath.fdot(x, x)
-        update = [(b - a * along) / r for b, a in zip(beta, x, strict=True)] if factor else list(beta)
-        same = all(abs(u - d) < BEYOND_ROUNDOFF for u, d in zip(update, downhill, strict=True))
-    return working(
-        f"one token, beta = {show(beta)}, x = {show(x)}: eps(N(x)) = -beta . x / r, F = beta",
-        f"the update is {show(update)}, minus the derivative of eps(N(x)) is {show(downhill)}",
-        f"they are the same: {same}",
-        comes_out=same,
     )
 
 
@@ -333,14 +213,12 @@ def _signed_square(beta: Vector, gain: Vector, x: Vector) -> Fraction:
 def _energy_at_norm(beta: Vector, gain: Vector, x: Vector) -> str:
     """-s / r in full."""
     s, r2 = dot(beta, [g * a for g, a in zip(gain, x, strict=True)]), dot(x, x) / len(x)
-    value = -mpmath.mpf(s.numerator) / s.denominator / mpmath.sqrt(mpmath.mpf(r2.numerator) / r2.denominator)
-    return show(value, 10)
+    return show(-mpmath.mpmathify(s) / mpmath.sqrt(mpmath.mpmathify(r2)), 10)
 
 
-def _falls_at_norm(case: _Normed, *, sign: int, folded: bool = False) -> Working:
+def _falls_at_norm(case: _Normed, *, sign: int) -> Working:
     beta, x, gain, P, eta = case
-    direction = tuple(Fraction(a) * b for a, b in zip(gain if folded else P, beta, strict=True))
-    y = moved(x, direction, sign * eta)
+    y = moved(x, tuple(Fraction(p) * b for p, b in zip(P, beta, strict=True)), sign * eta)
     if not any(y):  # N is not defined at 0: the step has no energy to compare
         return working(f"x = {show(x)} -> 0, where N is not defined", comes_out=True)
     falls = _signed_square(beta, gain, y) >= _signed_square(beta, gain, x)
@@ -352,63 +230,20 @@ def _falls_at_norm(case: _Normed, *, sign: int, folded: bool = False) -> Working
     )
 
 
-def _norm_follows(*, folded: bool) -> Working:
-    """The derivative in eta of F . N(x + eta d), d = F at a scalar gain or d = G F, N(x) = G x / r."""
+def _norm_follows() -> Working:
     x, F = sympy.symbols("x1:3", real=True), sympy.symbols("F1:3", real=True)
-    eta, e = sympy.symbols("eta e", positive=True)
-    c = sympy.Symbol("c", real=True)
-    G = sympy.symbols("g1:3", real=True) if folded else (c, c)
-    d = [g * f for g, f in zip(G, F, strict=True)] if folded else list(F)
+    G, (eta, e) = sympy.symbols("g1:3", real=True), sympy.symbols("eta e", positive=True)
+    d = [g * f for g, f in zip(G, F, strict=True)]
     y = [a + eta * b for a, b in zip(x, d, strict=True)]
     r = sympy.sqrt((y[0] ** 2 + y[1] ** 2) / 2 + e)
     slope = sympy.diff(sum(f * g * b for f, g, b in zip(F, G, y, strict=True)) / r, eta)
-    claimed = (1 if folded else c) * ((y[0] * d[1] - y[1] * d[0]) ** 2 / 2 + e * (d[0] ** 2 + d[1] ** 2)) / r**3
+    claimed = ((y[0] * d[1] - y[1] * d[0]) ** 2 / 2 + e * (d[0] ** 2 + d[1] ** 2)) / r**3
     difference, same = simplified(slope - claimed)
-    direction, factor = ("G F", "") if folded else ("F", "c ")
     return working(
-        f"d = {direction}, x' = x + eta d, r'^2 = |x'|^2 / 2 + e; N(x') = {'G' if folded else 'c'} x' / r'",
-        f"claimed: the derivative of F . N(x') is {factor}((x'_1 d_2 - x'_2 d_1)^2 / 2 + e |d|^2) / r'^3",
-        f"derivative minus claimed, simplified: {difference}",
-        f"a sum of squares{' whatever the gains' if folded else ' times c, and so of the sign of c'}",
+        "d = G F, x' = x + eta d, r'^2 = |x'|^2 / 2 + e; N(x') = G x' / r'",
+        "claimed: the derivative of F . N(x') is ((x'_1 d_2 - x'_2 d_1)^2 / 2 + e |d|^2) / r'^3",
+        f"derivative minus claimed, simplified: {difference}; a sum of squares, whatever the gains",
         comes_out=same,
-    )
-
-
-def _norm_gradient() -> Working:
-    x, G = sympy.symbols("x1:3", real=True), sympy.symbols("g1:3", real=True)
-    u = sympy.symbols("u1:3", real=True)
-    e = sympy.Symbol("e", positive=True)
-    betas = [sympy.symbols(f"b{j}_1:3", real=True) for j in (1, 2)]
-    eps = -sympy.log(sum(sympy.exp(b[0] * u[0] + b[1] * u[1]) for b in betas))
-    r = sympy.sqrt((x[0] ** 2 + x[1] ** 2) / 2 + e)
-    at_norm = [(u[i], G[i] * x[i] / r) for i in (0, 1)]
-    GF = [-G[i] * sympy.diff(eps, u[i]).subs(at_norm) for i in (0, 1)]
-    along = sum(a * b for a, b in zip(x, GF, strict=True))
-    q = [(GF[i] - x[i] * along / (2 * r**2)) / r for i in (0, 1)]
-    differences, same = simplified(*(-sympy.diff(eps.subs(at_norm), x[i]) - q[i] for i in (0, 1)))
-    return working(
-        "eps(u) = -log sum_j exp(beta_j . u), N(x) = G x / r, r^2 = |x|^2 / 2 + e, F = -grad eps at N(x)",
-        "claimed: -grad_x eps(N(x)) = (1 - x x^T / (D r^2)) G F / r",
-        f"difference, simplified, both components: {differences}",
-        comes_out=same,
-    )
-
-
-def _falls_along_true_gradient(case: tuple[Vector, Vector, int], *, sign: int) -> Working:
-    beta, x, eta = case
-    rejected = moved(beta, x, -dot(x, beta) / dot(x, x))
-    with mpmath.workdps(DIGITS):
-        r = mpmath.sqrt(mpmath.mpf(int(dot(x, x))) / len(x))
-        q = [mpmath.mpf(p.numerator) / p.denominator / r for p in rejected]
-        y = [a + sign * eta * b for a, b in zip(x, q, strict=True)]
-        before = -mpmath.fdot(beta, x) / r
-        after = -mpmath.fdot(beta, y) / mpmath.sqrt(mpmath.fdot(y, y) / len(y))
-        falls = after <= before + BEYOND_ROUNDOFF
-    return working(
-        f"one token, beta = {show(beta)}, x = {show(x)}, r = {show(r)}: q = (beta - x (x . beta) / |x|^2) / r = "
-        f"{show(q)}",
-        f"eta = {eta}: x -> {show(y)}, energy {show(before)} -> {show(after)}; not higher: {bool(falls)}",
-        comes_out=falls,
     )
 
 
@@ -468,29 +303,6 @@ def _printed_block() -> Iterator[Claim]:
             Search("the same, started at N(h) or with a minus", _blocks(as_standard=False), outside=True),
         ),
     )
-    yield Claim(
-        id="7-norm-twice",
-        source=ours("Algorithm 1"),
-        statement=(
-            "Normalising h and normalising again inside is the same as once: queries and keys read the same vector."
-        ),
-        formula="N(N(x)) = N(x)",
-        condition="all channels have one and the same positive gain, and the norm no stabiliser in its root",
-        within=lambda case: case[1][0] == case[1][1] > 0,
-        finding=(
-            "N(x) = c x / r has root mean square c > 0, so that normalising it again divides by c and multiplies by "
-            "c. With gains G the direction of N(x) is G x, that of N(N(x)) is G^2 x: the gain counts twice for the "
-            "query, once for the keys."
-        ),
-        advice="normalise once: keep the memory N(h), and start the recursion at h",
-        holds_for=_is_normalised_once,
-        arguments=(
-            Search("x and one positive gain, integers", st.tuples(_DIRECTION, GAIN.map(lambda g: (g, g)))),
-            Lemma("a scalar gain c > 0, D = 2, in letters", _normalising_again),
-            Instance("x = (1, 1), gains (1, 3)", ((1, 1), (1, 3))),
-            Search("x and positive gains, integers", st.tuples(_DIRECTION, st.tuples(GAIN, GAIN)), outside=True),
-        ),
-    )
 
 
 def _normalised(v: Sequence[Any], gain: Vector) -> list[Any]:
@@ -520,32 +332,5 @@ def _is_the_standard_block(case: _Block, *, residual: str) -> Working:
         f"standard block: {residual} + attention(N(h)) = {show(standard)}",
         f"started at {'h' if case.starts_at_h else 'N(h)'}, {'plus' if case.adds else 'minus'}: {show(out)}",
         f"they are the same: {same}",
-        comes_out=same,
-    )
-
-
-def _normalising_again() -> Working:
-    x, c = sympy.symbols("x1:3", positive=True), sympy.Symbol("c", positive=True)
-
-    def N(v: Sequence[Any]) -> list[Any]:
-        r = sympy.sqrt(sum(a * a for a in v) / len(v))
-        return [c * a / r for a in v]
-
-    differences, same = simplified(*(twice - once for twice, once in zip(N(N(x)), N(x), strict=True)))
-    return working(
-        "N(x) = c x / r, r^2 = |x|^2 / D",
-        f"N(N(x)) - N(x), simplified, both components: {differences}",
-        comes_out=same,
-    )
-
-
-def _is_normalised_once(case: tuple[Vector, Vector]) -> Working:
-    x, gain = case
-    with mpmath.workdps(DIGITS):
-        once = _normalised(x, gain)
-        twice = _normalised(once, gain)
-        same = max(abs(a - b) for a, b in zip(once, twice, strict=True)) < mpmath.mpf("1e-20")
-    return working(
-        f"x = {show(x)}, gains {show(gain)}: N(x) = {show(once)}, N(N(x)) = {show(twice)}, the same: {same}",
         comes_out=same,
     )

@@ -24,10 +24,8 @@ from cemverify.claims.exact import (
     Vector,
     dot,
     energy,
-    jacobian_at_zero,
     show,
     simplified,
-    symmetric,
     weights,
 )
 
@@ -88,36 +86,6 @@ def _gradient_step() -> Iterator[Claim]:
             Search("one head of one feature, integers", _heads(1, 1), examples=200),
             Search("two heads of one feature, integers", _heads(2, 2), outside=True),
             properties("tying/attention/multi-head-attention", "tying/attention/scaled-dot-product-attention"),
-        ),
-    )
-    yield Claim(
-        id="1-scale",
-        source=ours("Eq. 5"),
-        statement="Temperature and step size are no freedoms of their own: the scale of A contains them.",
-        formula="eps(c A, c tau) = c eps(A, tau), so that a step eta on the one is a step c eta on the other",
-        finding=(
-            "tau enters as A / tau inside the exponential and as a factor in front of the logarithm. In particular "
-            "tau = sqrt(K R) with A and eta is tau = sqrt(R) with A / sqrt(K) and eta sqrt(K)."
-        ),
-        advice="fix tau and eta, and let the weights learn the scale",
-        holds_for=partial(_scale_is_redundant, temperature_scales=True),
-        arguments=(Symbols("two tokens, D = 1, everything else a letter"),),
-    )
-    yield Claim(
-        id="1-untied-output",
-        source=ours("App. B"),
-        statement="Attention with an output projection of its own is the gradient step of some energy, too.",
-        formula="sum_k W_O,k sum_j a_kj(x) W_K,k h_j is a gradient field for every W_O",
-        finding=(
-            "It is not. A gradient field has a symmetric Jacobian. For one head it is W_O C W_Q / tau, C the "
-            "covariance of the keys under the attention weights; for R = 1 that is symmetric only if W_O is a "
-            "multiple of W_Q^T, or if C = 0."
-        ),
-        advice="tie the output projection to the query projection, or do not speak of an energy",
-        holds_for=partial(_output_has_symmetric_jacobian, tied=False),
-        arguments=(
-            Instance("J = D = 2, K = R = 1, tau = 1, at x = 0", ((1, 0), (1, 0), (0, 1), (1, 0), (0, 0))),
-            Search("W_Q, W_K, W_O and two tokens, integers, at x = 0", st.tuples(PAIR, PAIR, PAIR, PAIR, PAIR)),
         ),
     )
 
@@ -186,64 +154,18 @@ def _is_standard_attention(case: _Heads, *, of: str) -> Working:
     )
 
 
-def _scale_is_redundant(_: Any, *, temperature_scales: bool) -> Working:
-    c, tau, eta, R, K = sympy.symbols("c tau eta R K", positive=True)
-    A, x, h_1, h_2 = sympy.symbols("A x h1 h2", real=True)
-
-    def eps(scale: Any, temperature: Any) -> Any:
-        return -temperature * sympy.log(sum(sympy.exp(scale * h_j * x / temperature) for h_j in (h_1, h_2)))
-
-    scaled = c * tau if temperature_scales else tau
-    energies, same_energy = simplified(eps(c * A, scaled) - c * eps(A, tau))
-    steps, same_step = simplified(eta * sympy.diff(eps(c * A, scaled), x) - (c * eta) * sympy.diff(eps(A, tau), x))
-    printed = eta * sympy.diff(eps(A, sympy.sqrt(K * R)), x)
-    standard = eta * sympy.sqrt(K) * sympy.diff(eps(A / sympy.sqrt(K), sympy.sqrt(R)), x)
-    scales, same_scale = simplified(printed - standard)
-    return working(
-        f"eps(c A, {scaled}) - c eps(A, tau) = {energies}",
-        f"eta grad eps(c A, {scaled}) - c eta grad eps(A, tau) = {steps}",
-        f"tau = sqrt(K R), A, eta against tau = sqrt(R), A / sqrt(K), eta sqrt(K): the steps differ by {scales}",
-        comes_out=same_energy and same_step and same_scale,
-    )
-
-
-def _output_has_symmetric_jacobian(case: Sequence[Vector], *, tied: bool) -> Working:
-    W_Q, W_K, W_O, *h = case
-    W_O = W_Q if tied else W_O
-    keys = tuple(dot(W_K, h_j) for h_j in h)
-    jacobian = jacobian_at_zero(W_O, keys, [[q * key for q in W_Q] for key in keys])
-    return working(
-        f"W_Q = {show(W_Q)}, W_K = {show(W_K)}, W_O = {show(W_O)}^T, tokens {show(tuple(h))}, keys {show(keys)}",
-        "at x = 0 the weights are equal, and the Jacobian is W_O times the variance of the keys times W_Q:",
-        f"{show(jacobian)}, symmetric: {symmetric(jacobian)}",
-        comes_out=symmetric(jacobian),
-    )
-
-
 # §4: concavity
 
 
 def _concavity() -> Iterator[Claim]:
     yield Claim(
-        id="4-concave",
-        source=ours("Eq. 1"),
-        statement="With the memory fixed, the attention energy is concave in x: any A, bias, diagonal and tau > 0.",
-        formula="v . Hess eps v = -(1/tau) sum_k sum_{j<l} a_kj a_kl (v . (beta_kj - beta_kl))^2 <= 0",
-        finding=(
-            "The log-sum-exp of functions affine in x is convex, and eps is minus tau times a sum of such. Its "
-            "second derivative along v is minus the variance of v . beta_j under the attention weights, over tau. A "
-            "bias only changes the weights."
-        ),
-        advice="do not test that the energy falls: it falls for nearly anything. Test 4-any-step's inequality",
-        holds_for=partial(_has_second_derivative, sign=-1),
-        arguments=(
-            Symbols("three tokens: the second derivative along a line, in letters"),
-            properties("descent/attention/any-step-size-with-diagonal-and-bias"),
-        ),
-    )
-    yield Claim(
         id="4-any-step",
         source=ours("Eq. 3, 12"),
+        rests=(
+            "finding 4",
+            "cemverify.cem.energies.interaction.Interaction.curvature",
+            "descent/attention/any-step-size-low-rank",
+        ),
         statement="A step down the gradient lowers the attention energy, whatever its size and the preconditioner P.",
         formula="eps(x - eta P g) <= eps(x) - eta g . P g for all eta > 0",
         condition=(
@@ -252,8 +174,9 @@ def _concavity() -> Iterator[Claim]:
         ),
         within=lambda case: not case.keys_move and min(case.P) >= 0,
         finding=(
-            "A concave function lies below its tangent: eps(y) <= eps(x) + g . (y - x), here with y = x - eta P g. "
-            "P may differ from token to token and from step to step, be singular or not symmetric."
+            "The log-sum-exp of functions affine in x is convex, whatever A, bias, diagonal and tau > 0, and eps is "
+            "minus tau times a sum of such. A concave function lies below its tangent: eps(y) <= eps(x) + g . (y - "
+            "x), here with y = x - eta P g. P may differ from token to token and from step to step."
         ),
         advice="assert `energy(x - eta * P @ g) <= energy(x) - eta * g @ P @ g`; it has no tolerance but roundoff",
         holds_for=partial(_descends, direction=1),
@@ -264,6 +187,7 @@ def _concavity() -> Iterator[Claim]:
                 "descent/attention/any-step-size-identity",
                 "descent/attention/any-step-size-diagonal",
                 "descent/attention/any-step-size-low-rank",
+                "descent/attention/any-step-size-with-diagonal-and-bias",
             ),
             Instance("keys that move with x: A = -1", _Step(((-1, 0), (-1, 0)), (1, 0), (1, 1), 2, keys_move=True)),
             Instance(
@@ -336,22 +260,6 @@ def _concavity() -> Iterator[Claim]:
     )
 
 
-def _has_second_derivative(_: Any, *, sign: int) -> Working:
-    tau, t = sympy.Symbol("tau", positive=True), sympy.Symbol("t")
-    s, v = sympy.symbols("s1:4"), sympy.symbols("v1:4")
-    along = -tau * sympy.log(sum(sympy.exp((a + t * b) / tau) for a, b in zip(s, v, strict=True)))
-    raw = [sympy.exp(a / tau) for a in s]
-    squares = sum(raw[j] * raw[i] * (v[j] - v[i]) ** 2 for j in range(3) for i in range(j)) / sum(raw) ** 2
-    difference = sympy.diff(along, t, 2).subs(t, 0) - sign * squares / tau
-    text, same = simplified(difference)
-    return working(
-        "along x + t v the logits are s_j + t v_j, s_j = beta_j . x + tau b_j and v_j = beta_j . v: any D, any bias",
-        "claimed: the second derivative is -(1/tau) sum_{j<l} a_j a_l (v_j - v_l)^2, a = softmax(s / tau)",
-        f"second derivative minus claimed, simplified: {text}",
-        comes_out=same,
-    )
-
-
 def _distance_from_the_tangent() -> Working:
     tau = sympy.Symbol("tau", positive=True)
     at_x, at_y = sympy.symbols("s1:3", real=True), sympy.symbols("t1:3", real=True)
@@ -407,7 +315,7 @@ def _descends(case: _Step, *, direction: int) -> Working:
     with mpmath.workdps(DIGITS):
         a = weights([int(dot(b, x)) for b in betas])
         downhill = [mpmath.fdot(a, [b[m] for b in betas]) for m in range(2)]
-        step = [_real(p) * d for p, d in zip(P, downhill, strict=True)]
+        step = [mpmath.mpmathify(p) * d for p, d in zip(P, downhill, strict=True)]
         y = [b + direction * eta * s for b, s in zip(x, step, strict=True)]
         before = energy([int(dot(b, x)) for b in betas])
         after = energy([mpmath.fdot(b, y) for b in betas])
@@ -418,11 +326,6 @@ def _descends(case: _Step, *, direction: int) -> Working:
         f"energy {show(before)} -> {show(after)}; at most eps(x) - eta g . P g = {show(bound)}: {bool(held)}",
         comes_out=held,
     )
-
-
-def _real(value: Any) -> Any:
-    """A fraction at mpmath's precision."""
-    return mpmath.mpf(Fraction(value).numerator) / Fraction(value).denominator
 
 
 def _is_on_the_side_of_the_chord(case: tuple[Vector, Vector], *, side: int) -> Working:

@@ -41,7 +41,7 @@ class Attribution:
     # the whole sentence, some words of it, a formula transcribed, or a report of what it says
     wording: Wording = "report"
     # "paper", what the paper states; "slip", where it contradicts itself or its source and means well; "ours", a
-    # lemma or a caution that it does not state; "training", what its experiments report
+    # lemma that it does not state; "training", what its experiments report
     kind: Kind = "paper"
 
     @property
@@ -74,7 +74,7 @@ def ours(on: str = "") -> Attribution:
 class Claim:
     """One statement, where it is made, and what speaks for and against it."""
 
-    id: str  # section of docs/mathematics.md and a few words, as "4-concave"
+    id: str  # section of docs/mathematics.md and a few words, as "4-any-step"
     source: Attribution  # where it is made, and by whom
     statement: str  # in our own words
     formula: str  # the same as a formula
@@ -85,6 +85,9 @@ class Claim:
     condition: str = ""  # under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it
     within: Condition | None = field(default=None, repr=False)
     study: str = ""  # the command that measures a claim about training
+    # what rests on a lemma of ours, without which it would not be here: "finding 4" of `findings`, the id of a
+    # property, or the dotted name of code
+    rests: Sequence[str] = ()
 
     @property
     def kind(self) -> Kind:
@@ -135,6 +138,7 @@ class JudgedClaim:
             "verdict": str(self.verdict),
             "told": self.conclusion,
             **{name: getattr(claim, name) for name in ("condition", "finding", "advice", "study")},
+            "rests": list(claim.rests),
             "arguments": [
                 {**{name: getattr(f, name) for name in about_finding}, "lines": list(f.lines)} for f in self.findings
             ],

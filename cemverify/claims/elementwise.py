@@ -1,52 +1,90 @@
-"""Claims about the element-wise energy and its steps: Eq. 3, 7 and 11 (docs/mathematics.md §2, §9)."""
+"""Claims about the element-wise energy: Eq. 3, 7 and 11, App. B (docs/mathematics.md §2, §9, §10)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import mpmath
-import numpy as np
 import sympy
-import torch
 from hypothesis import strategies as st
 
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.cem.energies import Elementwise
-from cemverify.claims.arguments import Figures, Instance, Lemma, Sample, Search, Symbols, Working, properties, working
-from cemverify.claims.base import Claim, arxiv, ours
-from cemverify.claims.exact import (
-    DIGITS,
-    GAIN,
-    IDENTITY,
-    RELU,
-    SILU,
-    Matrix,
-    Number,
-    Numbers,
-    Unit,
-    gated_energy,
-    gated_step,
-    inner,
-    show,
-    silu,
-    slopes_at,
-    symbolic_hessian,
-    written,
-)
+from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, properties, working
+from cemverify.claims.base import Claim, arxiv, draft, ours
+from cemverify.claims.exact import DIGITS, GAIN, Number, show, silu, silu_textbook, written
 
-_UNITS: Mapping[str, Unit] = {"identity": IDENTITY, "relu": RELU, "silu": SILU}
+_Numbers = Sequence[Number]
+_Matrix = Sequence[_Numbers]
 _SMALL = st.integers(-3, 3)
 _PAIR = st.tuples(_SMALL, _SMALL)
+_SQUARE = st.tuples(_PAIR, _PAIR)
 
 
 def claims() -> Iterator[Claim]:
     """Every claim about the element-wise energy, each with its arguments."""
     yield from _tying()
     yield from _safe_steps()
+    yield from _signs_moved()
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """An activation and its primitive, for numbers of any kind."""
+
+    sigma: Callable[[Number], Number]
+    phi: Callable[[Number], Number]
+
+
+_UNITS = {
+    "identity": _Unit(lambda z: z, lambda z: z * z / Fraction(2)),
+    "relu": _Unit(lambda z: max(z, 0), lambda z: max(z, 0) ** 2 / Fraction(2)),
+    "silu": _Unit(silu, silu_textbook),
+}
+
+
+class _Step(NamedTuple):
+    """A step of size eta from x."""
+
+    unit: str
+    V: _Matrix
+    gate: _Numbers
+    x: _Numbers
+    P: _Matrix
+    eta: Any
+
+
+def _inner(a: _Numbers, b: _Numbers) -> Number:
+    """a . b in the arithmetic of its entries."""
+    return sum(p * q for p, q in zip(a, b, strict=True))
+
+
+def _energy(unit: _Unit, V: _Matrix, gate: _Numbers, x: _Numbers) -> Number:
+    """-gate . phi(V x)."""
+    return -_inner(gate, [unit.phi(_inner(row, x)) for row in V])
+
+
+def _taken(step: _Step, *, least: Number = 1, slack: Any = 0) -> Working:
+    """The step taken: the energy must fall by `least` of eta g.Pg."""
+    unit = _UNITS[step.unit]
+    hidden = [g * unit.sigma(_inner(row, step.x)) for g, row in zip(step.gate, step.V, strict=True)]
+    downhill = [_inner(column, hidden) for column in zip(*step.V, strict=True)]  # minus the gradient
+    move = [_inner(row, downhill) for row in step.P]
+    y = [a + step.eta * m for a, m in zip(step.x, move, strict=True)]
+    before, after = (_energy(unit, step.V, step.gate, point) for point in (step.x, y))
+    promised = before - least * abs(step.eta) * _inner(downhill, move)
+    held = bool(after <= promised + slack)
+    return working(
+        f"{step.unit}, V = {show(tuple(map(tuple, step.V)))}, W h = {show(tuple(step.gate))}, "
+        f"P = {show(tuple(map(tuple, step.P)))}, eta = {show(step.eta)}",
+        f"x {show(tuple(step.x))} -> {show(y)}, energy {show(before, 9)} -> {show(after, 9)}; at most "
+        f"{show(promised, 9)}: {held}",
+        comes_out=held,
+    )
 
 
 # --- section 2 ----------------------------------------------------------------------------------------
@@ -80,46 +118,6 @@ def _tying() -> Iterator[Claim]:
             ),
         ),
     )
-    yield Claim(
-        id="2-names",
-        source=ours('the names in Eq. 6 and 11, and "shared up/down projections" in the abstract of v1'),
-        statement=(
-            "The names W^g, W^u and W^d may be read as those of Llama's code: its MLP with gate projection W^g, up "
-            "projection W^u and down projection W^d = (W^u)^T takes the gradient step."
-        ),
-        formula="V^T ((W h) * sigma(V x)) = V^T ((V h) * sigma(W x)), with W^u = V, W^g = W, W^d = V^T",
-        finding=(
-            "Eq. 6 of the draft defines its own names and is right by them. Llama activates its gate projection, "
-            "and Eq. 6 activates W^u. Read by Llama's names, the two factors change places and the activation acts "
-            "on the wrong one. In Llama's words the tie is between gate and down."
-        ),
-        advice="load W^u as `gate_proj`, W^g as `up_proj`, and tie `down_proj = gate_proj.T`",
-        holds_for=partial(_llama_takes_the_step, loaded="by name"),
-        arguments=(
-            Instance("D = M = 1, V = 1, W = -1, h = x = 1, ReLU", ("relu", 1, -1, 1)),
-            Search(
-                "V, W and h integers in one dimension, x = h",
-                st.tuples(st.sampled_from(("relu", "silu")), _SMALL, _SMALL, _SMALL),
-            ),
-        ),
-    )
-    yield Claim(
-        id="2-tied-to-up",
-        source=ours("Eq. 11"),
-        statement="Tying down to the transpose of the linear projection, Llama's up, also gives a gradient.",
-        formula="F(x) = U^T ((U h) * sigma(G x)) has a symmetric Jacobian",
-        finding=(
-            "It does not. The Jacobian of F is U^T diag((U h) * sigma'(G x)) G. With one hidden unit it is a "
-            "multiple of the outer product of U's row with G's, symmetric only where the two are parallel. The tie "
-            "is between down and the *activated* projection."
-        ),
-        advice="tie the projection that the activation acts on",
-        holds_for=partial(_tie_is_conservative, down="up"),
-        arguments=(
-            Instance("D = 2, M = 1, ReLU, U = (1, 0), G = (0, 1)", ((1, 0), (0, 1), (1, 0), (0, 1))),
-            Search("U, G, h and x integers, D = 2, M = 1, ReLU", st.tuples(_PAIR, _PAIR, _PAIR, _PAIR)),
-        ),
-    )
 
 
 def _is_the_chain_rule(_: Any, *, activated: str) -> Working:
@@ -142,51 +140,14 @@ def _is_the_chain_rule(_: Any, *, activated: str) -> Working:
     )
 
 
-def _llama_takes_the_step(case: tuple[str, int, int, int], *, loaded: str) -> Working:
-    name, V, W, h = case
-    sigma = _UNITS[name].sigma
-    gate, up = (W, V) if loaded == "by name" else (V, W)
-    with mpmath.workdps(DIGITS):
-        step = V * (W * h) * sigma(mpmath.mpf(V * h))
-        llama = V * (up * h) * sigma(mpmath.mpf(gate * h))
-        same = abs(step - llama) < mpmath.mpf("1e-20")
-    return working(
-        f"{name}, W^u = V = {V}, W^g = W = {W}, h = x = {h}",
-        f"gradient step V (W h) sigma(V x) = {show(step)}",
-        f"Llama's down (up h) sigma(gate x) with gate = {gate}, up = {up}: {show(llama)}; the same: {bool(same)}",
-        comes_out=same,
-    )
-
-
-def _tie_is_conservative(case: Sequence[Numbers], *, down: str) -> Working:
-    U, G, h, x = case
-    slope = int(inner(G, x) > 0)
-    J = [[d * inner(U, h) * slope * g for g in G] for d in (U if down == "up" else G)]
-    return working(
-        f"one hidden unit, ReLU: U = {U}, G = {G}, h = {h}, x = {x}; down = {'U' if down == 'up' else 'G'}^T",
-        f"Jacobian of down ((U h) * relu(G x)) = {J}, symmetric: {J[0][1] == J[1][0]}",
-        comes_out=J[0][1] == J[1][0],
-    )
-
-
 # --- section 9 -------------------------------------------------------------------------------------------
 
 
-class _Stepped(NamedTuple):
-    """A step of `factor` times the safe one, with P = diag(P): units, gates and a start."""
-
-    unit: str
-    V: Matrix
-    gate: Numbers
-    x: Numbers
-    P: Numbers
-    factor: Any
-
-
-def _one_dimensional(factors: st.SearchStrategy[Any]) -> st.SearchStrategy[_Stepped]:
-    return st.builds(
-        lambda unit, gate, x, P, factor: _Stepped(unit, ((1,),), (gate,), (x,), (P,), factor),
-        *(st.sampled_from(("identity", "silu")), _SMALL.filter(bool), _SMALL, GAIN, factors),
+def _shares(least: int, most: int) -> st.SearchStrategy[tuple[str, int, int, int, Fraction]]:
+    """An activation, V = 1, W h, x, P, and a step of some tenths of the safe one."""
+    return st.tuples(
+        *(st.sampled_from(("identity", "silu")), _SMALL.filter(bool), _SMALL, GAIN),
+        st.integers(least, most).map(lambda n: Fraction(n, 10)),
     )
 
 
@@ -194,345 +155,222 @@ def _safe_steps() -> Iterator[Claim]:
     yield Claim(
         id="9-safe-step",
         source=ours("Eq. 3 with the energy of Eq. 7"),
+        rests=(
+            "descent/mlp/safe-step-identity",
+            "descent/mlp/along-steps",
+            "cemverify.cem.energies.curvature.Curvature.safe_step",
+        ),
         statement="A preconditioned gradient step lowers the element-wise energy.",
         formula="xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.Pg, L = |V|_2^2 max|W h| max|sigma'|",
         condition=(
-            "eta < 2 / (L lambda_max(P)); tight: with the identity and V = 1, W h = -1 every step above the bound "
-            "raises the energy, and for SiLU there are weights whose energy rises at 1.001 times it"
+            "eta < 2 / (L lambda_max(P)); with the identity and V = 1, W h = -1 every step above the bound raises "
+            "the energy"
         ),
-        within=lambda case: case.factor < 1,
+        within=lambda case: case[-1] < 1,
         finding=(
             "The Hessian is -V^T diag((W h) * sigma'(V x)) V, of norm at most L. A function of curvature at most L "
             "satisfies xi(x - eta P g) <= xi(x) - eta g.Pg + eta^2 L |P g|^2 / 2, and |P g|^2 <= lambda_max(P) g.Pg."
         ),
         advice="`eta = min(1, 2 / (L * P_max))` if a step must never climb; `Elementwise.curvature` gives L",
-        holds_for=partial(_step_lowers, sign=1),
+        holds_for=partial(_safe_step_lowers, sign=1),
         arguments=(
-            Search("W h, x and P integers, identity and SiLU, tenths of the bound", _one_dimensional(_TENTHS)),
+            Search("W h, x and P integers, identity and SiLU, tenths of the bound", _shares(1, 9)),
             Lemma("the Hessian for an arbitrary sigma, D = M = 2, in letters", _hessian),
             properties(
                 *(f"descent/mlp/safe-step-{name}" for name in ("identity", "diagonal", "low-rank")),
                 "descent/mlp/along-steps",
             ),
-            Instance(
-                "identity, D = 1, V = 1, W h = -1: a hundredth above the bound",
-                _Stepped("identity", ((1,),), (-1,), (1,), (1,), Fraction(101, 100)),
-            ),
-            Instance("SiLU, D = 2, M = 3: a thousandth above the bound", _tight_for_silu()),
-            Search(
-                "the same, from the bound to four times it",
-                _one_dimensional(st.integers(11, 40).map(lambda n: Fraction(n, 10))),
-                outside=True,
-            ),
-        ),
-    )
-    yield Claim(
-        id="9-necessary",
-        source=ours("Eq. 3 with the energy of Eq. 7"),
-        statement="Above the safe step the element-wise energy always rises.",
-        formula="eta > 2 / (L lambda_max(P))  =>  xi(x - eta P g) > xi(x)",
-        finding=(
-            "It need not. The bound is for the worst weights. Where the energy bends down, as with a positive gate "
-            "and a monotone activation, every step lowers it."
-        ),
-        advice="a step beyond the safe one is not wrong; it is only not guaranteed",
-        holds_for=partial(_bound_decides, side="above"),
-        arguments=(
-            Instance("identity, D = 1, V = W h = x = 1, eta = 3", (1, 1, 3)),
-            Search("W h, x and eta integers, identity, D = 1, V = 1", st.tuples(_SMALL, _SMALL, st.integers(1, 5))),
-        ),
-    )
-    yield Claim(
-        id="9-unit-step",
-        source=ours("App. B"),
-        statement="A step of size one, as in a gated MLP with its residual, never raises the element-wise energy.",
-        formula="xi(x - g) <= xi(x)",
-        finding=(
-            "It may. One exceeds the safe step 2 / L when |V|_2^2 max|W h| max|sigma'| exceeds 2, and nothing keeps "
-            "the weights below that."
-        ),
-        advice="do not assert descent of an MLP at eta = 1; assert it at the safe step, or log how often it fails",
-        holds_for=partial(_unit_step_lowers, size="one"),
-        arguments=(
-            Instance("identity, D = 1, W = -3, V = x = h = 1: x goes from 1 to -2", ("identity", 1, -3, 1)),
-            Instance("SiLU, D = 1, W = -4, V = x = h = 1", ("silu", 1, -4, 1)),
-            Search(
-                "V, W h and x integers, D = 1",
-                st.tuples(st.sampled_from(("identity", "silu")), _SMALL, _SMALL, _SMALL),
-            ),
-        ),
-    )
-    yield Claim(
-        id="9-initialisation",
-        source=ours("App. C.4, Table 1"),
-        statement=(
-            "With normal weights of standard deviation 0.02, SiLU, hidden width 8 D / 3 and a memory of unit root "
-            "mean square, a step of size one is guaranteed to lower the element-wise energy."
-        ),
-        formula="1 < 2 / L, with L = |V|_2^2 max|W h| max|sigma'| or the one-sided constant",
-        condition=(
-            "the guarantee rests on the one-sided constant of 9-smaller-constants; the crude L gives it at D = 256 "
-            "and below, and at no width of Table 1"
-        ),
-        within=lambda case: case[1] == "one-sided" or case[0] <= 256,
-        finding=(
-            "At D = 672, 768 and 864 the one-sided constant leaves a safe step above one for every token tried. L "
-            "loses a factor of about four: |V|_2 is near 0.02 (sqrt(D) + sqrt(M)) and the largest gate is far "
-            "above the typical one."
-        ),
-        advice="at the start eta = 1 is safe; watch it as the weights grow",
-        holds_for=partial(_unit_step_is_safe, std=0.02),
-        arguments=(
-            *(Figures(f"D = {D}, one-sided constant", (D, "one-sided")) for D in (672, 768, 864)),
-            *(Figures(f"D = {D}, crude constant", (D, "crude")) for D in (64, 128, 256)),
-            *(Instance(f"D = {D}, crude constant", (D, "crude")) for D in (512, 672)),
-        ),
-    )
-    yield Claim(
-        id="9-every-activation",
-        source=ours("Eq. 7"),
-        statement="Whatever the activation, given the weights there is a step size that is safe from every start.",
-        formula="for all V, W, h: exists eta > 0: for all x: xi(x - eta g) <= xi(x)",
-        finding=(
-            "Not for ReLU squared, whose slope 2 x has no bound. With V = (1, -1) and W h = (-1, -1) the energy is "
-            "|x|^3 / 3, and from x = 3 / eta a step overshoots and raises it, whatever eta is. Every other "
-            "activation here has a bounded slope and so a safe step."
-        ),
-        advice="with ReLU squared put RMSNorm inside, or clip the step",
-        holds_for=partial(_some_step_is_safe, power=2),
-        arguments=(Symbols("D = 1, M = 2, V = (1, -1), W h = (-1, -1), x = 3 / eta for every eta"),),
-    )
-    yield Claim(
-        id="9-smaller-constants",
-        source=ours("Eq. 7"),
-        statement=(
-            "Only units that bend the energy upwards limit the step: those with a negative gate by their largest "
-            "slope, those with a positive gate by their most negative one."
-        ),
-        formula=(
-            "Hess xi <= c_max V^T diag(|g|, g < 0) V + |c_min| V^T diag(|g|, g > 0) V <= c V^T diag(|g|) V, "
-            "c_max = sup sigma', c_min = min(0, inf sigma'), c = max(c_max, |c_min|), g = W h"
-        ),
-        finding=(
-            "u.(Hess xi) u = -sum_m g_m sigma'_m (V u)_m^2. Where g_m < 0 a term is at most |g_m| c_max (V u)_m^2, "
-            "where g_m > 0 at most g_m |c_min| (V u)_m^2. Weighting each row of V by its own gate gives smaller "
-            "constants than L, equally safe: in the example 4.4, or 11 with both signs alike, instead of 44."
-        ),
-        advice="`eigvalsh(V.T @ diag(where(g < 0, c_max, -c_min) * g.abs()) @ V)[-1]` bounds the curvature",
-        holds_for=partial(_is_one_sided, swapped=False),
-        arguments=(
-            Sample("D = M = 2, slopes of -0.1, 0 and 1.1, gates and weights among three each, exact", _curvatures),
-            Lemma("an example in numbers: strictly smaller constants", _smaller_constants),
+            Instance("identity, W h = -1: a hundredth above the bound", ("identity", -1, 1, 1, Fraction(101, 100))),
+            Search("the same, from the bound to four times it", _shares(11, 40), outside=True),
         ),
     )
 
 
-def _step_lowers(case: _Stepped, *, sign: int) -> Working:
-    unit, (V, gate, x, P) = _UNITS[case.unit], case[1:5]
+def _safe_step_lowers(case: tuple[str, int, int, int, Fraction], *, sign: int) -> Working:
+    name, gate, x, P, share = case
     with mpmath.workdps(DIGITS):
-        steepest = mpmath.mpf(1) if case.unit == "identity" else _steepest()[1]
-        L = _spectral_square(V) * max(map(abs, gate)) * steepest
-        bound = 2 / (L * max(P))
-        eta = _real(case.factor) * bound
-        start = [mpmath.mpf(a) for a in x]
-        hidden = [g * unit.sigma(inner(row, start)) for g, row in zip(gate, V, strict=True)]
-        downhill = [inner(column, hidden) for column in zip(*V, strict=True)]
-        step = [p * f for p, f in zip(P, downhill, strict=True)]
-        after = [a + sign * eta * s for a, s in zip(start, step, strict=True)]
-        energies = [gated_energy(unit, V, gate, point) for point in (start, after)]
-        promised = energies[0] - eta * max(mpmath.mpf(0), 1 - eta * L * max(P) / 2) * inner(downhill, step)
-        held = energies[1] <= promised + mpmath.mpf("1e-20")
-    return working(
-        f"{case.unit}, V = {show(tuple(map(tuple, V)))}, W h = {show(tuple(gate))}, P = diag{show(tuple(P))}",
-        f"L = {show(L)}, the safe step is {show(bound)}; eta = {show(eta)}, {show(_real(case.factor))} of it",
-        f"x {show(start)} -> {show(after)}, energy {show(energies[0], 9)} -> {show(energies[1], 9)}; at most "
-        f"{show(promised, 9)}: {bool(held)}",
-        comes_out=held,
-    )
-
-
-_TENTHS = st.integers(1, 9).map(lambda n: Fraction(n, 10))
-
-
-def _real(value: Any) -> Any:
-    """A fraction at mpmath's precision; others as they are."""
-    return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction | int) else value
-
-
-def _steepest() -> tuple[Any, Any]:
-    """Where SiLU is steepest, and how steep."""
-    a = mpmath.findroot(lambda z: z * mpmath.tanh(z / 2) - 2, 2.4)
-    return a, mpmath.diff(silu, a)
-
-
-def _spectral_square(V: Matrix) -> Any:
-    """|V|_2^2, for one or two columns."""
-    if len(V[0]) == 1:
-        return sum(mpmath.mpf(row[0]) ** 2 for row in V)
-    a, b, c = _gram(V, [1] * len(V))
-    return (a + c + mpmath.sqrt((a - c) ** 2 + 4 * b * b)) / 2
-
-
-def _tight_for_silu() -> _Stepped:
-    """Weights whose Hessian reaches L next to a critical point."""
-    with mpmath.workdps(DIGITS):
-        a, _ = _steepest()
-        b = mpmath.findroot(lambda b: b * silu(2 * a * b) - silu(a), 0.7)  # then x = (0, 2 a) is critical
-        half, root = mpmath.mpf(1) / 2, mpmath.sqrt(mpmath.mpf(1) / 2)
-        V = ((root, half), (-root, half), (mpmath.mpf(0), b))
-        return _Stepped("silu", V, (-1, -1, 1), (mpmath.mpf(1) / 100, 2 * a), (1, 1), Fraction(1001, 1000))
+        peak = mpmath.findroot(lambda z: z * mpmath.tanh(z / 2) - 2, 2.4)  # where SiLU is steepest
+        steepest = mpmath.diff(silu, peak) if name == "silu" else mpmath.mpf(1)
+        safe = 2 / (abs(gate) * P * steepest)
+        step = _Step(name, ((1,),), (gate,), (mpmath.mpf(x),), ((P,),), sign * share * safe)
+        taken = _taken(step, least=max(0, 1 - share), slack=mpmath.mpf("1e-20"))
+    return Working((f"the safe step is {show(safe)}; eta is {show(share)} of it", *taken.lines), taken.comes_out)
 
 
 def _hessian() -> Working:
-    x = sympy.Matrix(sympy.symbols("x1:3", real=True))
-    g = sympy.Matrix(sympy.symbols("g1:3", real=True))
-    V = sympy.Matrix(2, 2, sympy.symbols("v11 v12 v21 v22", real=True))
-    difference = (symbolic_hessian(x, V, g) + V.T * sympy.diag(*slopes_at(V * x, g)) * V).applyfunc(sympy.expand)
+    x, V, _ = _symbols()
+    g, rho = sympy.symbols("g1:3", real=True), sympy.Function("rho")
+    s, t = sympy.symbols("s t", real=True)
+    z = V * x
+    xi = -sum(g[m] * sympy.Integral(sympy.Integral(rho(t), (t, 0, s)), (s, 0, z[m])) for m in range(2))
+    slopes = sympy.diag(*(g[m] * rho(z[m]) for m in range(2)))
+    off = (sympy.hessian(xi, list(x)) + V.T * slopes * V).applyfunc(sympy.expand)
     return working(
         "sigma(z) = int_0^z rho(t) dt and phi(z) = int_0^z sigma(s) ds, rho arbitrary, g = W h",
-        f"Hess xi + V^T diag(g * rho(V x)) V = {difference.tolist()}",
-        comes_out=difference == sympy.zeros(2, 2),
+        f"Hess xi + V^T diag(g * rho(V x)) V = {off.tolist()}",
+        comes_out=off == sympy.zeros(2, 2),
     )
 
 
-def _rise(unit: Unit, V: Number, gate: Number, x: Number, eta: Number) -> Number:
-    """How much a step raises the energy, D = M = 1."""
-    after = gated_step(unit, [[V]], [gate], [x], eta)
-    return gated_energy(unit, [[V]], [gate], after) - gated_energy(unit, [[V]], [gate], [x])
+def _symbols() -> tuple[Any, Any, Any]:
+    """x, V and |W h|, D = M = 2."""
+    x = sympy.Matrix(sympy.symbols("x1:3", real=True))
+    V = sympy.Matrix(2, 2, sympy.symbols("v11 v12 v21 v22", real=True))
+    return x, V, sympy.symbols("a1:3", positive=True)
 
 
-def _bound_decides(case: tuple[int, int, int], *, side: str) -> Working:
-    gate, x, eta = case
-    rise = _rise(IDENTITY, 1, gate, Fraction(x), eta)
-    above = eta * abs(gate) > 2
-    held = (not above or x == 0 or rise > 0) if side == "above" else (above or rise <= 0)
+# --- section 10: the gates' signs moved inside phi ---------------------------------------------------------
+
+
+def _signs_moved() -> Iterator[Claim]:
+    yield Claim(
+        id="10-convex",
+        source=draft("App. B", "with ϕ a convex nonlinearity, to that the energy is convex in x"),
+        statement="With the signs of the gates moved inside, the element-wise energy is convex in x.",
+        formula="xi'(x) = -|W h| . phi(sign(W h) * V x) is convex for convex phi",
+        finding=(
+            "It is concave. phi of a linear function is convex where phi is, and xi' is a sum of such functions with "
+            "factors -|W h| that are never positive. With D = V = W h = 1 and phi(z) = z^2/2 it is -x^2/2."
+        ),
+        advice="moving the signs buys descent at every step size (10-any-step-size), not a minimum",
+        holds_for=partial(_bends, side=1),
+        arguments=(
+            Instance("D = 1, V = W h = 1, phi(z) = z^2/2, between -1 and 1", (1, 1, -1, 1)),
+            Search("V, W h and two points, integers, phi(z) = z^2/2", st.tuples(_SMALL, _SMALL, _SMALL, _SMALL)),
+        ),
+    )
+    yield Claim(
+        id="10-gradient",
+        source=draft("App. B", "The gradient of this energy form is"),
+        statement="The gradient that the appendix prints for that energy is right, where a gate is zero too.",
+        formula="-grad xi' = V^T ((W h) * sigma(sign(W h) * V x))",
+        finding="The chain rule brings out sign(W h) once more, and |W h| sign(W h) = W h.",
+        advice="`V.T @ (g * sigma(g.sign() * (V @ x)))`",
+        holds_for=partial(_is_the_printed_gradient, gate="signed"),
+        arguments=(Symbols("an arbitrary sigma and every pattern of signs, D = M = 2"),),
+    )
+    yield Claim(
+        id="10-any-step-size",
+        source=ours("App. B"),
+        rests=("cemverify.cem.energies.convexified.Convexified.curvature",),
+        statement="That energy falls by at least eta g.Pg at any step size, for any positive semi-definite P.",
+        formula="xi'(x - eta P g) <= xi'(x) - eta g.Pg for all eta > 0",
+        condition="sigma is monotone, that is phi is convex",
+        within=lambda case: case.unit in ("identity", "relu"),
+        finding=(
+            "The gates are |W h|, so that the Hessian has the factors -|W h| sigma', none positive where sigma is "
+            "monotone; and a concave function lies below its tangent."
+        ),
+        advice="use ReLU, softplus or the identity if every step must descend; SiLU and GELU give no such promise",
+        holds_for=partial(_falls, flipped=True),
+        arguments=(
+            Search(
+                "identity and ReLU, integers, D = M = 2, four P, eta from 1/100 to 1000, exact",
+                st.builds(
+                    _Step,
+                    *(st.sampled_from(("identity", "relu")), _SQUARE, _PAIR, _PAIR),
+                    st.sampled_from((((1, 0), (0, 1)), ((2, 1), (1, 1)), ((1, 1), (1, 1)), ((0, 0), (0, 3)))),
+                    st.sampled_from((Fraction(1, 100), Fraction(1), Fraction(1000))),
+                ),
+            ),
+            Lemma("the Hessian for an arbitrary sigma, any V and any gates, in letters", _hessian),
+            Instance("SiLU, D = M = 2, integers, eta = 3", _with_silu(((-1, -3), (3, 2)), (-2, 2))),
+            Search(
+                "SiLU, D = M = 2, W h = 1, eta = 3: weights and start, integers",
+                st.builds(_with_silu, _SQUARE, _PAIR),
+                outside=True,
+                examples=5000,
+            ),
+        ),
+    )
+    yield Claim(
+        id="10-cccp",
+        source=draft("App. B", "Optimization via CCCP is possible only when using a convex form.", "sentence"),
+        statement="The concave-convex procedure applies to the element-wise energy only in its convexified form.",
+        formula="xi = u + v with u convex, v concave, a step of the procedure lowers xi  =>  xi is convex or concave",
+        finding=(
+            "Every function whose curvature is at least -c is the difference of two convex ones: "
+            "xi = (xi + c |x|^2/2) - c |x|^2/2. The procedure then solves grad u(x+) = -grad v(x), and never raises "
+            "xi: u lies above its tangent at x+, v below its tangent at x."
+        ),
+        advice="`x = argmin(xi(y) + c/2 |y|^2 - c x . y)` is a CCCP step for any activation with bounded slope",
+        holds_for=partial(_needs_convexity, statement="only"),
+        arguments=(
+            Instance("identity, D = M = 2, V = I, W h = (1, -1), c = 2", (1, -1, 2)),
+            Search("W h and c integers, V = I, x = (1, 3)", st.tuples(_SMALL, _SMALL, st.integers(1, 4))),
+        ),
+    )
+
+
+def _flipped(V: _Matrix, gate: _Numbers) -> tuple[_Matrix, _Numbers]:
+    """The V and gate of App. B: the gates' signs moved into the rows of V."""
+    signs = [(g > 0) - (g < 0) for g in gate]
+    return [[s * v for v in row] for s, row in zip(signs, V, strict=True)], [abs(g) for g in gate]
+
+
+def _bends(case: tuple[int, int, int, int], *, side: int) -> Working:
+    """side 1: the middle is not above the chord, as convex functions have it; -1: not below."""
+    V, gate, *ends = case
+    flipped = _flipped([[V]], [gate])
+    low, high, middle = (
+        _energy(_UNITS["identity"], *flipped, [p]) for p in (*map(Fraction, ends), Fraction(sum(ends), 2))
+    )
+    held = side * (middle - (low + high) / 2) <= 0
     return working(
-        f"identity, V = 1, W h = {gate}, x = {x}: L = {abs(gate)}, eta = {eta}, above 2 / L: {above}",
-        f"the energy changes by {rise}; as stated: {held}",
+        f"V = {V}, W h = {gate}, phi(z) = z^2/2: xi'({ends[0]}) = {low}, xi'({ends[1]}) = {high}",
+        f"halfway {middle}, {'at most' if side > 0 else 'at least'} their mean {(low + high) / 2}: {held}",
         comes_out=held,
     )
 
 
-def _unit_step_lowers(case: tuple[str, int, int, int], *, size: str) -> Working:
-    name, V, gate, x = case
+def _is_the_printed_gradient(_: Any, *, gate: str) -> Working:
+    x, V, size = _symbols()
+    sigma, t = sympy.Function("sigma"), sympy.Symbol("t", real=True)
+    lines, right = [], []
+    for signs in product((-1, 0, 1), repeat=2):
+        z = [s * (V * x)[m] for m, s in enumerate(signs)]
+        g = [s * a for s, a in zip(signs, size, strict=True)]
+        energy = -sum(sympy.Abs(g[m]) * sympy.Integral(sigma(t), (t, 0, z[m])) for m in range(2))
+        downhill = sympy.Matrix([-sympy.diff(energy, a) for a in x])
+        factors = g if gate == "signed" else [sympy.Abs(value) for value in g]
+        printed = V.T * sympy.Matrix([factors[m] * sigma(z[m]) for m in range(2)])
+        difference = (downhill - printed).applyfunc(sympy.expand)
+        lines.append(f"signs {signs}: -grad - printed = {difference.tolist()}")
+        right.append(difference == sympy.zeros(2, 1))
+    return working(*lines, comes_out=all(right))
+
+
+def _with_silu(V: _Matrix, x: _Numbers) -> _Step:
+    return _Step("silu", V, (1, 1), x, ((1, 0), (0, 1)), 3)
+
+
+def _falls(case: _Step, *, flipped: bool) -> Working:
+    V, gate = _flipped(case.V, case.gate) if flipped else (case.V, case.gate)
     with mpmath.workdps(DIGITS):
-        L = V * V * abs(gate) * (1 if name == "identity" else mpmath.mpf("1.1"))
-        eta = mpmath.mpf(1) if size == "one" or L == 0 else 1 / L
-        start = mpmath.mpf(x)
-        after = gated_step(_UNITS[name], [[V]], [gate], [start], eta)
-        energies = [gated_energy(_UNITS[name], [[V]], [gate], [point]) for point in (start, *after)]
-        held = energies[1] <= energies[0] + mpmath.mpf("1e-20")
+        number, slack = (mpmath.mpf, mpmath.mpf("1e-25")) if case.unit == "silu" else (Fraction, 0)
+        return _taken(case._replace(V=V, gate=gate, x=[number(a) for a in case.x]), slack=slack)
+
+
+_CCCP_START = (1, 3)
+
+
+def _needs_convexity(case: tuple[int, int, int], *, statement: str) -> Working:
+    """identity, V = I: xi = -(g1 x1^2 + g2 x2^2) / 2, split by c |x|^2 / 2; the step solves (c - g) x+ = c x."""
+    g1, g2, c = case
+    x, plain = _CCCP_START, ((1, 0), (0, 1))
+    convex_or_concave = g1 * g2 >= 0
+    splits = c > max(g1, g2, 0)
+    if not splits:
+        return working(f"W h = {(g1, g2)}, c = {c}: xi + c |x|^2/2 is not convex", comes_out=True)
+    after = [Fraction(c * a, c - g) for a, g in zip(x, (g1, g2), strict=True)]
+    before_energy, after_energy = (
+        _energy(_UNITS["identity"], plain, (g1, g2), [Fraction(a) for a in point]) for point in (x, after)
+    )
+    applies = after_energy <= before_energy
+    held = (not applies or convex_or_concave) if statement == "only" else applies
     return working(
-        f"{name}, V = {V}, W h = {gate}, eta = {show(eta)}: x {x} -> {show(after[0])}",
-        f"energy {show(energies[0])} -> {show(energies[1])}; not higher: {bool(held)}",
+        f"V = I, W h = {(g1, g2)}: curvatures {(-g1, -g2)}, convex or concave is {convex_or_concave}",
+        f"u = xi + {c} |x|^2/2 is convex; one step from x = {x}: x+ = {written(*after)}",
+        f"xi: {before_energy} -> {after_energy}; the procedure applies: {applies}; as stated: {held}",
         comes_out=held,
-    )
-
-
-_TOKENS = 2
-
-
-def _unit_step_is_safe(case: tuple[int, str], *, std: float) -> Working:
-    """Weights N(0, std^2), tokens of unit root mean square."""
-    D, constant = case
-    random = np.random.default_rng(D)
-    V, W = (torch.from_numpy(random.normal(0, std, (8 * D // 3, D))) for _ in range(2))
-    h = torch.from_numpy(random.normal(0, 1, (1, _TOKENS, D)))
-    silu_unit = ACTIVATIONS["silu"]
-    memory = Elementwise(V, W, silu_unit).remember(h / h.square().mean(-1, keepdim=True).sqrt())
-    if constant == "crude":
-        largest = float(_largest_eigenvalue(V, torch.ones(len(V)).double()) * memory.gate.abs().amax())
-        largest *= silu_unit.slope_bound
-    else:
-        bends = torch.where(memory.gate < 0, silu_unit.max_slope, -silu_unit.min_slope) * memory.gate.abs()
-        largest = max(_largest_eigenvalue(V, weights) for weights in bends[0])
-    step = 2 / largest
-    return working(
-        f"D = {D}, M = {8 * D // 3}, {_TOKENS} random tokens, {constant} constant: safe step {step:.2g}, above 1: "
-        f"{step > 1}",
-        comes_out=step > 1,
-    )
-
-
-def _largest_eigenvalue(V: torch.Tensor, weights: torch.Tensor) -> float:
-    """Of V^T diag(weights) V, weights (M,) not negative."""
-    return float(torch.linalg.eigvalsh(V.mT @ (weights[:, None] * V))[-1])
-
-
-def _some_step_is_safe(_: Any, *, power: int) -> Working:
-    eta = sympy.Symbol("eta", positive=True)
-    x = 3 / eta
-    unit = Unit(lambda z: sympy.Max(z, 0) ** power, lambda z: sympy.Max(z, 0) ** (power + 1) / (power + 1))
-    both_ways: tuple[Matrix, Numbers] = ([[1], [-1]], [-1, -1])
-    after = gated_step(unit, *both_ways, [x], eta)[0]
-    before_energy, after_energy = (sympy.simplify(gated_energy(unit, *both_ways, [point])) for point in (x, after))
-    rise = sympy.simplify(after_energy - before_energy)
-    return working(
-        f"V = (1, -1), W h = (-1, -1), sigma(z) = max(z, 0)^{power}",
-        f"from x = {x}: x -> {sympy.simplify(after)}, energy: {before_energy} -> {after_energy}",
-        f"it rises by {rise}, whatever eta > 0: {bool(rise.is_positive)}",
-        comes_out=not rise.is_positive,
-    )
-
-
-_SLOPE_RANGE = (Fraction(-1, 10), Fraction(11, 10))
-
-
-def _curvatures() -> Iterator[tuple[Any, Any, Any]]:
-    """V, gates and slopes."""
-    rows = list(product((-1, 0, 2), repeat=2))
-    slopes = (_SLOPE_RANGE[0], Fraction(0), _SLOPE_RANGE[1])
-    return product(product(rows, repeat=2), product((-2, 1, 3), repeat=2), product(slopes, repeat=2))
-
-
-def _is_one_sided(case: tuple[Matrix, Numbers, Numbers], *, swapped: bool) -> Working:
-    V, gate, slope = case
-    smallest, largest = _SLOPE_RANGE
-    down, up = (-smallest, largest) if swapped else (largest, -smallest)
-    curvature = [-g * s for g, s in zip(gate, slope, strict=True)]
-    one_sided = [down * -g if g < 0 else up * g for g in gate]
-    plain = [largest * abs(g) for g in gate]
-    gaps = [
-        _gram(V, [u - lo for u, lo in zip(upper, lower, strict=True)])
-        for upper, lower in ((one_sided, curvature), (plain, one_sided))
-    ]
-    held = all(_is_semidefinite(gap) for gap in gaps)
-    return working(
-        f"V = {V}, W h = {gate}, slopes {written(*slope)}; between {smallest} and {largest}",
-        f"one-sided less Hessian, plain less one-sided (11, 12, 22): {written(*gaps[0])}, {written(*gaps[1])}",
-        f"trace and determinant of both are not negative: {held}",
-        comes_out=held,
-    )
-
-
-def _gram(V: Matrix, weights: Numbers) -> tuple[Number, Number, Number]:
-    """V^T diag(weights) V for two columns: its entries 11, 12 and 22."""
-    a = sum(w * row[0] * row[0] for w, row in zip(weights, V, strict=True))
-    b = sum(w * row[0] * row[1] for w, row in zip(weights, V, strict=True))
-    c = sum(w * row[1] * row[1] for w, row in zip(weights, V, strict=True))
-    return a, b, c
-
-
-def _is_semidefinite(matrix: tuple[Number, Number, Number]) -> bool:
-    a, b, c = matrix
-    return bool(a + c >= 0 and a * c - b * b >= 0)
-
-
-def _top(matrix: tuple[Number, Number, Number]) -> Number:
-    """The largest eigenvalue of a symmetric matrix of two rows, exactly."""
-    a, b, c = (sympy.Rational(str(v)) for v in matrix)
-    return (a + c + sympy.sqrt((a - c) ** 2 + 4 * b**2)) / 2
-
-
-def _smaller_constants() -> Working:
-    V, gate = ((2, 0), (0, 1)), (-1, 10)
-    largest, smallest = Fraction(11, 10), Fraction(1, 10)
-    L = _top(_gram(V, (1, 1))) * max(map(abs, gate)) * sympy.Rational(str(largest))
-    weighted = _top(_gram(V, [largest * abs(g) for g in gate]))
-    one_sided = _top(_gram(V, [largest * -g if g < 0 else smallest * g for g in gate]))
-    return working(
-        f"V = {V}, W h = {gate}, slopes between {-smallest} and {largest}",
-        f"L = {L}, weighted by the gates {weighted}, one-sided {one_sided}",
-        f"{one_sided} < {weighted} < {L} is {bool(one_sided < weighted < L)}",
-        comes_out=bool(one_sided < weighted < L),
     )

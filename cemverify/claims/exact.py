@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 Rational = Fraction | int
 Vector = Sequence[Rational]
 Number = Any  # a Fraction, an int, an mpmath or a sympy number, where a formula is exact for each
-Numbers = Sequence[Number]
-Matrix = Sequence[Numbers]
 
 # what searches draw: an entry of either sign, two of them, a positive entry
 ENTRY = st.integers(-4, 4)
@@ -74,11 +71,6 @@ def dot(a: Vector, b: Vector) -> Fraction:
     return sum((Fraction(p) * q for p, q in zip(a, b, strict=True)), Fraction(0))
 
 
-def inner(a: Numbers, b: Numbers) -> Number:
-    """a . b in the arithmetic of its entries, whatever they are; `dot` is the one that is always a fraction."""
-    return sum(p * q for p, q in zip(a, b, strict=True))
-
-
 def moved(x: Vector, direction: Vector, eta: Rational = 1) -> tuple[Fraction, ...]:
     """The state after one step, x + eta direction, exactly."""
     return tuple(Fraction(a) + eta * b for a, b in zip(x, direction, strict=True))
@@ -100,17 +92,6 @@ def symmetric(M: Sequence[Vector]) -> bool:
     return all(M[a][b] == M[b][a] for a in range(len(M)) for b in range(a))
 
 
-# --- the element-wise energy, for any kind of number --------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Unit:
-    """An activation and its primitive."""
-
-    sigma: Callable[[Number], Number]
-    phi: Callable[[Number], Number]
-
-
 def silu(z: Number) -> Number:
     """z / (1 + e^-z), at mpmath's working precision."""
     return z / (1 + mpmath.exp(-z))
@@ -119,38 +100,3 @@ def silu(z: Number) -> Number:
 def silu_textbook(z: Number) -> Number:
     """The primitive of SiLU in closed form, zero at zero."""
     return z * mpmath.log(1 + mpmath.exp(z)) + mpmath.polylog(2, -mpmath.exp(z)) + mpmath.pi**2 / 12
-
-
-IDENTITY = Unit(lambda z: z, lambda z: z * z / Fraction(2))
-RELU = Unit(lambda z: max(z, 0), lambda z: max(z, 0) ** 2 / Fraction(2))
-SILU = Unit(silu, silu_textbook)
-
-
-def gated_energy(unit: Unit, V: Matrix, gate: Numbers, x: Numbers) -> Number:
-    """The element-wise energy -gate . phi(V x), in the arithmetic of its entries."""
-    return -inner(gate, [unit.phi(inner(row, x)) for row in V])
-
-
-def gated_downhill(unit: Unit, V: Matrix, gate: Numbers, x: Numbers) -> list[Number]:
-    """V^T (gate * sigma(V x)), minus the gradient of that energy."""
-    hidden = [g * unit.sigma(inner(row, x)) for g, row in zip(gate, V, strict=True)]
-    return [inner(column, hidden) for column in zip(*V, strict=True)]
-
-
-def gated_step(unit: Unit, V: Matrix, gate: Numbers, x: Numbers, eta: Number) -> list[Number]:
-    """The state x + eta d after one step of size eta along the direction d of a gated MLP."""
-    return [a + eta * f for a, f in zip(x, gated_downhill(unit, V, gate, x), strict=True)]
-
-
-def slopes_at(z: Any, gate: Any) -> list[Any]:
-    """gate * rho(z) for two units, rho arbitrary: gate * sigma' as `symbolic_hessian` has it."""
-    rho = sympy.Function("rho")
-    return [gate[m] * rho(z[m]) for m in range(2)]
-
-
-def symbolic_hessian(x: Any, V: Any, gate: Any) -> Any:
-    """Of -gate . phi(V x), phi'' = rho arbitrary."""
-    rho, s, t = sympy.Function("rho"), sympy.Symbol("s", real=True), sympy.Symbol("t", real=True)
-    z = V * x
-    xi = -sum(gate[m] * sympy.Integral(sympy.Integral(rho(t), (t, 0, s)), (s, 0, z[m])) for m in range(len(gate)))
-    return sympy.hessian(xi, list(x))

@@ -36,6 +36,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="11-any-step",
         source=ours("App. B"),
+        rests=("cemverify.cem.energies.hopfield.Hopfield.curvature",),
         statement="Gradient steps lower the Hopfield energy, the CCCP step (eta = 1) among them.",
         formula="E(x - eta g) <= E(x) - (eta - eta^2 / 2) |g|^2",
         condition="the step size is in (0, 2)",
@@ -119,7 +120,7 @@ def _hopfield_decrease() -> Working:
 def _step_lowers(case: tuple[Vector, int, Fraction], *, sign: int) -> Working:
     patterns, x, eta = case
     with mpmath.workdps(DIGITS):
-        step = mpmath.mpf(eta.numerator) / eta.denominator
+        step = mpmath.mpmathify(eta)
         g = x - mpmath.fdot(weights([h * x for h in patterns]), patterns)
         y = x - sign * step * g
         before, after = (z * z / mpmath.mpf(2) + energy([h * z for h in patterns]) for z in (x, y))

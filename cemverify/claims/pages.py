@@ -69,7 +69,7 @@ SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     ),
     (
         "Ours",
-        "Lemmas and cautions that the paper does not state. A refuted one refutes nothing in the paper.",
+        "Lemmas that the paper does not state, each with what rests on it: a finding, a property or code.",
         lambda j: j.claim.kind == "ours",
     ),
     (
@@ -151,6 +151,8 @@ def in_full(judged: JudgedClaim) -> str:
     parts.append(_labelled("for your implementation", claim.advice))
     if claim.study:
         parts.append(_labelled("study", claim.study))
+    if claim.rests:
+        parts.append(_labelled("what rests on it", ", ".join(claim.rests)))
     for f in judged.findings:
         working = "\n".join(textwrap.indent(line, "      ") for line in f.lines)
         parts.append(f"  {_side(f)}: {f.summary}\n{working}".rstrip())
@@ -206,11 +208,18 @@ def as_section(judged: JudgedClaim) -> str:
     parts.append(f"For your implementation: {claim.advice}.")
     if claim.study:
         parts.append(f"Measured by `{claim.study}`.")
+    if claim.rests:
+        parts.append(f"What rests on it: {', '.join(map(_linked, claim.rests))}.")
     parts += _arguments([f for f in judged.findings if _is_shown(f)])
     if further := [f for f in judged.findings if not _is_shown(f)]:
         kinds = ", ".join(sorted({f.kind for f in further}))
         parts.append(folded(f"Further arguments: {kinds}", *_arguments(further)))
     return "\n\n".join(parts)
+
+
+def _linked(name: str) -> str:
+    """A finding by its number; the id of a property, or a name in the code."""
+    return name if name.startswith("finding ") else f"`{name}`"
 
 
 def _is_shown(finding: Finding) -> bool:
@@ -251,4 +260,4 @@ def _folded(judged: JudgedClaim) -> str:
 
 
 def _labelled(label: str, text: str) -> str:
-    return textwrap.fill(text, 100, initial_indent=f"  {label}: ", subsequent_indent="    ")
+    return textwrap.fill(text, 100, initial_indent=f"  {label}: ", subsequent_indent="    ", break_on_hyphens=False)

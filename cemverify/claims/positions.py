@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 
 from cemverify.cem.energies import Interaction
-from cemverify.cem.positions import Rotary, alibi_slopes
+from cemverify.cem.positions import Rotary
 from cemverify.cem.presets import CONTEXT, SIZES
 from cemverify.claims.arguments import Figures, Instance, Lemma, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
@@ -63,46 +63,6 @@ def _bias_claims() -> Iterator[Claim]:
         arguments=(Figures("the model sizes of Table 1, a full context", tuple(SIZES)),),
     )
     yield Claim(
-        id="8-alibi-slopes",
-        source=ours('the text on positions, which gives the slopes as typical ("e.g.")'),
-        statement="The slopes 2^-k, k = 1..K, are ALiBi's.",
-        formula="{2^-k : k = 1..K} = the slopes of Press et al. for K heads",
-        condition="K = 8, which is one of the four models of Table 1; the other three have K = 12",
-        within=lambda K: K == 8,
-        finding=(
-            "For a power of two Press et al. take 2^(-8k/K), whose first exponent 8/K is 1 only for K = 8. Any other "
-            "K takes the slopes of the power of two below it, and then every second one of twice that power. The "
-            "paper gives 2^-k as an example and is not wrong; for K = 12 it is a choice of its own."
-        ),
-        advice="state which slopes you use at K = 12; `cemverify.cem.positions.alibi_slopes` are Press's",
-        holds_for=partial(_slopes_agree, base=1),
-        arguments=(
-            Figures("K = 8, exponents", 8),
-            Instance("K = 12, as in Table 1", 12),
-            Search("number of heads, any but 8", st.integers(1, 64), outside=True),
-        ),
-    )
-    yield Claim(
-        id="8-self-cross",
-        source=ours('App. A, "a learnable bias"'),
-        statement=(
-            "Of the bias on a token's own score and the bias on all others only the difference acts: shifting both "
-            "by c moves the energy by -tau K c and leaves the gradient as it is."
-        ),
-        formula="eps(x; b + c) = eps(x; b) - tau K c,  grad eps(x; b + c) = grad eps(x; b)",
-        finding=(
-            "Each head's sum of exponentials gains the factor exp(c), its logarithm the summand c. A token that sees "
-            "only itself feels neither bias. The paper calls the bias learnable and does not say that its two parts "
-            "can be told apart."
-        ),
-        advice="learn one number per head, b_self - b_cross",
-        holds_for=partial(_shift_is_invisible, on="both"),
-        arguments=(
-            Symbols("two heads, two tokens, all quantities letters"),
-            properties("gradient/attention/self-cross-bias"),
-        ),
-    )
-    yield Claim(
         id="8-bias-gradient",
         source=draft(
             "App. A", "modifies the logits before normalization but leaves the overall gradient structure unchanged"
@@ -131,6 +91,7 @@ def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rotary-gradient",
         source=ours("the text on positions"),
+        rests=("finding 8", "cemverify.cem.positions.Rotary", "gradient/attention/rotary"),
         statement=(
             "With rotary positions the gradient is attention whose values are the rotated keys and whose output is "
             "rotated back by the query's own position."
@@ -166,37 +127,8 @@ def _rotary_claims() -> Iterator[Claim]:
         arguments=(
             Instance("the reference, two heads in two dimensions each, two tokens", (2, 2, 1)),
             Search("heads, tokens and half the head dimension", st.tuples(*[st.integers(1, 4)] * 3), examples=60),
-            Lemma("quarter turns, two tokens in the plane: the keys kept give the gradient", _cached_keys_suffice),
+            Lemma("the keys kept give the gradient (13-rotary-gradient)", partial(_rotary_gradient, None, back=True)),
         ),
-    )
-    yield Claim(
-        id="13-unrotated-values",
-        source=ours("the text on positions, which says the opposite"),
-        statement="Weight-tied attention with rotated queries and keys and unrotated values is a gradient in x.",
-        formula="the Jacobian of W_Q^T sum_j a_ij W_K h_j in x is symmetric",
-        finding=(
-            "It is not, as the paper says too. The Jacobian is W_Q^T Cov(value, rotated key) W_Q / tau, a covariance "
-            "of two different things. With the rotated-back key as value it is a covariance of one thing with itself."
-        ),
-        advice="do not reuse a standard RoPE attention kernel with v = k unrotated",
-        holds_for=partial(_values_are_conservative, rotated=False),
-        arguments=(
-            Instance("the second of two tokens in the plane, W_Q = W_K = I, x = 0", (1, 0, 0, 0)),
-            Search(
-                "two tokens in the plane, integers, quarter turns, equal logits", st.tuples(*[st.integers(-3, 3)] * 4)
-            ),
-            Lemma("differentiating the softmax gives that Jacobian", _jacobian_by_definition),
-        ),
-    )
-    yield Claim(
-        id="13-rotary-concave",
-        source=ours("the text on positions"),
-        statement="With rotary positions the energy is still concave in x.",
-        formula="z . Hess eps(x_i) z = -(1/tau) sum_{j<l} a_ij a_il (z . (beta_ij - beta_il))^2 <= 0",
-        finding="beta_ij depends on i and j but not on x, so eps is minus a log-sum-exp of functions linear in x.",
-        advice="every step size descends with RoPE, as without",
-        holds_for=partial(_rotary_concave, sign=-1),
-        arguments=(Symbols("three tokens in the plane, the angle a letter, query at the third"),),
     )
 
 
@@ -206,7 +138,7 @@ def _rotary_claims() -> Iterator[Claim]:
 def _penalises(case: tuple[int, Fraction], *, sign: int) -> Working:
     tokens, slope = case
     with mpmath.workdps(DIGITS):
-        m = sign * mpmath.mpf(slope.numerator) / slope.denominator
+        m = sign * mpmath.mpmathify(slope)
         powers = [mpmath.exp(m * (tokens - j)) for j in range(1, tokens + 1)]
         total = mpmath.fsum(powers)
         first, last = powers[0] / total, powers[-1] / total
@@ -218,13 +150,6 @@ def _penalises(case: tuple[int, Fraction], *, sign: int) -> Working:
         f"{bool(penalised)}",
         comes_out=penalised,
     )
-
-
-def _press_exponents(heads: int) -> list[Fraction]:
-    """e of the slopes 2^-e of Press et al., for any number of heads."""
-    below = 1 << (heads.bit_length() - 1)
-    above = [Fraction(8 * k, 2 * below) for k in range(1, 2 * below + 1)]
-    return [Fraction(8 * k, below) for k in range(1, below + 1)] + above[0::2][: heads - below]
 
 
 def _bias_costs(names: Sequence[str], *, at_most: Fraction) -> Working:
@@ -240,36 +165,6 @@ def _bias_costs(names: Sequence[str], *, at_most: Fraction) -> Working:
             f"{name}: {added:,} additions for each token, {float(share):.2%} of attention; RoPE takes {rotating:,}"
         )
     return working(*lines, f"at most {float(at_most):.2%}: {fits}", comes_out=fits)
-
-
-def _slopes_agree(heads: int, *, base: int) -> Working:
-    press, stated = _press_exponents(heads), [Fraction(base * k) for k in range(1, heads + 1)]
-    runs = alibi_slopes(heads) == [2.0 ** -float(e) for e in press]
-    return working(
-        f"K = {heads}, stated: 2^-e with e = {', '.join(map(str, stated))}",
-        f"Press et al.: e = {', '.join(map(str, press))}; the reference's are these: {runs}",
-        f"the same: {sorted(press) == stated}",
-        comes_out=sorted(press) == stated and runs,
-    )
-
-
-def _shift_is_invisible(_: Any, *, on: str) -> Working:
-    heads = 2
-    shift = sympy.Symbol("e^c", positive=True)
-    cross, own = sympy.symbols("C1:3", positive=True), sympy.symbols("S1:3", positive=True)
-    factors, moves = [], []
-    for C, S in zip(cross, own, strict=True):
-        shifted = (C * shift if on == "both" else C), S * shift
-        factors.append(sympy.cancel(sum(shifted) / (C + S)))
-        moves.append(sympy.cancel(shifted[0] / sum(shifted) - C / (C + S)))
-    return working(
-        "C = exp(beta_1 x / tau + b_cross), S = exp(beta_2 x / tau + b_self); eps = -tau sum_k log(C_k + S_k)",
-        f"a shift by c multiplies the sums by {factors}: the energy moves by -tau c for each of {heads} heads if "
-        "by e^c",
-        f"the weight C / (C + S), and with it the gradient, changes by {moves}",
-        "a token that sees only itself has the weight S / S = 1, whatever the bias",
-        comes_out=all(f == shift for f in factors) and not any(moves),
-    )
 
 
 def _biased_gradient(_: Any, *, bias: str) -> Working:
@@ -291,10 +186,6 @@ def _biased_gradient(_: Any, *, bias: str) -> Working:
 
 def _turn(angle: sympy.Expr) -> sympy.Matrix:
     return sympy.Matrix([[sympy.cos(angle), -sympy.sin(angle)], [sympy.sin(angle), sympy.cos(angle)]])
-
-
-def _quarter_turn(times: int) -> sympy.Matrix:
-    return _turn(times * sympy.pi / 2)
 
 
 def _plane(name: str) -> sympy.Matrix:
@@ -341,75 +232,4 @@ def _needs_more(case: tuple[int, int, int], *, stored: str) -> Working:
         f"{case[0]} heads of dimension {2 * case[2]}, {case[1]} tokens: {rotated} numbers kept with rotary "
         f"positions, {plain} without",
         comes_out=more if stored == "as written" else not more,
-    )
-
-
-def _cached_keys_suffice() -> Working:
-    h = {1: sympy.Matrix([1, 0]), 2: sympy.Matrix([0, 2])}
-    x = _plane("x")
-    cached = {j: _quarter_turn(j) * h[j] for j in h}
-    lines, suffices = [], True
-    for i in (1, 2):
-        betas = {j: _quarter_turn(i).T * _quarter_turn(j) * h[j] for j in range(1, i + 1)}  # depend on i and j
-        energy = -sympy.log(sum(sympy.exp(b.dot(x)) for b in betas.values()))
-        derivative = -sympy.Matrix([energy]).jacobian(x).T.subs(dict.fromkeys(x, 0))
-        attended = sum((cached[j] for j in betas), sympy.zeros(2, 1)) / len(betas)  # x = 0: equal weights
-        from_cached = _quarter_turn(i).T * attended
-        suffices = suffices and derivative == from_cached
-        lines.append(
-            f"i = {i}: -grad eps = {list(derivative)}; R({i})^T (mean of what is kept) = {list(from_cached)}"
-        )
-    return working(
-        "one head, W_Q = W_K = I, tau = 1, R(j) a turn by j quarters, h_1 = (1, 0), h_2 = (0, 2), x = 0",
-        "kept: " + "; ".join(f"R({j}) h_{j} = {list(k)}" for j, k in cached.items()),
-        *lines,
-        comes_out=suffices,
-    )
-
-
-def _values_are_conservative(case: Sequence[int], *, rotated: bool) -> Working:
-    """d/dx of a_1 v_1 + a_2 v_2 at x = 0, the second token's logits being x . (R(1 - 2) h_1) and x . h_2."""
-    h_1, h_2 = sympy.Matrix(case[:2]), sympy.Matrix(case[2:])
-    beta = _quarter_turn(-1) * h_1
-    value = beta if rotated else h_1
-    jacobian = (value - h_2) * (beta - h_2).T / 4  # a_1 = a_2 = 1/2: sum_j a_j v_j (beta_j - mean beta)^T
-    symmetric = jacobian[0, 1] == jacobian[1, 0]
-    return working(
-        f"h_1 = {list(h_1)}, h_2 = {list(h_2)}, tau = 1, a quarter turn between them; values {list(value)} and h_2",
-        f"beta_1 = R(-1) h_1 = {list(beta)}, beta_2 = h_2; logits at x = 0 are 0, weights 1/2",
-        f"Jacobian (v_1 - h_2)(beta_1 - beta_2)^T / 4 = {jacobian.tolist()}, symmetric: {bool(symmetric)}",
-        comes_out=symmetric,
-    )
-
-
-def _jacobian_by_definition() -> Working:
-    h_1, h_2, x = sympy.Matrix((1, 0)), sympy.Matrix((0, 0)), _plane("x")
-    beta = _quarter_turn(-1) * h_1
-    powers = [sympy.exp(x.dot(beta)), sympy.exp(x.dot(h_2))]
-    update = (powers[0] * h_1 + powers[1] * h_2) / sum(powers)
-    defined = update.jacobian(x).subs(dict.fromkeys(x, 0))
-    closed = (h_1 - h_2) * (beta - h_2).T / 4
-    return working(f"{defined.tolist()} = {closed.tolist()} is {defined == closed}", comes_out=defined == closed)
-
-
-def _rotary_concave(_: Any, *, sign: int) -> Working:
-    angle, tau = sympy.symbols("theta tau", positive=True)
-    x, z = _plane("x"), _plane("z")
-    beta = [_turn((j - 3) * angle) * _plane(f"h{j}") for j in (1, 2, 3)]
-    constant = not any(b.has(*x) for b in beta)
-    # E_j = exp(beta_j . x / tau) and v_j = beta_j . z: along z, E_j has the derivative E_j v_j / tau
-    E, v = sympy.symbols("E1:4", positive=True), sympy.symbols("v1:4", real=True)
-    total = sum(E)
-    mean = sum(e * w for e, w in zip(E, v, strict=True)) / total
-    curvature = -(sum(e * w * w for e, w in zip(E, v, strict=True)) / total - mean**2) / tau
-    squares = sum(E[j] * E[i] * (v[j] - v[i]) ** 2 for j in range(3) for i in range(j)) / total**2
-    off = sympy.expand(sympy.together((curvature - sign * squares / tau) * tau * total**2))
-    off = sympy.simplify(off)
-    return working(
-        "beta_3j = R(3)^T R(j) h_j, R(i) a turn by i theta, W_Q = W_K = I (they enter beta alone)",
-        f"beta depends on x is {not constant}; so along z the second derivative is minus a variance of the v_j "
-        "over tau",
-        f"with v_j = beta_3j . z, {z.T.tolist()[0]}: tau total^2 (second derivative {'+' if sign < 0 else '-'} "
-        f"(1/tau) sum_(j<l) a_j a_l (v_j - v_l)^2) = {off}",
-        comes_out=off == 0 and constant,
     )

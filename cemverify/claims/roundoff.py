@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cemverify.claims.arguments import Instance, Search, Working, properties, working
 from cemverify.claims.base import Claim, ours
-from cemverify.claims.exact import DIGITS, Number, dot
+from cemverify.claims.exact import DIGITS, dot
 
 
 class _Logits(NamedTuple):
@@ -30,40 +30,10 @@ _SEVENTHS = st.integers(1, 6)
 
 def claims() -> Iterator[Claim]:
     """Every claim about roundoff, each with its arguments."""
-    example = (
-        "In two dimensions h = (1, 1), (1, -1) and x = (S, y) have the logits S + y and S - y and the update "
-        "(1, tanh y). When the logits alone are rounded to float32 and all else is exact, its error"
-    )
-    yield Claim(
-        id="16-square-root",
-        source=ours("a usual tolerance"),
-        statement=(
-            "The relative error of an attention update in floating point is at most a small multiple of the unit "
-            "roundoff times the square root of the dimension."
-        ),
-        formula="|error| <= c u sqrt(n) |F|, here with c = 16",
-        condition=(
-            "the logits are of order one, here at most 8; at fixed n the error grows in proportion to the largest "
-            "logit S, and the example exceeds the tolerance at S = 128"
-        ),
-        within=lambda case: case.exponent <= 3,
-        finding=(
-            "A logit of size S is rounded by up to u S, which multiplies a softmax weight by up to e^(u S), whatever "
-            f"the dimension. {example} is proportional to u S. Products of many terms do add errors that grow with "
-            "n, as sqrt(n) or less where they average out."
-        ),
-        advice="do not compare with `atol = c * eps * sqrt(n)`; use 16-logits",
-        holds_for=partial(_stays_within, law="square root", factor=1),
-        arguments=(
-            Search("S = 2^k up to 8 and y in sevenths", _logits(0, 3)),
-            properties("precision/attention/float32", "precision/attention/bfloat16"),
-            Instance("S = 2^7, y = 2/7", _Logits(7, 2)),
-            Search("S = 2^k beyond 8", _logits(4, 14), outside=True),
-        ),
-    )
     yield Claim(
         id="16-logits",
         source=ours("a tolerance for updates"),
+        rests=("precision/attention/float32", "precision/attention/bfloat16"),
         statement="The relative error of an attention update is at most a few u (1 + S), S the largest |logit|.",
         formula="|error| <= c u (1 + S) |F|; c = 4 in float32 and 1 in bfloat16",
         condition=(
@@ -74,14 +44,18 @@ def claims() -> Iterator[Claim]:
         finding=(
             "To first order each logit is off by a few u S and each softmax weight by that relative to itself; the "
             "two matrix products add a few u. So |error| is at most a few u (1 + S) times the sum of the absolute "
-            f"values, which |F| can fall short of without limit. {example} is bounded by u (1 + S) from S = 1 to "
-            "S = 2^20. A second head with beta = (-1, 0) for both tokens leaves (0, tanh y) of the update, and the "
-            "relative error grows like 1 / y."
+            "values, which |F| can fall short of without limit. In two dimensions h = (1, 1), (1, -1) and x = (S, y) "
+            "have the logits S + y and S - y and the update (1, tanh y), whose error is bounded by u (1 + S) if the "
+            "logits alone are rounded to float32. A second head with beta = (-1, 0) for both tokens leaves (0, tanh "
+            "y) of the update, and the relative error grows like 1 / y."
         ),
         advice="`tolerance = 4 * eps * (1 + logits.abs().max()) * update.norm()`, and look at cancellation first",
-        holds_for=partial(_stays_within, law="logits", factor=1),
+        holds_for=partial(_stays_within, factor=1),
         arguments=(
-            Search("S = 2^k up to 2^20 and y in sevenths", _logits(0, 20)),
+            Search(
+                "S = 2^k up to 2^20 and y in sevenths",
+                st.builds(_Logits, st.integers(0, 20), _SEVENTHS, st.just(0), st.just(False)),
+            ),
             properties("precision/attention/float32", "precision/attention/bfloat16"),
             Instance("a second head that cancels, S = 1, y near 2^-12", _Logits(0, 2, 10, cancels=True)),
             Search(
@@ -94,6 +68,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="16-mlp",
         source=ours("a tolerance for updates"),
+        rests=("precision/mlp/float32", "precision/mlp/bfloat16"),
         statement="The relative error of an MLP update is a few u: no softmax multiplies the roundoff.",
         formula="|error| <= c u |F|; c = 16 in float32 and 3 in bfloat16",
         condition="no sum cancels, as with dense normal weights",
@@ -115,33 +90,20 @@ def claims() -> Iterator[Claim]:
     )
 
 
-def _logits(least: int, most: int) -> st.SearchStrategy[_Logits]:
-    return st.builds(_Logits, st.integers(least, most), _SEVENTHS, st.just(0), st.just(False))
-
-
 def _gates(sign: int) -> st.SearchStrategy[tuple[int, int, int]]:
     return st.tuples(st.integers(1, 20), st.integers(1, 20), st.just(sign))
 
 
-def _roundoff_of_logits(S: int, sevenths: int, halvings: int = 0, *, cancels: bool = False) -> Number:
-    """Relative error of (1, tanh y), in units of u, when the logits S + y and S - y are rounded to float32.
-
-    y is (sevenths / 7) 2^-halvings in float32. If a second head cancels, that of (0, tanh y).
-    """
-    y = np.float32(sevenths) / np.float32(7) * np.float32(2.0**-halvings)
+def _stays_within(case: _Logits, *, factor: Fraction | int) -> Working:
+    """The error of (1, tanh y), or (0, tanh y), when the logits S + y and S - y are rounded to float32."""
+    S = 2**case.exponent
+    y = np.float32(case.sevenths) / np.float32(7) * np.float32(2.0**-case.halvings)
     first, second = np.float32(S) + y, np.float32(S) - y
     difference = (Fraction(float(first)) - Fraction(float(second))) / 2  # y up to the rounding of the two
     with mpmath.workdps(DIGITS):
-        exact = mpmath.tanh(mpmath.mpf(float(y)))
-        actual = mpmath.tanh(mpmath.mpf(difference.numerator) / difference.denominator)
-        return abs(actual - exact) / mpmath.sqrt(exact**2 + (not cancels)) * 2**24
-
-
-def _stays_within(case: _Logits, *, law: str, factor: Fraction | int) -> Working:
-    S = 2**case.exponent
-    error = _roundoff_of_logits(S, case.sevenths, case.halvings, cancels=case.cancels)
-    with mpmath.workdps(DIGITS):
-        allowed = (16 * mpmath.sqrt(2) if law == "square root" else 4 * (1 + mpmath.mpf(S))) * float(factor)
+        exact, actual = mpmath.tanh(mpmath.mpf(float(y))), mpmath.tanh(mpmath.mpmathify(difference))
+        error = abs(actual - exact) / mpmath.sqrt(exact**2 + (not case.cancels)) * 2**24
+        allowed = 4 * (1 + mpmath.mpf(S)) * float(factor)
     return working(
         f"S = {S}, y = ({case.sevenths}/7) 2^-{case.halvings} in float32; the logits are S + y and S - y, rounded",
         f"F = ({0 if case.cancels else 1}, tanh y): relative error {mpmath.nstr(error, 4)} u, at most "

@@ -233,7 +233,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         draft("Sec. 1", "optimization-driven design yields performance gains without increasing model size"),
         "CEM's extensions improve a model without a single parameter more.",
         "loss(T = 2) < loss(T = 1), with the same parameters",
-        "Of the extensions only the recursion adds no parameters (15-depth-is-free); P and a diagonal add some. So "
+        "Of the extensions only the recursion adds no parameters (§15); P and a diagonal add some. So "
         "these are the comparisons of 18-depth-two-language once more: the same evidence, not further evidence. The "
         "gain is at equal tokens, and has a price in operations.",
         "a gain at equal parameters may be a loss at equal FLOPs",
@@ -423,7 +423,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         "Not seen where we trained deeper: CEM MLPs of 0.08M parameters at T = 4 and 8 (the dial), full CEM at T = "
         "3 (the smoke run) and regressors at T = 8 kept finite losses. None is the paper's case. The memory of T "
         "steps is a matter of implementation: keys are shared, and steps can be recomputed.",
-        "recompute the steps in the backward pass; put RMSNorm inside (7-norm-monotone, 17-diverges)",
+        "recompute the steps in the backward pass; put RMSNorm inside (7-norm-monotone, §17)",
         [],
         f"{_LANGUAGE} recursion --size 86M",
     )

@@ -275,7 +275,7 @@ def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table,
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a column holds figures, and so reads better flush right; names such as 4-concave are none."""
+    """Whether a column holds figures, and so reads better flush right; names such as 4-any-step are none."""
     filled = [cell for cell in cells if cell not in ("", "–")]
     return bool(filled) and all(_FIGURE.match(cell) for cell in filled)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import sys
 import threading
@@ -26,8 +27,10 @@ from cemverify.claims.arguments import (
     working,
 )
 from cemverify.claims.findings import TOP_TEN
+from cemverify.claims.retired import RETIRED
 from cemverify.cli import main
 from cemverify.commands import claims as command
+from cemverify.conformance.properties import by_id
 from cemverify.results import envelope
 from suites.claims.turned import TURNED, asks_the_statement, turned_round, without_condition
 
@@ -129,6 +132,37 @@ def test_no_claim_and_no_statement_stands_twice() -> None:
 def test_the_ten_findings_rest_on_claims_there_are() -> None:
     assert len({top.claim for top in TOP_TEN}) == 10
     assert {top.claim for top in TOP_TEN} <= set(IDS)
+
+
+@pytest.mark.parametrize("claim", [claim for claim in mathematics() if claim.kind == "ours"], ids=lambda c: c.id)
+def test_a_lemma_of_ours_names_what_rests_on_it(claim: Claim) -> None:
+    assert claim.rests
+    for name in claim.rests:
+        if name.startswith("finding "):
+            assert 1 <= int(name.removeprefix("finding ")) <= len(TOP_TEN)
+        elif "/" in name:
+            assert by_id(name)
+        else:
+            assert pkgutil.resolve_name(name)
+
+
+def test_a_lemma_that_a_finding_cites_names_that_finding() -> None:
+    for number, top in enumerate(TOP_TEN, 1):
+        if LEDGER[top.claim].kind == "ours":
+            assert f"finding {number}" in LEDGER[top.claim].rests
+
+
+def test_a_retired_claim_is_to_be_read_where_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not RETIRED.keys() & LEDGER.keys()
+    for where in set(RETIRED.values()):
+        if where.startswith("the claim "):
+            assert where.removeprefix("the claim ") in LEDGER
+        else:
+            section = where.removeprefix("§").partition(" ")[0]
+            assert f"\n## {section}. " in PAGE.with_name("mathematics.md").read_text()
+    assert main(["claims", "1-scale"]) == 2
+    told = "the claim '1-scale' is retired: it is judged no more; read §1 of docs/mathematics.md"
+    assert told in capsys.readouterr().err
 
 
 def _below(limit: int) -> Statement:
