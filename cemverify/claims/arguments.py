@@ -206,7 +206,8 @@ class Properties:
             side = "against"
         # without the margin, whose last digits depend on the processor: these lines stand in the documentation
         lines = tuple(f"{r.id}: {r.verdict}, {r.examples} examples" for r in records)
-        return Finding(side, "properties of the reference", lines, general=True, kind="properties")
+        words = f"{len(records)} propert{'y' if len(records) == 1 else 'ies'} of the reference"
+        return Finding(side, words, lines, general=True, kind="properties")
 
 
 def properties(*ids: str) -> Properties:

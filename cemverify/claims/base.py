@@ -85,8 +85,8 @@ class Claim:
     condition: str = ""  # under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it
     within: Condition | None = field(default=None, repr=False)
     study: str = ""  # the command that measures a claim about training
-    # what rests on a lemma of ours, without which it would not be here: "finding 4" of `findings`, the id of a
-    # property, or the dotted name of code
+    # what rests on a lemma of ours, without which it would not be here: "finding 4" of docs/explanation/findings.md,
+    # the id of a property, or the dotted name of code
     rests: Sequence[str] = ()
 
     @property

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cemverify.claims import ClaimVerdict, JudgedClaim
 from cemverify.claims.arguments import Finding
 from cemverify.claims.base import ARXIV, DRAFT
-from cemverify.claims.findings import TOP_TEN
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import fitted, folded, grid
@@ -21,16 +20,17 @@ _COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "cond
 OPENING = "What the paper states, and what of it is true: for those who implement CEM, and for readers of the paper."
 _PREFACE = f"""\
 The paper is "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization". Two versions are
-quoted, each by its name: **{DRAFT}** (anonymous, ICLR 2026 submission
-18341), whose numbers of equations and sections are used here, and **{ARXIV}**, whose sections are numbered
+quoted: the **draft** on OpenReview, "Recasting Transformer Layers as Energy Models" (anonymous, ICLR 2026 submission
+18341), whose numbers of equations and sections are used here, and **v1**, {ARXIV}, whose sections are numbered
 otherwise. Of the draft the whole text is at hand, of the version on arXiv the abstract and reports. So what is called
 an error here is one of the draft; whether the version on arXiv has it too was not checked. Quotes are
 verbatim: whole sentences, words of one, formulas transcribed. Where only the content is known, the row says so and
 quotes nothing. Not every sentence of the paper has a row; its formulas, counts and reported experiments have.
 
-Every verdict is computed from the arguments that stand with it, gathered anew by `cemverify claims`;
-`cemverify claims ID` prints one in full. A statement is one predicate of a case; examples, searches and symbolic
-cases are put to it and may come out either way. This page is generated: `cemverify claims --markdown docs/claims.md`.
+Every verdict is computed from the arguments that stand with it, gathered anew by `cemverify claims`. A statement is
+one predicate of a case; examples, searches and symbolic cases are put to it and may come out either way. Examples are
+worked out below; `cemverify claims ID` does so for searches and lemmas too, and says how models were trained. This
+page is generated: `cemverify claims --markdown docs/claims.md`.
 
 Notation: D model dimension, K heads, R head dimension, M hidden units, J tokens, h the memory, x the state, tau the
 temperature, eta the step size, P the preconditioner, u the unit roundoff, eps the attention energy, xi the MLP's, g a
@@ -161,13 +161,7 @@ def in_full(judged: JudgedClaim) -> str:
 
 
 def as_markdown(judged: Sequence[JudgedClaim]) -> str:
-    """The page: ten findings, then every claim in its section. Nothing in it depends on the machine or the day."""
-    ids = {j.claim.id for j in judged}
-    ten = [
-        f"{i}. {top.words} ([{top.claim}](#{top.claim}))\n    `{top.code}`"
-        for i, top in enumerate(TOP_TEN, 1)
-        if top.claim in ids
-    ]
+    """The page: every claim in its section. Nothing in it depends on the machine or the day."""
     sections = [(heading, words, [j for j in judged if chosen(j)]) for heading, words, chosen in SECTIONS]
     sections = [section for section in sections if section[2]]
     families = [
@@ -177,8 +171,7 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
         "# The claims ledger",
         OPENING,
         "\n".join(families),
-        "## What changes in your code",
-        "\n".join(ten),
+        "[Ten findings](explanation/findings.md) say what changes in your code.",
         "## How to read it",
         _PREFACE,
     ]
@@ -195,13 +188,12 @@ def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
 
 
 def as_section(judged: JudgedClaim) -> str:
-    """A claim's part of the page."""
-    claim = judged.claim
+    """A claim's part of the page: worked examples in full, and what else there is in a line."""
+    claim, findings = judged.claim, judged.findings
+    where = claim.source.where.replace(DRAFT, "draft").replace(ARXIV, "v1")
     parts = [f'### <a id="{claim.id}"></a>{claim.id}', claim.statement, f"    {claim.formula}"]
-    parts.append(
-        f"> {_quoted(judged)}\n>\n> {claim.source.where}" if claim.source.version else f"*{claim.source.where}*"
-    )
-    verdict = f"**{judged.conclusion[0].upper()}{judged.conclusion[1:]}**"
+    parts.append(f"> {_quoted(judged)}\n>\n> {where}" if claim.source.version else f"*{where}*")
+    verdict = f"**{judged.verdict.capitalize()}**"
     parts.append(
         f"{verdict}: {claim.condition}. {claim.finding}" if claim.condition else f"{verdict}. {claim.finding}"
     )
@@ -209,29 +201,21 @@ def as_section(judged: JudgedClaim) -> str:
     if claim.study:
         parts.append(f"Measured by `{claim.study}`.")
     if claim.rests:
-        parts.append(f"What rests on it: {', '.join(map(_linked, claim.rests))}.")
-    parts += _arguments([f for f in judged.findings if _is_shown(f)])
-    if further := [f for f in judged.findings if not _is_shown(f)]:
-        kinds = ", ".join(sorted({f.kind for f in further}))
-        parts.append(folded(f"Further arguments: {kinds}", *_arguments(further)))
+        parts.append(f"What rests on it: {', '.join(map(_named, claim.rests))}.")
+    for f in findings:
+        if f.kind in ("instance", "figures"):
+            parts += [f"*{_side(f)}:* {f.summary}.", textwrap.indent("\n".join(f.lines), "    ")]
+    if studies := [f for f in findings if f.kind == "study"]:
+        scales = dict.fromkeys(f.scale for f in studies)
+        parts.append("\n".join(f"- {at}: {'; '.join(f.summary for f in studies if f.scale == at)}" for at in scales))
+    if further := [f"*{_side(f)}:* {f.summary}" for f in findings if f.kind not in ("instance", "figures", "study")]:
+        parts.append(f"{'; '.join(further)}.")
     return "\n\n".join(parts)
 
 
-def _linked(name: str) -> str:
+def _named(name: str) -> str:
     """A finding by its number; the id of a property, or a name in the code."""
-    return name if name.startswith("finding ") else f"`{name}`"
-
-
-def _is_shown(finding: Finding) -> bool:
-    """Worked examples and arithmetic are read; what was asked of many cases folds away."""
-    return finding.kind in ("instance", "figures", "study") and finding.side != "neither"
-
-
-def _arguments(findings: Sequence[Finding]) -> Iterator[str]:
-    for f in findings:
-        yield f"*{_side(f)}:* {f.summary}."
-        if f.lines:
-            yield textwrap.indent("\n".join(f.lines), "    ")
+    return f"[{name}](explanation/findings.md)" if name.startswith("finding ") else f"`{name}`"
 
 
 def _side(finding: Finding) -> str:

@@ -67,6 +67,8 @@ def of_claims(old: Content, new: Content) -> Iterator[Finding]:
     before, after = ({f"claim {c['id']}": c["verdict"] for c in content["claims"]} for content in (old, new))
 
     def missing(name: str, was: str) -> Finding:
+        if new["made_by"]["configuration"].get("claim") is None:  # the whole ledger, which has it no more
+            return note(name, was, "retired", f"`cemverify {name.replace('claim', 'claims')}` says where to read it")
         return regression(name, was, "missing", "it is not judged any more")
 
     for name, was, now in (yield from in_both(before, after, missing)):

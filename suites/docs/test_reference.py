@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 import cemverify
-from cemverify.claims.findings import TOP_TEN
 from cemverify.console.parsing import Help
 from docs.making.parsers import PROGRAMS, parsers
 from docs.making.pictures import FOLDER, PICTURES
@@ -119,15 +118,6 @@ def test_paragraphs_are_wrapped_between_words_and_examples_are_kept(monkeypatch:
 
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-
-
-def test_the_ten_findings_are_those_of_the_ledger_in_its_words() -> None:
-    page = (DOCS / "explanation" / "findings.md").read_text()
-    sections = re.findall(r"^## \d+\. (.*?)\n(.*?)(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL)
-    assert [words for words, _ in sections] == [finding.words for finding in TOP_TEN]
-    for (_, text), finding in zip(sections, TOP_TEN, strict=True):
-        assert f"\n    {finding.code}\n" in text
-        assert f"(../claims.md#{finding.claim})" in text
 
 
 @pytest.mark.parametrize("draw", PICTURES)

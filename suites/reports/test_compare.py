@@ -82,6 +82,14 @@ def test_one_cell_that_differs_is_named(
     assert f"REGRESSION  {named}" in out
 
 
+def test_a_claim_that_the_whole_ledger_lacks_is_retired_and_no_regression(compare: Compare) -> None:
+    old = a_claims()
+    whole = {**old, "claims": []}
+    code, out, _ = compare(old, whole)
+    assert (code, "claim 1-gradient: holds -> retired (`cemverify claims 1-gradient` says" in out) == (0, True), out
+    assert compare(old, perturbed(whole, ("made_by", "configuration"), {"claim": "7-sign"}))[0] == 1
+
+
 def test_a_repair_is_an_improvement(compare: Compare) -> None:
     broken = a_check("mine", [a_property("a/b/c"), violated("a/b/d")])
     code, out, _ = compare(broken, a_check("mine", [a_property("a/b/c", margin=0.2), a_property("a/b/d")]))
