@@ -1,48 +1,15 @@
-"""The tools that try an installation notice what they are for; `tox run -e wheel` and `matrix` say what they find."""
+"""What is built of a clone; `tox run -e wheel` and `-m versions` try it."""
 
 from __future__ import annotations
 
 import io
-import sys
 import tarfile
 import tomllib
-import zipfile
 from pathlib import Path
 
-import pytest
-
 from suites.installation import wheel
-from suites.installation.trials import Trial, attempt
-from suites.installation.wheel import DATA, strangers
+from suites.installation.wheel import DATA
 from suites.kit.source import ROOT
-
-
-def test_a_trial_fails_on_another_exit_code_and_on_other_words_and_does_not_find_the_clone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    script = tmp_path / "program.py"
-    text = "import os, sys; print('said', *sys.argv[1:], os.environ.get('PYTHONPATH')); sys.exit(len(sys.argv) - 2)"
-    script.write_text(text)
-    trials = (Trial("a", "said a None"), Trial("a b", "said a b", 1), Trial("a b", "said"), Trial("a", "other"))
-    faults = [outcome.fault for outcome in attempt([sys.executable, script], trials, tmp_path)]
-    assert faults[:2] == ["", ""]
-    assert faults[2].startswith("exit code 1 in place of 0")
-    assert faults[3].startswith("'other' was not printed")
-
-
-def test_a_wheel_with_strangers_or_without_its_data_is_noticed(tmp_path: Path) -> None:
-    ours = [str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py")]
-    for name, left_out, added in (("good", "", []), ("bad", DATA[2], ["suites/devices.py"])):
-        with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as packed:
-            for path in [*ours, *DATA, *added]:
-                if path != left_out:
-                    packed.writestr(path, "")
-    assert strangers(tmp_path / "good.whl") == []
-    assert strangers(tmp_path / "bad.whl") == [
-        "suites/devices.py does not belong there",
-        "cemverify/catalogue/detection.jsonl is missing",
-    ]
 
 
 def test_what_is_no_code_is_package_data_of_a_package_that_there_is() -> None:

@@ -1,12 +1,20 @@
-"""What is tried with an installed cemverify: each command in one empty folder, far from the clone."""
+"""What is tried with an installed cemverify: each command in one empty folder, far from the clone.
+
+`python -m suites.installation.trials` tries the one beside this interpreter, as `tox run -m versions` has it do with
+every Python and torch. Exit code 0 if everything went as it should, 1 if not.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 # What the environment of a trial must not inherit: it would find the clone, or the environment of the tests.
@@ -90,3 +98,27 @@ def _fault(trial: Trial, done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode != trial.code:
         return f"exit code {done.returncode} in place of {trial.code}: {output.strip()[-400:]}"
     return "" if trial.says in output else f"{trial.says!r} was not printed: {output.strip()[-400:]}"
+
+
+def report(heading: str, outcomes: Iterator[Outcome], program: str = "cemverify") -> bool:
+    """Prints each outcome as it comes; returns whether all went as they should."""
+    print(f"\n{heading}", flush=True)
+    good = True
+    for outcome in outcomes:
+        print(f"  {'FAILED' if outcome.fault else 'ok':<7}{outcome.seconds:6.1f} s  {program} {outcome.trial.words}")
+        if outcome.fault:
+            good = False
+            print(f"          {outcome.fault}")
+    return good
+
+
+def main() -> int:
+    """Tries what is installed beside this interpreter."""
+    heading = f"Python {platform.python_version()}, torch {version('torch')}, cemverify {version('cemverify')}"
+    with tempfile.TemporaryDirectory() as folder:
+        program = [Path(sys.executable).with_name("cemverify")]
+        return 0 if report(heading, attempt(program, (*FIRST_STEPS, *VERSION_BY_VERSION), Path(folder))) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

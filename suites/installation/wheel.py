@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from suites.installation.routes import DOORS, TESTS, TUTORIAL
-from suites.installation.trials import FIRST_STEPS, Outcome, Trial, attempt
+from suites.installation.trials import FIRST_STEPS, Trial, attempt, report
 from suites.kit.source import ROOT
 
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -143,18 +143,6 @@ def find_links() -> str | None:
         [sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True
     )
     return config.stdout.strip() or None
-
-
-def report(heading: str, outcomes: Iterator[Outcome], program: str = "cemverify") -> bool:
-    """Prints each outcome as it comes; returns whether all went as they should."""
-    print(f"\n{heading}", flush=True)
-    good = True
-    for outcome in outcomes:
-        print(f"  {'FAILED' if outcome.fault else 'ok':<7}{outcome.seconds:6.1f} s  {program} {outcome.trial.words}")
-        if outcome.fault:
-            good = False
-            print(f"          {outcome.fault}")
-    return good
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
