@@ -95,12 +95,11 @@ def _row(label: str, text: str, width: int | None) -> str:
 
 def _tested(property_: Property) -> Iterator[str]:
     dtype = "the dtype of the run" if property_.dtype is None else str(property_.dtype).removeprefix("torch.")
-    share = "" if property_.share == 1 else f", {property_.share:g} times as many examples as others"
-    yield f"in {dtype}{share}"
+    yield f"in {dtype}, {property_.asked.rows:.3g} scattered cases for each 60 examples"
     if reach := largest([property_.questions.reach()]):
         yield "up to " + ", ".join(f"{letter} = {size}" for letter, size in reach.items())
     if isinstance(property_.questions, Over):
-        searched = ["small integer cases"] if property_.small and not property_.questions.space.sizes else []
+        searched = ["small integer cases"] if property_.asked.small and not property_.questions.space.sizes else []
         yield ", then ".join([*searched, "cases spread evenly over sizes and options"])
     if property_.first:
         yield "first, in a process of its own"

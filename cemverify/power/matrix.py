@@ -68,7 +68,7 @@ def detect(cell: PairsCell) -> dict[str, Any]:
     """The word of every subject that the property calls wrong, by name."""
     cell.code.check(None)
     by_name, usual = {mutant.id: mutant for mutant in mutants()}, by_id(cell.property)
-    property_ = replace(usual, scattered=cell.harder * usual.scattered, least=cell.harder * usual.least)
+    property_ = replace(usual, asked=replace(usual.asked, rows=cell.harder * usual.asked.rows))
     words, before = dict[str, str](), ProcessState.now()
     with remembering():
         for name in cell.subjects:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cemverify.catalogue import budgets
 from cemverify.catalogue.detection import HELD, SEEDS
 from cemverify.conformance.implementations.contract import load
-from cemverify.conformance.properties import by_id
 from cemverify.power import matrix
 from cemverify.power.code import Code
 from cemverify.processes.atomic_files import replacing
@@ -76,8 +75,8 @@ def needed(kills: Iterable[Mapping[str, str]]) -> budgets.Budgets:
 
 def _lacking(id_: str, words: str) -> float:
     """How many rows more a property needs than it is asked without this file."""
-    asked = replace(by_id(id_), least=budgets.of("mutants").get(id_, 0)).rows
-    return max(0.0, budgets.needed({id_: words.split()}).get(id_, 0) - asked)
+    enough = budgets.asked(id_, "mutants").rows
+    return max(0.0, budgets.needed({id_: words.split()}).get(id_, 0) - enough)
 
 
 def text(kills: Mapping[str, Mapping[str, str]]) -> str:

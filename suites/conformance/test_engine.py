@@ -23,6 +23,7 @@ from hypothesis.errors import StopTest
 from torch import Tensor
 
 from cemverify import check_implementation, implementation
+from cemverify.catalogue.budgets import Asked
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.conformance.asking.answers import as_tensor
@@ -129,7 +130,7 @@ def test_a_violation_that_cannot_be_judged_again_stands() -> None:
             raise Discard("it would take too long now")
         return Evidence([Comparison("wrong", torch.ones(1), torch.zeros(1), torch.zeros(1))])
 
-    scattered_alone = replace(PLAIN, check=check, small=0, scattered=1.0)
+    scattered_alone = replace(PLAIN, check=check, asked=Asked(small=0))
     record = judge_property(reference.reference, scattered_alone, Effort(examples=4, shrink=False))
     assert record.verdict == Verdict.VIOLATED, record.reason
     assert len(judged) > 1

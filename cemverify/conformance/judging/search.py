@@ -41,7 +41,6 @@ from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import leaves_range
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property
-from cemverify.conformance.properties.base import MANY
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
@@ -188,16 +187,16 @@ class PropertySearch:
         subject = self.caller.subject
         layer = subject if isinstance(subject, EnergyLayer) else None
         offer = Offer(frozenset(subject.not_offered), layer, self.caller.kind)
-        each = self._number(effort, MANY * self.property.share)  # small ones at most
-        rows = self._number(effort, self.property.rows)
+        asked = self.property.asked
+        each, rows = self._number(effort, asked.most), self._number(effort, asked.rows)
         if (listed := self.property.questions.rows(offer)) is not None:
             rows = max(1, round(effort.examples * listed / _USUAL))
         compiles = offer.kind.compiles or "compile" in self.property.needs
-        if compiles and self.property.compiled is not None:
-            rows = min(rows, self._number(effort, self.property.compiled))
-        strategy = self.property.questions.search(offer) if self.property.small else None
+        if compiles:
+            rows = min(rows, self._number(effort, asked.compiled))
+        strategy = self.property.questions.search(offer) if asked.small else None
         # more where options mix; where each is compiled only the simplest, all zeros
-        few = 1 if compiles else min(each, self._number(effort, self.property.small * max(1.0, self.property.share)))
+        few = 1 if compiles else min(each, self._number(effort, asked.small))
         self.tally.planned = rows + (0 if strategy is None else few)
         if strategy is not None:
             self.tally.turn_to("small")

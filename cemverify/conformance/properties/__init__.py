@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from cemverify.catalogue.budgets import least
+from cemverify.catalogue.budgets import asked
 from cemverify.catalogue.index import chosen
 from cemverify.conformance.properties import (
     contexts,
@@ -53,7 +53,7 @@ _FAMILIES = (
 def catalogue() -> tuple[Property, ...]:
     """Every property, the most fundamental first. Every report keeps this order."""
     every = (property_ for family in _FAMILIES for property_ in of_module(family))
-    return tuple(replace(p, least=least().get(p.id, 0)) for p in every)
+    return tuple(replace(p, asked=asked(p.id)) for p in every)
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from hypothesis.strategies import SearchStrategy
 
+from cemverify.catalogue.budgets import USUAL, Asked
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.arrays import TORCH, ArrayKind
 from cemverify.conformance.implementations.contract import Kind, Subject
@@ -24,10 +25,6 @@ from cemverify.conformance.source.reading.numbers import Number
 Check = Callable[[Caller, Any], Evidence]  # judges one question
 
 FIRST = "2026.11"  # the first version of the catalogue
-
-# small cases of a property for each 60 examples
-FEW, MORE, MANY = 3, 5, 20
-_ROWS = 12.0  # scattered questions, for each 60 examples, of a property that costs as usual
 
 # Trivial answers that a property may have to call wrong, by name.
 CONTROLS: Mapping[str, str] = MappingProxyType(
@@ -117,13 +114,7 @@ class Property:
     needs: frozenset[str] = frozenset()  # features without which it cannot be asked
     kind: Kind = "CEM implementation"  # of implementation that it is for
     dtype: torch.dtype | None = None  # the dtype it is asked in, if not the run's
-    share: float = 1.0  # of the run's examples, how many it takes; costly properties take fewer
-    # small cases that Hypothesis draws for each 60 examples, or 0: MORE where zeros and ties tell, MANY towards a
-    # bound that few of them reach
-    small: int = FEW
-    scattered: float = 1.0  # the number of scattered questions, as a multiple of the usual one
-    least: int = 0  # scattered questions at least, for each 60 examples (`cemverify.catalogue.budgets`)
-    compiled: int | None = 8  # scattered questions at most where each is compiled; None for as many as elsewhere
+    asked: Asked = USUAL  # how many questions, as `cemverify.catalogue.budgets` has it
     first: bool = False  # whether it is asked before anything else, of a process of its own
     once: bool = False  # whether a single failure proves a violation, even if it does not come back (determinism)
     looks_around: bool = False  # whether it is also asked around the numbers that stand in the code under test
@@ -136,11 +127,6 @@ class Property:
     # own properties are apart from them, in `cemverify.power`, and are run by its tests
     mutants: Mapping[str, Subject] = field(default_factory=dict, repr=False)
     stated_in: str | None = None  # the module that states it, if it is not of the catalogue (see `own`)
-
-    @property
-    def rows(self) -> float:
-        """The number of scattered questions for each 60 examples."""
-        return max(_ROWS * self.share * self.scattered, self.least)
 
     @property
     def family(self) -> str:

@@ -43,8 +43,6 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
         Table(space, long=function.name != "decode", part=_PART.get(function.name, _OF_ENERGIES)),
         frozenset({function.name}),
         dtype=torch.float64,
-        small=0,
-        compiled=None,
         premise="the right answer is not that of a layer that does nothing",
         controls=frozenset({"zero", "constant", "random"}),
     )

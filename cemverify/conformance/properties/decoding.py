@@ -59,8 +59,6 @@ def _decoding(
             textures=("plain",),
         )
     },
-    share=0.35,
-    scattered=1.45,
     looks_around=True,
 )
 @_decoding(
@@ -68,7 +66,6 @@ def _decoding(
     "Decoding from a cache gives the output of the whole row, for any combination of options.",
     {"": mixed("attention", steps=(1, 2, 3), apart=False)},
     source="docs/mathematics.md §13",
-    share=0.9,
     looks_around=True,
 )
 @_decoding(
@@ -84,7 +81,6 @@ def _decoding(
         }.items()
     },
     source="docs/mathematics.md §13 (one tensor serves as keys and values)",
-    share=0.3,
     looks_around=True,
 )
 def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
@@ -102,7 +98,6 @@ def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     "every-prefix",
     "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
     {"": mixed("attention", steps=(1, 2), apart=False)},
-    share=0.4,
 )
 def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
     """Decoding the first 1, 2 ... J tokens gives the beginning of the output of the whole row."""

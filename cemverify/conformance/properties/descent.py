@@ -79,7 +79,6 @@ def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Ev
     *_ATTENTION,
     {"": Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))},
     needs=(),
-    share=0.5,
 )
 def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
     """eps(x^(t+1)) <= eps(x^(t)) - eta g.Pg between consecutive states, t = 0 ... T - 1, g taken at x^(t)."""
@@ -124,7 +123,6 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     "docs/mathematics.md §9",
     *_MLP,
     {"": Space("mlp", steps=(2, 3))},
-    share=0.5,
     premise="the energy falls by more than roundoff",
     controls=frozenset({"random"}),
 )

@@ -101,7 +101,6 @@ def properties() -> Iterator[Property]:
         Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
         controls=frozenset({"identity", "zero", "random", "shuffled"}),
         within=lambda case: float(case.h.abs().max()) > _WAVE,  # a token is larger than all that follow
-        share=0.1,  # `sizes` asks longer rows
     )
     yield _property(
         "attention/exact-ties",
@@ -141,7 +140,6 @@ def properties() -> Iterator[Property]:
         "At pre-activations of any size from 0.01 to 1460 the update is the gradient step, for every activation.",
         *walked,
         within=_reaches(_largest_preactivation, max(_MAGNITUDES)),
-        share=1.0,  # each activation has its own magnitudes at which it may go wrong
     )
     yield _property(
         "mlp/subnormal-states",
@@ -222,7 +220,6 @@ def _property(
     function: str | None = None,
     needs: Iterable[str] = (),
     controls: frozenset[str] = TRIVIAL - {"shuffled"},
-    share: float = 0.3,
 ) -> Property:
     """A property of cases that are made extreme, with an absolute tolerance of the update for underflow.
 
@@ -253,7 +250,6 @@ def _property(
         needs={"start", *needs},
         function=function,
         dtype=torch.float64,
-        share=share,
         premise=premise,
         controls=controls,
     )

@@ -17,7 +17,7 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.golden import golden_update
-from cemverify.conformance.properties.base import FEW, MANY, MORE, Check, Explanation, Property, case_property, states
+from cemverify.conformance.properties.base import Check, Explanation, Property, case_property, states
 from cemverify.conformance.properties.rivals import (
     NO_ACTIVATION,
     NO_BEND,
@@ -92,7 +92,6 @@ _SOURCES: Mapping[Layer, str] = {
     },
     needs={"start"},
     dtype=torch.float64,
-    share=0.5,
     premise="an untied output projection would break the symmetry",
     controls=frozenset({"shuffled"}),
 )
@@ -201,9 +200,6 @@ _OF_ENERGIES = Explanation(
 )
 
 
-_SMALL = {"plain": MANY, "norm-channel": 2 * MORE}
-
-
 def properties() -> Iterator[Property]:
     """The update is the energy's gradient step, option by option and combined; fields and stated energies."""
     for name, source, explanation, space, rival in (*_attention_options(), *_mlp_options()):
@@ -217,10 +213,6 @@ def properties() -> Iterator[Property]:
             *explanation,
             space,
             rival,
-            # few options vary, but ranks and epsilons take turns
-            scattered=1.2 if "norm" in name or "preconditioner" in name else 0.85,
-            # few options come back, as caches need it; epsilons tell where states are small
-            small=_SMALL.get(name, MORE if "norm" in name else FEW),
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (
@@ -239,9 +231,6 @@ def properties() -> Iterator[Property]:
             "norm that meets a preconditioner per head. Every pair of options meets in some example.",
             mixed(layer, steps=steps, apart=layer != "block", rows=None),
             rival,
-            share=2.0 if layer != "block" else 3.4,
-            scattered=1.65 if layer != "block" else 2.45,  # the parts of a block draw their own numbers of steps
-            compiled=None,
             looks_around=True,
         )
     yield from _long_rows()
@@ -278,8 +267,6 @@ def _long_rows() -> Iterator[Property]:
             NO_FIRST,
             checked=right_at_every_length,
             dtype=torch.float64,
-            share=0.65,
-            scattered=1.45,  # each length once
         )
     yield update_property(
         "gradient/attention/wide",
@@ -290,8 +277,6 @@ def _long_rows() -> Iterator[Property]:
         SWAPPED_HEADS,
         needs={"head-dim"},
         dtype=torch.float64,
-        share=0.6,
-        scattered=1.3,
     )
     yield update_property(
         "gradient/attention/stated-energy-long-rows",
@@ -303,8 +288,6 @@ def _long_rows() -> Iterator[Property]:
         function="attention_energy",
         checked=right_at_every_length,
         dtype=torch.float64,
-        share=0.65,
-        scattered=1.45,
     )
 
 

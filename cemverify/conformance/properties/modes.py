@@ -17,8 +17,6 @@ from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.properties.base import (
-    FEW,
-    MORE,
     Check,
     Explanation,
     Offer,
@@ -83,11 +81,7 @@ def _compiled(layer: Layer, check: Check) -> Property:
         OfEveryDtype(space),
         space.features() | {"compile"},
         dtype=torch.float64,
-        share=0.05,
         # each of attention takes half a second: one for each dtype, and of the MLP another with other options
-        small=0,
-        scattered=5.0,
-        compiled=3 if layer == "attention" else 4,
         premise="the update is not zero",
     )
 
@@ -121,12 +115,12 @@ def properties() -> Iterator[Property]:
     """Each layer mapped, without gradients and on a CUDA device."""
     layers: tuple[Layer, ...] = ("attention", "mlp", "block")
     for layer in layers:
-        for name, feature, claim, explanation, check, share in (
+        for name, feature, claim, explanation, check in (
             ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.",
-             MAPPED, mapped_is_looped, 0.3),
+             MAPPED, mapped_is_looped),
             ("no-gradients", "gradients", "Recording gradients changes no output.",
-             UNRECORDED, gradients_change_no_answer, 0.3),
-            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, cuda_is_cpu, 0.5),
+             UNRECORDED, gradients_change_no_answer),
+            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, cuda_is_cpu),
         ):  # fmt: skip
             yield case_property(
                 f"modes/{layer}/{name}",
@@ -137,8 +131,6 @@ def properties() -> Iterator[Property]:
                 mixed(layer, steps=(1, 2), apart=layer != "block"),
                 needs={feature},
                 dtype=torch.float64,
-                share=share,
-                small=MORE if name == "no-gradients" else FEW,
                 premise="the update is not zero",
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cemverify.catalogue.budgets import USUAL
 from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject, as_subject, module
@@ -37,7 +38,7 @@ from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
-from cemverify.conformance.properties.base import CONTROLS, FEW, MANY, Over, Property
+from cemverify.conformance.properties.base import CONTROLS, Over, Property
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
 from cemverify.conformance.properties.layers.oracle import golden as descended
@@ -242,7 +243,7 @@ def layer_property(
                 features,
                 kind="energy layer" if of == "energy layer" else "CEM implementation",
                 dtype=torch.float64 if of == "energy layer" else None,
-                small=MANY if at_most else FEW,
+                asked=replace(USUAL, small=USUAL.most) if at_most else USUAL,  # few questions reach a bound
                 premise=premise or f"{sides} by more than twice what is allowed",
                 floor=floor,
                 controls=frozenset(tried),

@@ -26,7 +26,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import MORE, Explanation, Offer, Property, case_property
+from cemverify.conformance.properties.base import Explanation, Offer, Property, case_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, update_property
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
@@ -76,11 +76,8 @@ def properties() -> Iterator[Property]:
         hidden = None if dtype == torch.float32 else _FEW_UNITS
         law: dict[str, Any] = {
             "dtype": dtype,
-            "share": 0.25,
             "premise": "the update is not zero",
             "floor": 0.9,
-            "small": 0,
-            "scattered": 2.0,
             "controls": TRIVIAL,
         }
         yield Property(
@@ -115,25 +112,24 @@ def properties() -> Iterator[Property]:
             needs={f"dtype:{name}"},
             dtype=dtype,
             since=since,
-            share=1.5 if dtype == torch.bfloat16 else 0.5,  # few cases in bfloat16 tell
         )
 
 
 def _bounded() -> Iterator[Property]:
     """In float32, by the running bound, for any combination of options: layers, decoding, stated energies."""
-    float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32, "small": MORE}
+    float32: dict[str, Any] = {"needs": {"dtype:float32"}, "dtype": torch.float32}
     claim = "In float32 answers stay within their running error bound, for any combination of options."
     source = "docs/mathematics.md §16"
     # each option of the contract in every run; pairs of them meet in float64
-    layers: tuple[tuple[Layer, Explanation, Rival, float], ...] = (
-        ("attention", _OF_ATTENTION, SWAPPED_HEADS, 1.0),
-        ("mlp", _OF_THE_MLP, SWAPPED_GATE, 1.0),
-        ("block", BOUNDED, SWAPPED_HEADS, 0.7),
+    layers: tuple[tuple[Layer, Explanation, Rival], ...] = (
+        ("attention", _OF_ATTENTION, SWAPPED_HEADS),
+        ("mlp", _OF_THE_MLP, SWAPPED_GATE),
+        ("block", BOUNDED, SWAPPED_HEADS),
     )
-    for layer, explanation, rival, share in layers:
+    for layer, explanation, rival in layers:
         id_ = f"precision/{layer}/float32-any-options"
         space = mixed(layer, steps=(1, 2), apart=layer != "block", each_value=True)
-        yield update_property(id_, claim, source, *explanation, space, rival, share=share, **float32)
+        yield update_property(id_, claim, source, *explanation, space, rival, **float32)
     yield case_property(
         "precision/decode/float32-any-options",
         claim,
@@ -142,14 +138,13 @@ def _bounded() -> Iterator[Property]:
         cache_changes_nothing,
         mixed("attention", steps=(1, 2), apart=False, each_value=True),
         function="decode",
-        share=0.6,
         premise=SEVERAL_TOKENS,
         **float32,
     )
-    for layer, _, rival, _ in layers[:2]:
+    for layer, _, rival in layers[:2]:
         id_ = f"precision/{layer}-energy/float32-any-options"
-        more = {"function": f"{layer}_energy", "share": 0.75, **float32}
-        yield update_property(id_, claim, source, *BOUNDED, mixed(layer, each_value=True), rival, **more)
+        space = mixed(layer, each_value=True)
+        yield update_property(id_, claim, source, *BOUNDED, space, rival, function=f"{layer}_energy", **float32)
 
 
 @dataclass(frozen=True)

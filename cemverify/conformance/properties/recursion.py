@@ -43,8 +43,6 @@ def properties() -> Iterator[Property]:
             *_DESCENT,
             space,
             ONE_STEP,
-            share=0.75,
-            scattered=1.3,
         )
         yield update_property(
             f"recursion/{layer}/many-steps",
@@ -55,10 +53,6 @@ def properties() -> Iterator[Property]:
             "to take many shows only beyond it.",
             replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",)),
             ONE_STEP,
-            share=0.1,
-            small=0,
-            scattered=4,
-            compiled=2,  # of a T each
         )
     full = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
     with_diagonal = "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent."
@@ -71,4 +65,4 @@ def properties() -> Iterator[Property]:
         ),
     ):
         source = "Algorithm 1; docs/mathematics.md §12"
-        yield update_property(f"recursion/{name}", claim, source, *_DESCENT, space, ONE_STEP, share=0.5)
+        yield update_property(f"recursion/{name}", claim, source, *_DESCENT, space, ONE_STEP)

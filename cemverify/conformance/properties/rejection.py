@@ -217,7 +217,6 @@ def _property(
         check,
         questions,
         Space(layer).features() | {"validation", need},
-        share=0.15,
         premise="the valid input is answered",
         floor=1.0,
         controls=frozenset({"identity"}),

@@ -238,7 +238,6 @@ def _property(
         OneAfterTheOther(tuple(spaces)),
         frozenset(needs),
         dtype=dtype,
-        share=len(spaces) / 20,
         looks_around=dtype == torch.float64,
         premise=rival.premise,
         controls=TRIVIAL,

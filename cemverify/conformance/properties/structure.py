@@ -44,7 +44,6 @@ ROWS_APART = Explanation(
         ),
         "block/causality": _BLOCK,
     },
-    share=0.6,
     premise=NO_MASK.premise,
     controls=_READS_OTHERS,
 )
@@ -71,7 +70,6 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     "x_j changed for all j != i:  x'_i unchanged",
     "An MLP that mixes tokens bypasses the causal mask.",
     {"": Space("mlp", steps=(1, 2), tokens=2)},
-    share=0.6,
     premise="the update is not zero",
     controls=_READS_OTHERS,
 )
@@ -95,7 +93,6 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
         "mlp": Space("mlp", steps=(1, 2), batch=2),
         "block": _BLOCK,
     },
-    share=0.6,
     premise="the rows of the batch differ, and the update is not zero",
     controls=frozenset({"random"}),
 )
@@ -127,7 +124,6 @@ def led_by_heads(case: Case) -> set[str]:
         "-with-per-head-diagonal": Space("attention", {"diagonal": "per-head"}, steps=(1, 2)),
         "-with-per-head-preconditioner": Space("attention", {}, _PER_HEAD, steps=(1, 2)),
     },
-    share=0.6,
     premise="the heads differ, and the update is not zero",
 )
 def head_order_is_free(caller: Caller, case: Case) -> Evidence:

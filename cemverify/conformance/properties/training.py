@@ -26,7 +26,7 @@ from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distances, distances_between, shaken
 from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import FEW, MORE, Check, Explanation, Offer, Over, Property, case_property
+from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property, case_property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.recursion import FEW_OF_ALL, GENTLE
@@ -215,37 +215,37 @@ _ENERGY_TRAINS = Explanation(
 
 def properties() -> Iterator[Property]:
     """Gradients through layers, stated energies and decoding, in every weight and state."""
-    spaces: tuple[tuple[str, Space, float], ...] = (
-        ("plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
-        ("diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),
-        ("rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.15),
-        ("any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.9),
-        ("silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
-        ("relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
-        ("preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),
-        ("any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
-        ("any-options", mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES), 0.3),
+    spaces: tuple[tuple[str, Space], ...] = (
+        ("plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES)),
+        ("diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES)),
+        ("rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES)),
+        ("any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8)),
+        ("silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES)),
+        ("relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES)),
+        ("preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES)),
+        ("any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8)),
+        ("any-options", mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES)),
     )
     of_functions = "Vector-Jacobian products with respect to states and weights are those of the reference"
-    for name, space, share in spaces:
-        yield _products(name, f"{of_functions}.", _TRAINS, space, share)
-    single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
-    for layer, share in single:  # kernels, and autograd functions written by hand, have branches of their own there
+    for name, space in spaces:
+        yield _products(name, f"{of_functions}.", _TRAINS, space)
+    single: tuple[Layer, ...] = ("attention", "mlp", "block")
+    for layer in single:  # kernels, and autograd functions written by hand, have branches of their own there
         space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
         claim = f"{of_functions}, in float32 too."
-        yield _products("float32-any-options", claim, _TRAINS, space, share, dtype=torch.float32)
+        yield _products("float32-any-options", claim, _TRAINS, space, dtype=torch.float32)
     bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
     for function, explanation, space in (
         ("attention_energy", _ENERGY_TRAINS, Space("attention", choices=bare, textures=_TEXTURES)),
         ("mlp_energy", _ENERGY_TRAINS, Space("mlp", choices={"activation": SMOOTH}, textures=_TEXTURES)),
         ("decode", _TRAINS, mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)),
     ):
-        yield _products("any-options", f"{of_functions}.", explanation, space, 0.3, function)
+        yield _products("any-options", f"{of_functions}.", explanation, space, function)
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
     claim = f"{of_functions}, at pre-activations of any size from 0.01 to 1460, for every activation."
-    for name, share in (("mlp", 0.3), ("mlp_energy", 0.15)):
+    for name in ("mlp", "mlp_energy"):
         check = gradients_at_extremes(function_of(name), with_every_magnitude)
-        yield _products("every-magnitude", claim, _AT_EVERY_MAGNITUDE, bends, share, name, check=check)
+        yield _products("every-magnitude", claim, _AT_EVERY_MAGNITUDE, bends, name, check=check)
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
@@ -257,7 +257,6 @@ def properties() -> Iterator[Property]:
             f"{of_functions}, where entries of d have any size from 0.01 to 1460 and either sign.",
             _AT_EVERY_MAGNITUDE,
             space,
-            0.6,
             check=gradients_at_extremes(function_of(layer), _with_normal_roots),
             needs={f"preconditioner:{kind.kind}" for kind in kinds},
         )
@@ -268,7 +267,6 @@ def _products(
     claim: str,
     explanation: Explanation,
     space: Space,
-    share: float,
     function: str | None = None,
     *,
     check: Check | None = None,
@@ -287,9 +285,7 @@ def _products(
         needs={"gradients", *(("start",) if check is not None else ()), *needs},
         function=function,
         dtype=dtype,
-        share=share,
         # roots of zero, and loops that end early
-        small=MORE if name in ("any-options", "preconditioner-every-magnitude") else FEW,
         looks_around=name == "any-options",
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
@@ -298,7 +294,7 @@ def _products(
     tokens, every = _DECODED if asked.name == "decode" else _MANY, 6 if asked.name == "attention" else 3
     deep = {"attention": 12, "mlp": 4}.get(asked.name)  # so that where each is compiled, 12 at most, one is deep
     many = _SometimesMany(space, tokens, every, deep)
-    return replace(property_, questions=many, compiled=12) if name == "any-options" else property_
+    return replace(property_, questions=many) if name == "any-options" else property_
 
 
 def _cotangent(answer: Tensor) -> Tensor:

@@ -155,7 +155,6 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
     {"": Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))},
     needs={"start"},
     dtype=torch.float64,
-    share=0.5,
     premise="an untied output projection must break the symmetry",
     controls=frozenset({"identity"}),
 )

@@ -56,7 +56,6 @@ from cemverify.conformance.questions.contexts import USUAL
     "shape(x') = shape(x),  dtype(x') = dtype(x),  device(x') = device(x)",
     "A layer that answers in float32 whatever it is given silently lowers the precision of everything after it.",
     "the call returns an answer",
-    rows=0.5,
     floor=1.0,
 )
 def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -192,7 +191,6 @@ _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel 
     *READ_ANEW,
     "other numbers give another output",
     every_dtype=True,
-    rows=0.6,
     once=True,
 )
 def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -340,7 +338,6 @@ def overwrite(answer: Any) -> None:
     "Views are read as they are: windows, transposed and expanded arrays, weights in any order.",
     *WINDOWS_READ,
     MOVES,
-    rows=0.75,
 )
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
@@ -383,7 +380,6 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size, *, one
     "F(x, h overlapping) = F(copies)",
     "x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
     MOVES,
-    rows=0.5,
 )
 def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> Evidence:
     """x and h may be windows of one array, and one array may be two weights.
@@ -444,7 +440,6 @@ def _thinned(joined: Any) -> tuple[Any, Any]:
     "must stay fixed.",
     MOVES,
     of=[function for function in EVERY if not function.starts_at_the_memory],
-    rows=0.5,
     controls=frozenset({"random"}),
 )
 def one_array_is_two(function: Function, caller: Caller, case: Case) -> Evidence:

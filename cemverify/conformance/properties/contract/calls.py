@@ -86,8 +86,6 @@ _POSITIONS = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3,
     # angles are what is kept most often, and what a lower dtype spoils most
     replace(_POSITIONS, choices={**_POSITIONS.choices, "position": ("rotary",)}),
     needs={"gradients"},
-    scattered=5,
-    compiled=2,
     premise="the products with respect to all arrays are not zero",
     floor=0.3,
 )
@@ -140,7 +138,6 @@ def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence
     "two calls in two threads = each call alone",
     "Servers and data loaders call from several threads; state that calls share mixes their answers.",
     "the other call began during the first, and returns something else",
-    rows=0.2,
     once=True,
     needs={"threads"},
 )
@@ -180,8 +177,6 @@ _SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # o
     *SETTINGS_KEPT,
     "the call returns an answer",
     every_dtype=True,
-    rows=0.45,
-    compiled=2,  # each is compiled ten times
     once=True,
     floor=1.0,
 )
@@ -195,7 +190,6 @@ def settings_stay(function: Function, caller: Caller, case: Case) -> Evidence:
     "Settings of the process change no answer.",
     *UNMOVED,
     MOVES,
-    rows=0.25,
     dtype=torch.float64,
 )
 def answers_are_the_same_anywhere(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -209,7 +203,6 @@ def answers_are_the_same_anywhere(function: Function, caller: Caller, case: Case
     SETTINGS_KEPT.formula,
     "What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
     mixed("block", textures=("plain",)),
-    scattered=1,
     premise="the call returns an answer",
     floor=1.0,
 )

@@ -232,7 +232,6 @@ def contract_claim(
     *,
     of: Iterable[Function] = EVERY,
     needs: Iterable[str] = (),
-    rows: float = 1.0,
     every_dtype: bool = False,
     **more: Any,
 ) -> Callable[[Check], Check]:
@@ -243,8 +242,6 @@ def contract_claim(
 
     Args:
         name: the last part of the ids. premise: what makes an example telling. of: the functions.
-        rows: scattered questions as a multiple of the usual number, 19 where 60 examples are asked for, and 7 of
-            functions that are made of the layers.
         every_dtype: whether some questions are asked in the lower dtypes.
     """
 
@@ -265,9 +262,6 @@ def contract_claim(
             checked,
             Over(space),
             frozenset({function.name, *needs}),
-            share=0.1,
-            # what others are made of is asked every row
-            scattered=16 * rows * (1.0 if function.name in ("attention", "mlp") else 0.35),
             premise=premise,
             **more,
         )
@@ -290,8 +284,6 @@ def of_all(
                 check,
                 OfAllFunctions(space),
                 frozenset(needs),
-                share=0.1,
-                small=0,
                 first=True,
                 once=True,
                 **more,

@@ -120,8 +120,6 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
     needs={"editable"},
     source="contract",
     cases=_AtUnusedSizes(),
-    small=0,
-    compiled=None,
     once=True,  # what earlier calls left behind need not come back
 )
 def update_holds_in_context(box: Box, q: Question) -> Evidence:

@@ -512,27 +512,27 @@ def properties() -> Iterator[Property]:
     of_dtype = Explanation("dtype(x') = dtype(x)", "A layer that changes the dtype changes that of all that follows.")
     answers, moves = "the call returns an answer", "the update is not zero"
     repeated = OfCalls(twice_gives_the_same)
-    for id_, claim, explanation, check, premise, share in (
+    for id_, claim, explanation, check, premise in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
-         REPEATABLE, repeated, "the call in between returns something else", 1.0),
+         REPEATABLE, repeated, "the call in between returns something else"),
         ("structure/layer/inputs-unchanged",
          "A call of any of the layer's functions leaves arguments, parameters and modules in eval mode unchanged.",
-         ARGUMENTS_KEPT, inputs_are_left_alone, answers, 0.4),
+         ARGUMENTS_KEPT, inputs_are_left_alone, answers),
         ("structure/layer/edited-arrays",
          "Edited arrays are read again, where two numbers are exchanged too, and earlier outputs do not change.",
-         READ_ANEW, edits_are_seen, "the edit changes the update", 0.4),
+         READ_ANEW, edits_are_seen, "the edit changes the update"),
         ("structure/layer/windows",
          "A view into a larger array is read correctly, and so are state and memory in one array.",
-         of_windows, OfCalls(windows_are_read_as_they_lie), moves, 1.0),
+         of_windows, OfCalls(windows_are_read_as_they_lie), moves),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
-         of_dtype, answers_have_the_arguments_dtype, answers, 0.2),
+         of_dtype, answers_have_the_arguments_dtype, answers),
         ("structure/layer/settings",
          "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
-         SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers, 0.05),
+         SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
-         modes.UNRECORDED, OfCalls(gradients_change_no_answer), moves, 0.3),
+         modes.UNRECORDED, OfCalls(gradients_change_no_answer), moves),
         ("modes/layer/surroundings", "Settings of the process change no output.",
-         UNMOVED, OfCalls(surroundings_change_no_answer), moves, 0.15),
+         UNMOVED, OfCalls(surroundings_change_no_answer), moves),
     ):  # fmt: skip
         yield energy_layer_property(
             id_,
@@ -543,6 +543,5 @@ def properties() -> Iterator[Property]:
             needs={"editable"} if check is edits_are_seen else {"torch"} if id_.endswith("no-gradients") else set(),
             cases=Cases(plain=True),
             once=check in (repeated, edits_are_seen),  # what was kept may be spoilt for good
-            share=share,
             source="contract",
         )

@@ -22,7 +22,6 @@ from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import MANY
 from cemverify.conformance.properties.layers.base import Cases, Check, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -103,7 +102,6 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
     "the slope at some step differs from zero by more than roundoff",
     needs={"energy", "slope"},
     cases=Cases(crowd=8),
-    share=0.6,
     controls={"random"},
 )
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
@@ -131,7 +129,6 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
-    scattered=2.0,  # few states lie where it rises
     looks_around=True,
 )
 def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
@@ -203,7 +200,6 @@ def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
     source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
     cases=Cases(crowd=_CROWD, long=10),
     controls={"random"},
-    small=MANY,
 )
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     L = box.layer.step.smoothness
@@ -250,7 +246,6 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
     needs={"lagrangian"},
     source="Krotov & Hopfield, arXiv 2008.06996",
     cases=Cases(crowd=_CROWD),
-    small=MANY,
 )
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
@@ -281,7 +276,6 @@ def _equilibrium(name: str, where: str, **more: Any) -> Callable[[Check], Check]
         "the gradient at the start is far beyond the tolerance",
         needs={"energy", "equilibrium"},
         source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
-        scattered=2.0,  # few of the long ones are longer than a table
         controls={"constant"},
         **more,
     )
@@ -291,7 +285,6 @@ def _equilibrium(name: str, where: str, **more: Any) -> Callable[[Check], Check]
     "stationary-from-afar",
     "Where the layer starts 256 times as far out, the returned state",
     cases=Cases(texture="huge-states"),
-    share=0.15,
 )
 @_equilibrium("stationary", "The returned state", cases=Cases(long=2), looks_around=True)
 def returned_state_is_stationary(box: Box, q: Question) -> Evidence:

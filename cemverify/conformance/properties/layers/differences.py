@@ -49,7 +49,6 @@ Displaced = Callable[[Named], Arrays]
     "some derivative is not zero",
     needs={"gradients", "differences"},
     source="(v . d/dw) (c . u) for the state, the memory and each parameter w",
-    share=0.25,
     cases=Cases(plain=True),
 )
 def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:

@@ -27,7 +27,6 @@ from cemverify.conformance.questions.black_boxes import Question
     needs={"lagrangian"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
     cases=Cases(texture="exploding-states"),
-    share=0.1,
 )
 def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
     values = box.lagrangians(q.x)
@@ -46,12 +45,12 @@ def properties() -> Iterator[Property]:
     )
     # differences of the energy are too wide where both are huge: a softmax takes its turns within them
     further = {"huge-memory": {"memory"}, "huge": {"memory", "autograd"}}
-    for texture, title, explanation, share in (
-        ("huge-states", "At states 256 times as large (64 in float32),", huge, 0.3),
-        ("huge-memory", "With a memory 256 times as large (64 in float32),", far, 0.15),
-        ("huge", "At states and with a memory 256 times as large (64 in float32),", huge, 0.15),
-        ("zero-states", "At a state of zeros,", extremes.AT_ZERO, 0.3),
-        ("ties", "If tokens and memories are equal,", extremes.AT_TIES, 0.3),
+    for texture, title, explanation in (
+        ("huge-states", "At states 256 times as large (64 in float32),", huge),
+        ("huge-memory", "With a memory 256 times as large (64 in float32),", far),
+        ("huge", "At states and with a memory 256 times as large (64 in float32),", huge),
+        ("zero-states", "At a state of zeros,", extremes.AT_ZERO),
+        ("ties", "If tokens and memories are equal,", extremes.AT_TIES),
     ):
         yield energy_layer_property(
             f"extremes/layer/{texture}",
@@ -61,7 +60,6 @@ def properties() -> Iterator[Property]:
             "the gradient is not zero",
             needs=GRADIENT_STEP | further.get(texture, set()),
             cases=Cases(texture=texture),
-            share=share,
             floor=0.05,
         )
     yield energy_layer_property(
@@ -73,7 +71,4 @@ def properties() -> Iterator[Property]:
         "the gradient is not zero",
         needs=GRADIENT_STEP,
         cases=Cases(few=True, long=1, plain=True),
-        share=0.2,
-        small=0,
-        scattered=6.0,
     )

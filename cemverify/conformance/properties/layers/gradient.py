@@ -68,7 +68,6 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
     "a token is masked, and the gradient is not zero",
     needs={*GRADIENT_STEP, "masked", "masked-gradient"},
     cases=Cases({"J": 2}, plain=True),
-    share=0.2,
 )
 def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     mask, state = drawn_mask(box, q), box.layer.state
@@ -88,7 +87,6 @@ def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     "other property would be judged by it.",
     "the gradient is not zero",
     needs={"energy", "autograd"},
-    share=0.5,
 )
 def derivatives_agree(box: Box, q: Question) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
@@ -127,7 +125,6 @@ def field_is_conservative(box: Box, q: Question) -> Evidence:
     "some token's state changes another's update",
     needs={"conservative", "coupled"},
     cases=Cases({"J": 2}),
-    share=0.5,
 )
 def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
     J, error = _field(box, q)
@@ -178,7 +175,6 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
     "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
     "the preconditioner can be determined to better than roundoff",
     needs={*GRADIENT_STEP, "unknown-preconditioner"},
-    share=0.3,
     looks_around=True,
 )
 def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
@@ -207,7 +203,6 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
     "the proximal map moves the state",
     needs={"proximal"},
     source="x' = prox(x - eta dE/dx) (Beck & Teboulle 2009, ISTA)",
-    share=0.5,
     looks_around=True,
 )
 def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
@@ -248,7 +243,6 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     "the gradient is not zero",
     needs={"lagrangian", "both-maps"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
-    scattered=2.0,  # few states lie in one interval
     looks_around=True,
 )
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
@@ -273,7 +267,6 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     "the Lagrangian changes",
     needs={"lagrangian"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
-    share=0.5,
 )
 def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
     u, g = box.displacement(q), box.mapped(q.x, q.memory)

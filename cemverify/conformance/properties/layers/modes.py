@@ -39,7 +39,6 @@ def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
         dtype=dtype,
         # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count
         cases=Cases(texture="plain", plain=True, sometimes="faint", tokens=0 if dtype == torch.float32 else 600),
-        share=0.5,
         source="a plain evaluation of the gradient in the same dtype",
         **more,
     )
@@ -96,16 +95,15 @@ def properties() -> Iterator[Property]:
         "modes/layer/compiled", "Compiling changes no output (permuted attention: in inductor's form).",
         *modes.COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
-        needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
-        small=0, scattered=5.0,  # each takes a second to compile
+        needs={"compile"}, source="contract", cases=Cases(few=True, plain=True),
     )  # fmt: skip
     yield energy_layer_property(
         "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", *modes.MAPPED,
         OfCalls(mapped_is_looped, update_alone=True), plain,
-        needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
+        needs={"vmap"}, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield energy_layer_property(
         "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", *modes.ON_CUDA,
         OfCalls(cuda_is_cpu, update_alone=True), plain,
-        needs={"cuda", "torch"}, share=0.5, source="contract",
+        needs={"cuda", "torch"}, source="contract",
     )  # fmt: skip

@@ -33,7 +33,6 @@ _FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a p
     "a changed parameter gives an answer",
     needs={"parameters"},
     source="u = u(x, m; w), E = E(g, m; w)",
-    share=0.05,
 )
 def parameters_matter(box: Box, q: Question) -> Evidence:
     values = parameters_of(box)

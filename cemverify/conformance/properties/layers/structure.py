@@ -165,7 +165,6 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     since="2026.12",
     cases=_SEVERAL_ROWS,
     controls={"random"},
-    scattered=2.0,
 )
 def bits_do_not_depend_on_the_batch(box: Box, q: Question) -> Evidence:
     """Of some rows: alone, twice, and among the others in another order; in float32 where it is offered."""

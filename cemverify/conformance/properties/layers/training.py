@@ -56,7 +56,6 @@ class _NoGradient(Fault):
     *_TRAINS,
     "some gradient is not zero",
     needs={*_NEEDS, "parameters"},
-    share=0.5,
     cases=Cases(long=5, many=9),
     looks_around=True,
 )
@@ -70,7 +69,6 @@ def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
     *_TRAINS,
     "some gradient is not zero",
     needs=_NEEDS,
-    share=0.8,
     cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
     looks_around=True,
 )
@@ -86,7 +84,6 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
     "is kept of their earlier values, shows only there.",
     "the update is not zero",
     needs={*_NEEDS, "parameters"},
-    share=0.3,
     once=True,  # what was kept of earlier values need not come back
 )
 def other_parameters_are_read(box: Box, q: Question) -> Evidence:
