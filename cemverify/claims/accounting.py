@@ -20,12 +20,13 @@ from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageMode
 from cemverify.cem.presets import CONTEXT, SIZES, VOCABULARY, Size, full_cem, llama
 from cemverify.claims.arguments import Figures, Instance, Lemma, Sample, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, draft, ours, slip
+from cemverify.claims.exact import simplified
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
 # keys that a causal token attends to, in the mean over a full context
 _MEAN_KEYS = Fraction(CONTEXT + 1, 2)
-_TABLE_1 = tuple(SIZES)
+_KINDS: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
 
 
 def claims() -> Iterator[Claim]:
@@ -90,7 +91,7 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="count with PyTorch's FlopCounterMode; 6 per parameter and token is wrong for tied, recursive layers",
         holds_for=partial(_products_run, off=0),
-        arguments=(Figures("PyTorch's counter at the 86M size, T = 1 and 2", (672, 8, 1792, CONTEXT)),),
+        arguments=(Figures("PyTorch's counter at the 86M size, T = 1 and 2", "86M"),),
     )
     yield Claim(
         id="14-diagonal-cost",
@@ -107,7 +108,7 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="share the diagonal over the heads: `d * (a.sum(heads) @ h)` is one product, not K",
         holds_for=partial(_diagonal_ratios, values=True),
-        arguments=(Figures("all ratios from the formulas, T = 1 and T = 2", _TABLE_1),),
+        arguments=(Figures("all ratios from the formulas, T = 1 and T = 2"),),
     )
     yield Claim(
         id="14-widened-mlp-cost",
@@ -117,7 +118,7 @@ def _operation_claims() -> Iterator[Claim]:
         finding="Two matrices of 3/2 the width have the parameters of three, and each step still multiplies by both.",
         advice="compare the widened MLP at equal FLOPs, too",
         holds_for=partial(_mlp_ratio_is, expected=Fraction(3, 2)),
-        arguments=tuple(Figures(f"the products that run, {name}", name) for name in _TABLE_1),
+        arguments=(Figures("the products that run at the sizes of Table 1"),),
     )
     yield Claim(
         id="17-outside-recursion",
@@ -131,7 +132,7 @@ def _operation_claims() -> Iterator[Claim]:
         ),
         advice="budget `T * (4*D*D + 4*n*D)` for attention: a second step costs nearly a second layer",
         holds_for=partial(_share_outside_exceeds, share=Fraction(1, 2)),
-        arguments=(Figures(f"the model sizes of Table 1 at T = 2, J = {CONTEXT}, causal mean", _TABLE_1),),
+        arguments=(Figures(f"the model sizes of Table 1 at T = 2, J = {CONTEXT}, causal mean"),),
     )
 
 
@@ -147,7 +148,7 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         advice="`cemverify.cem.presets.llama(name)` builds them",
         holds_for=partial(_llama_counts, embeddings=2),
-        arguments=(Figures("the models built, and the formula", _TABLE_1),),
+        arguments=(Figures("the models built, and the formula"),),
     )
     yield Claim(
         id="15-half-attention",
@@ -159,7 +160,7 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="Tying W_V = W_K and W_O = W_Q halves them exactly; what full CEM adds is of order K D.",
         advice="unless per-head preconditioners are merged into W_O: then three matrices are kept",
         holds_for=partial(_half_the_attention, share=Fraction(1, 2)),
-        arguments=(Figures("the attention layers built, tied only and full CEM", _TABLE_1),),
+        arguments=(Figures("the attention layers built, tied only and full CEM"),),
     )
     yield Claim(
         id="15-two-thirds-mlp",
@@ -169,7 +170,7 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="Llama's gate and down projection are one matrix, so two are left of three.",
         advice="at 3/2 of the width it has as many (15-matched-mlp)",
         holds_for=partial(_share_of_the_mlp, share=Fraction(2, 3)),
-        arguments=(Figures("the MLPs built, tied only and full CEM", _TABLE_1),),
+        arguments=(Figures("the MLPs built, tied only and full CEM"),),
     )
     yield Claim(
         id="17-one-third-mlp",
@@ -179,7 +180,7 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="They have one third *fewer*. The paper's text says two thirds, which is right.",
         advice="read two thirds in the caption",
         holds_for=partial(_share_of_the_mlp, share=Fraction(1, 3)),
-        arguments=(Figures("the model sizes of Table 1", _TABLE_1),),
+        arguments=(Figures("the model sizes of Table 1"),),
     )
     yield Claim(
         id="15-matched-mlp",
@@ -189,7 +190,7 @@ def _parameter_claims() -> Iterator[Claim]:
         finding="Two projections instead of three; all M of Table 1 are even. A preconditioner comes on top.",
         advice="`hidden = 3 * hidden // 2`",
         holds_for=partial(_matched_mlp, width=Fraction(3, 2)),
-        arguments=(Figures("the MLPs built without preconditioner", _TABLE_1),),
+        arguments=(Figures("the MLPs built without preconditioner"),),
     )
     yield Claim(
         id="15-preconditioner-overhead",
@@ -199,7 +200,7 @@ def _parameter_claims() -> Iterator[Claim]:
         ),
         formula="K (D + 2 * 4 D) of 2 D^2 + D + 9 K D; with the MLP's 33 D, of the whole model",
         condition="counted against the model, 0.8 to 1.4 %; against the attention they stand in it is 5 to 8 %",
-        within=lambda case: case[1] == "model",
+        within=lambda of: of == "model",
         finding=(
             "Of the whole model they are about one in a hundred. Of CEM attention, whose small size is the point, "
             "they are five to eight in a hundred."
@@ -207,8 +208,8 @@ def _parameter_claims() -> Iterator[Claim]:
         advice="count them when you compare attention layers at equal parameters",
         holds_for=partial(_overhead, at_most=Fraction(1, 50)),
         arguments=(
-            *(Figures(f"{name}, of the model", (name, "model")) for name in _TABLE_1),
-            *(Instance(f"{name}, of attention", (name, "attention")) for name in _TABLE_1),
+            Figures("of the models of Table 1", "model"),
+            Instance("of their attention", "attention"),
         ),
     )
 
@@ -258,8 +259,8 @@ def _figure_claims() -> Iterator[Claim]:
 def _at_every_size(judge: Callable[..., tuple[str, bool]]) -> Callable[..., Working]:
     """A statement about all sizes, of what it says at one: a line, and whether it is true there."""
 
-    def over(names: Sequence[str], **how: Any) -> Working:
-        lines, truths = zip(*(judge(name, SIZES[name], **how) for name in names), strict=True)
+    def over(_: Any, **how: Any) -> Working:
+        lines, truths = zip(*(judge(name, size, **how) for name, size in SIZES.items()), strict=True)
         return working(*lines, comes_out=all(truths))
 
     return over
@@ -278,19 +279,6 @@ def _vector(name: str) -> sympy.Matrix:
     return sympy.Matrix(sympy.symbols(f"{name}_1:3"))
 
 
-def _gradient(energy: sympy.Expr, x: sympy.Matrix) -> sympy.Matrix:
-    return sympy.Matrix([energy]).jacobian(x).T
-
-
-def _simplified(vector: sympy.Matrix) -> sympy.Matrix:
-    """Zero if it is; in numbers where it plainly is not, as such a thing may never get simple."""
-    letters = sorted(vector.free_symbols, key=str)
-    numbers = vector.subs({v: sympy.Rational(n, 3) for n, v in enumerate(letters, 1)}).evalf(6)
-    if max(abs(n) for n in numbers) >= 1e-4:
-        return numbers
-    return vector.applyfunc(lambda entry: sympy.cancel(sympy.expand(entry)))  # a ratio of exponentials' polynomials
-
-
 def _value_path(_: Any, *, factor: int) -> Working:
     tau = sympy.symbols("tau", positive=True)
     x, h = _vector("x"), [_vector("h_1"), _vector("h_2")]
@@ -304,21 +292,21 @@ def _value_path(_: Any, *, factor: int) -> Working:
             powers = [sympy.exp(x.dot((Q.T * K + sympy.diag(*d)) * h_j) / tau) for h_j in h]
             a = [p / sum(powers) for p in powers]
             energy = -tau * sympy.log(sum(powers))
-            rest += -_gradient(energy, x) - Q.T * (a[0] * K * h[0] + a[1] * K * h[1])
+            rest += -sympy.Matrix([energy]).jacobian(x).T - Q.T * (a[0] * K * h[0] + a[1] * K * h[1])
             weights.append(a)
         return rest, weights
 
     rest, a = low_rank_and_weights([shared, shared])
     summed = (a[0][0] + a[1][0]) * h[0] + (a[0][1] + a[1][1]) * h[1]
-    off_shared = _simplified(rest - factor * shared.multiply_elementwise(summed))
+    off_shared, shares = simplified(*(rest - factor * shared.multiply_elementwise(summed)))
     rest, a = low_rank_and_weights(own)
     per_head = [d.multiply_elementwise(w[0] * h[0] + w[1] * h[1]) for d, w in zip(own, a, strict=True)]
-    off_per_head = _simplified(rest - factor * (per_head[0] + per_head[1]))
+    off_per_head, separates = simplified(*(rest - factor * (per_head[0] + per_head[1])))
     return working(
         "eps = -tau sum_k log sum_j exp(x . (W_Q,k^T W_K,k + diag(d_k)) h_j / tau), differentiated",
-        f"shared: -grad eps - sum_k W_Q^T sum_j a W_K h_j - d * sum_j (a_1j + a_2j) h_j = {list(off_shared)}",
-        f"per head: -grad eps - sum_k W_Q^T sum_j a W_K h_j - sum_k d_k * sum_j a_kj h_j = {list(off_per_head)}",
-        comes_out=off_shared == off_per_head == sympy.zeros(2, 1),
+        f"shared: -grad eps - sum_k W_Q^T sum_j a W_K h_j - d * sum_j (a_1j + a_2j) h_j = {off_shared}",
+        f"per head: -grad eps - sum_k W_Q^T sum_j a W_K h_j - sum_k d_k * sum_j a_kj h_j = {off_per_head}",
+        comes_out=shares and separates,
     )
 
 
@@ -352,59 +340,42 @@ def _attention_products(
     return 2 * D * D + T * (4 * D * D + 4 * n * D + passes * 2 * n * D)
 
 
-def _swiglu_flops(D: int, M: int) -> int:
-    """Llama's MLP."""
-    return 6 * D * M
-
-
 def _mlp_flops(D: int, M: int, T: int) -> int:
     """A CEM MLP; at T = 0 what lies outside the recursion."""
     return (2 + 4 * T) * D * M
 
 
-def _runs(module: nn.Module, tokens: int, dim: int) -> int:
-    """The matrix-product FLOPs of a module on one row, as PyTorch counts them; nothing is computed."""
+def _runs(layer: Callable[[Any, torch.Generator], nn.Module], config: Any, tokens: int = 1) -> int:
+    """The matrix-product FLOPs of a layer on one row, as PyTorch counts them; nothing is computed."""
+    module = _built(partial(layer, config))
     with FlopCounterMode(display=False) as counter:
-        module(torch.empty(1, tokens, dim, device="meta"))
+        module(torch.empty(1, tokens, config.dim, device="meta"))
     return int(counter.get_total_flops())
 
 
-def _llama_attention(dim: int, heads: int) -> LlamaAttention:
-    return _built(lambda g: LlamaAttention(LlamaAttentionConfig(dim, heads), g))
-
-
-def _swiglu(dim: int, hidden: int) -> SwiGLU:
-    return _built(lambda g: SwiGLU(SwiGLUConfig(dim, hidden), g))
-
-
-def _cem_attention(dim: int, heads: int, diagonal: DiagonalKind, steps: int) -> CEMAttention:
-    return _built(lambda g: CEMAttention(AttentionConfig(dim, heads, diagonal=diagonal, steps=steps), g))
-
-
-def _cem_mlp(dim: int, hidden: int, steps: int) -> CEMGatedMLP:
-    return _built(lambda g: CEMGatedMLP(MLPConfig(dim, hidden, steps=steps), g))
-
-
-def _products_run(case: tuple[int, int, int, int], *, off: int) -> Working:
-    lines, agree = [], True
-    D, K, M, J = case
-
-    def compare(name: str, run: int, formula: Fraction | int) -> None:
-        nonlocal agree
-        agree = agree and run == formula + off
-        lines.append(f"{name}: {run:,} run, {int(formula + off):,} by the formula")
-
+def _products_run(name: str, *, off: int) -> Working:
+    D, K, M, J = SIZES[name].dim, SIZES[name].heads, SIZES[name].hidden, CONTEXT
     n = Fraction(J)  # PyTorch counts all keys, masked or not
-    lines.append(f"D = {D}, K = {K}, M = {M}, J = n = {J}")
-    compare("Llama attention", _runs(_llama_attention(D, K), J, D), J * _llama_flops(D, n))
-    kinds: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
-    for T, kind in itertools.product((1, 2), kinds):
-        run = _runs(_cem_attention(D, K, kind, T), J, D)
-        compare(f"CEM attention, diagonal {kind}, T = {T}", run, J * _attention_products(D, K, n, T, kind))
-    compare("Llama MLP", _runs(_swiglu(D, M), J, D), J * _swiglu_flops(D, M))
-    for T in (1, 2):
-        compare(f"CEM MLP, T = {T}", _runs(_cem_mlp(D, M, T), J, D), J * _mlp_flops(D, M, T))
-    return working(*lines, comes_out=agree)
+    counted: dict[str, tuple[int, Fraction | int]] = {
+        "Llama attention": (_runs(LlamaAttention, LlamaAttentionConfig(D, K), J), _llama_flops(D, n)),
+        **{
+            f"CEM attention, diagonal {kind}, T = {T}": (
+                _runs(CEMAttention, AttentionConfig(D, K, diagonal=kind, steps=T), J),
+                _attention_products(D, K, n, T, kind),
+            )
+            for T, kind in itertools.product((1, 2), _KINDS)
+        },
+        "Llama MLP": (_runs(SwiGLU, SwiGLUConfig(D, M), J), 6 * D * M),
+        **{
+            f"CEM MLP, T = {T}": (_runs(CEMGatedMLP, MLPConfig(D, M, steps=T), J), _mlp_flops(D, M, T))
+            for T in (1, 2)
+        },
+    }
+    return working(
+        f"D = {D}, K = {K}, M = {M}, J = n = {J}",
+        *(f"{of}: {run:,} run, {int(J * each + off):,} by the formula" for of, (run, each) in counted.items()),
+        comes_out=all(run == J * each + off for run, each in counted.values()),
+    )
 
 
 def _show(ratio: Fraction, digits: int = 2) -> str:
@@ -417,36 +388,25 @@ def _diagonal_ratios(name: str, s: Size, *, values: bool) -> tuple[str, bool]:
         n = _MEAN_KEYS
         return _attention_products(s.dim, s.heads, n, T, kind, values=values) / _llama_flops(s.dim, n)
 
-    kinds: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
-    ratios = "; ".join(f"{kind} {_show(ratio(kind, 1))} / {_show(ratio(kind, 2))}" for kind in kinds)
+    ratios = "; ".join(f"{kind} {_show(ratio(kind, 1))} / {_show(ratio(kind, 2))}" for kind in _KINDS)
     right = Fraction(12, 10) < ratio("shared", 1) < Fraction(13, 10) and ratio("per-head", 1) > 4
     return f"{name}, T = 1 / T = 2 over Llama: {ratios}", right
 
 
-def _mlp_ratio_is(name: str, *, expected: Fraction) -> Working:
-    s = SIZES[name]
-    theirs = _runs(_swiglu(s.dim, s.hidden), 1, s.dim)
-    run = _runs(_cem_mlp(s.dim, 3 * s.hidden // 2, 1), 1, s.dim)
-    return working(
-        f"{name}, one token, M' = {3 * s.hidden // 2}, T = 1: CEM {run:,}, Llama {theirs:,}, ratio "
-        f"{Fraction(run, theirs)}, {expected} is {Fraction(run, theirs) == expected}",
-        comes_out=Fraction(run, theirs) == expected,
-    )
+@_at_every_size
+def _mlp_ratio_is(name: str, s: Size, *, expected: Fraction) -> tuple[str, bool]:
+    theirs, wider = _runs(SwiGLU, SwiGLUConfig(s.dim, s.hidden)), 3 * s.hidden // 2
+    run = _runs(CEMGatedMLP, MLPConfig(s.dim, wider))
+    ratio = Fraction(run, theirs)
+    return f"{name}, one token, M' = {wider}, T = 1: CEM {run:,}, Llama {theirs:,}, ratio {ratio}", ratio == expected
 
 
-def _share_outside_exceeds(names: Sequence[str], *, share: Fraction) -> Working:
-    lines, exceeds = [], True
-    for name in names:
-        s = SIZES[name]
-        keys, whole = (_attention_products(s.dim, s.heads, _MEAN_KEYS, T, "none") for T in (0, 2))
-        attention = keys / whole
-        gate = Fraction(_mlp_flops(s.dim, s.hidden, 0), _mlp_flops(s.dim, s.hidden, 2))
-        exceeds = exceeds and attention > share and gate > share
-        lines.append(
-            f"{name}: attention 2 D^2 / (2 D^2 + 2 (4 D^2 + 4 n D)) = {_show(attention, 3)}, MLP 2 D M / (10 D "
-            f"M) = {gate}"
-        )
-    return working(*lines, f"more than {share} lies outside in both: {exceeds}", comes_out=exceeds)
+@_at_every_size
+def _share_outside_exceeds(name: str, s: Size, *, share: Fraction) -> tuple[str, bool]:
+    keys, whole = (_attention_products(s.dim, s.heads, _MEAN_KEYS, T, "none") for T in (0, 2))
+    attention, gate = keys / whole, Fraction(_mlp_flops(s.dim, s.hidden, 0), _mlp_flops(s.dim, s.hidden, 2))
+    line = f"{name}: attention 2 D^2 / (10 D^2 + 8 n D) = {_show(attention, 3)}, MLP 2 D M / (10 D M) = {gate}"
+    return line, attention > share and gate > share
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -513,27 +473,24 @@ def _matched_mlp(name: str, s: Size, *, width: Fraction) -> tuple[str, bool]:
     return f"{name}: M = {s.hidden} -> {wider.hidden}; CEM {count:,}, Llama {theirs:,}", count == theirs
 
 
-def _overhead(case: tuple[str, str], *, at_most: Fraction) -> Working:
-    """What preconditioners add, full CEM less the same without them."""
-    name, of = case
+def _overhead(of: str, *, at_most: Fraction) -> Working:
+    return _at_every_size(partial(_added, of))(None, at_most=at_most)
+
+
+def _added(of: str, name: str, s: Size, *, at_most: Fraction) -> tuple[str, bool]:
+    """What preconditioners add to the model or to its attention: full CEM less the same without them."""
     config = full_cem(name).block
     attention, mlp = config.attention, config.mlp
     assert isinstance(attention, AttentionConfig)
     assert isinstance(mlp, MLPConfig)
     plain = AttentionConfig(attention.dim, attention.heads).preconditioner
     bare = BlockConfig(replace(attention, preconditioner=plain), replace(mlp, preconditioner=plain))
-    (with_attention, with_mlp), (attention_bare, mlp_bare) = _parts(config), _parts(bare)
-    if of == "attention":
-        added, whole = with_attention - attention_bare, with_attention
-    else:
-        added = SIZES[name].layers * (with_attention - attention_bare + with_mlp - mlp_bare)
-        whole = _model(full_cem(name))
+    (attention_full, mlp_full), (attention_bare, mlp_bare) = _parts(config), _parts(bare)
+    added, whole = attention_full - attention_bare, attention_full
+    if of == "model":
+        added, whole = s.layers * (added + mlp_full - mlp_bare), _model(full_cem(name))
     share = Fraction(added, whole)
-    return working(
-        f"{name}: {added:,} of the {whole:,} of the {of}, {float(share):.2%}; at most {float(at_most):.1%}: "
-        f"{share <= at_most}",
-        comes_out=share <= at_most,
-    )
+    return f"{name}: {added:,} of the {whole:,} of the {of}, {float(share):.2%}", share <= at_most
 
 
 # --- figures that do not fit ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, properties, working
 from cemverify.claims.base import Claim, arxiv, draft, ours
-from cemverify.claims.exact import DIGITS, GAIN, Number, show, silu, silu_textbook, written
+from cemverify.claims.exact import DIGITS, GAIN, Number, show, silu
 
 _Numbers = Sequence[Number]
 _Matrix = Sequence[_Numbers]
@@ -43,7 +43,9 @@ class _Unit:
 _UNITS = {
     "identity": _Unit(lambda z: z, lambda z: z * z / Fraction(2)),
     "relu": _Unit(lambda z: max(z, 0), lambda z: max(z, 0) ** 2 / Fraction(2)),
-    "silu": _Unit(silu, silu_textbook),
+    "silu": _Unit(
+        silu, lambda z: z * mpmath.log(1 + mpmath.exp(z)) + mpmath.polylog(2, -mpmath.exp(z)) + mpmath.pi**2 / 12
+    ),
 }
 
 
@@ -351,13 +353,10 @@ def _falls(case: _Step, *, flipped: bool) -> Working:
         return _taken(case._replace(V=V, gate=gate, x=[number(a) for a in case.x]), slack=slack)
 
 
-_CCCP_START = (1, 3)
-
-
 def _needs_convexity(case: tuple[int, int, int], *, statement: str) -> Working:
     """identity, V = I: xi = -(g1 x1^2 + g2 x2^2) / 2, split by c |x|^2 / 2; the step solves (c - g) x+ = c x."""
     g1, g2, c = case
-    x, plain = _CCCP_START, ((1, 0), (0, 1))
+    x, plain = (1, 3), ((1, 0), (0, 1))
     convex_or_concave = g1 * g2 >= 0
     splits = c > max(g1, g2, 0)
     if not splits:
@@ -370,7 +369,7 @@ def _needs_convexity(case: tuple[int, int, int], *, statement: str) -> Working:
     held = (not applies or convex_or_concave) if statement == "only" else applies
     return working(
         f"V = I, W h = {(g1, g2)}: curvatures {(-g1, -g2)}, convex or concave is {convex_or_concave}",
-        f"u = xi + {c} |x|^2/2 is convex; one step from x = {x}: x+ = {written(*after)}",
+        f"u = xi + {c} |x|^2/2 is convex; one step from x = {x}: x+ = {show(after)}",
         f"xi: {before_energy} -> {after_energy}; the procedure applies: {applies}; as stated: {held}",
         comes_out=held,
     )

@@ -44,12 +44,6 @@ def show(value: Any, digits: int = 6) -> str:
     return str(mpmath.nstr(value, digits)).removesuffix(".0")
 
 
-def written(*values: Number) -> str:
-    """Numbers as a reader writes them: fractions whole, mpmath's with seven digits (1.0 stays 1.0)."""
-    texts = [mpmath.nstr(v, 7) if isinstance(v, mpmath.mpf) else str(v) for v in values]
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-
 def simplified(*expressions: Any) -> tuple[str, bool]:
     """Symbolic expressions simplified, as text, and whether they all vanish; in numbers where they plainly do not."""
     numbers = [_somewhere(e) for e in expressions]
@@ -71,32 +65,6 @@ def dot(a: Vector, b: Vector) -> Fraction:
     return sum((Fraction(p) * q for p, q in zip(a, b, strict=True)), Fraction(0))
 
 
-def moved(x: Vector, direction: Vector, eta: Rational = 1) -> tuple[Fraction, ...]:
-    """The state after one step, x + eta direction, exactly."""
-    return tuple(Fraction(a) + eta * b for a, b in zip(x, direction, strict=True))
-
-
-def jacobian_at_zero(out: Vector, values: Vector, betas: Sequence[Vector]) -> tuple[tuple[Fraction, ...], ...]:
-    """d/dx of out sum_j softmax_j(beta_j . x) value_j at x = 0, where all weights are 1/J: exactly."""
-    J = len(betas)
-    mean = [Fraction(sum(b), J) for b in zip(*betas, strict=True)]
-    slopes = [
-        sum((Fraction(v) * (b[m] - mean[m]) / J for v, b in zip(values, betas, strict=True)), Fraction(0))
-        for m in range(len(mean))
-    ]
-    return tuple(tuple(o * slope for slope in slopes) for o in out)
-
-
-def symmetric(M: Sequence[Vector]) -> bool:
-    """Whether M equals its transpose, exactly."""
-    return all(M[a][b] == M[b][a] for a in range(len(M)) for b in range(a))
-
-
 def silu(z: Number) -> Number:
     """z / (1 + e^-z), at mpmath's working precision."""
     return z / (1 + mpmath.exp(-z))
-
-
-def silu_textbook(z: Number) -> Number:
-    """The primitive of SiLU in closed form, zero at zero."""
-    return z * mpmath.log(1 + mpmath.exp(z)) + mpmath.polylog(2, -mpmath.exp(z)) + mpmath.pi**2 / 12

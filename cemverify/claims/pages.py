@@ -12,10 +12,10 @@ from cemverify.claims.arguments import Finding
 from cemverify.claims.base import ARXIV, DRAFT
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
-from cemverify.results.tables import fitted, folded, grid
+from cemverify.results.tables import fitted, folded
 
-_NARROW = ("claim", "verdict", "statement")
-_SHORT = ("claim", "where", "verdict", "statement")
+_SHORT = ("claim", "kind", "verdict", "statement")
+_WIDE = 140  # columns where no terminal has a width
 _COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "condition")
 OPENING = "What the paper states, and what of it is true: for those who implement CEM, and for readers of the paper."
 _PREFACE = f"""\
@@ -107,24 +107,18 @@ def claims_table(judged: Sequence[JudgedClaim]) -> Table:
 
 
 def as_terminal(judged: Sequence[JudgedClaim], width: int | None = None) -> str:
-    """The table, statements folded, and the counts.
+    """The table and the counts.
 
     Args:
         width: columns of the terminal; None if there is none.
     """
-    if width is not None:
-        narrow = [(j.claim.id, str(j.verdict), j.claim.statement) for j in judged]
-        return f"{fitted(Table('Claims', _NARROW, narrow), width)}\n\n{summary(judged)}"
-    rows = [
-        (
-            j.claim.id,
-            textwrap.fill(f"{j.claim.kind}: {j.claim.source.section}", 22),
-            textwrap.fill(str(j.verdict), 13),
-            _folded(j),
-        )
-        for j in judged
-    ]
-    return f"{grid(Table('Claims', _SHORT, rows), 'boxed')}\n\n{summary(judged)}"
+    rows = [(j.claim.id, j.claim.kind, str(j.verdict), _with_condition(j)) for j in judged]
+    return f"{fitted(Table('Claims', _SHORT, rows), width or _WIDE)}\n\n{summary(judged)}"
+
+
+def _with_condition(judged: JudgedClaim) -> str:
+    claim = judged.claim
+    return f"{claim.statement} If: {claim.condition}." if claim.condition else claim.statement
 
 
 def summary(judged: Sequence[JudgedClaim]) -> str:
@@ -234,13 +228,6 @@ def _quoted(judged: JudgedClaim) -> str:
     return (
         f"{source.quote + '; ' if source.quote else ''}the wording is not at hand, the content is known by a report"
     )
-
-
-def _folded(judged: JudgedClaim) -> str:
-    statement = textwrap.fill(judged.claim.statement, 68)
-    if not judged.claim.condition:
-        return statement
-    return f"{statement}\n{textwrap.fill(f'if: {judged.claim.condition}', 68, subsequent_indent='    ')}"
 
 
 def _labelled(label: str, text: str) -> str:

@@ -21,7 +21,7 @@ from cemverify.console.escaping import one_line, visible
 from cemverify.results.envelope import Cell, Table
 
 Renderer = Callable[[Sequence[Table], Sequence[str]], str]
-Style = Literal["terminal", "boxed", "markdown", "latex"]
+Style = Literal["terminal", "markdown", "latex"]
 
 # A column of text is never made narrower than this, nor is one that is narrower cut.
 _NARROW = 14
@@ -33,12 +33,7 @@ _OPEN, _CLOSE = "\x02", "\x03"
 _FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
 # What a spreadsheet computes; +1.5, -0.3 and "- 2" are no formulas.
 _FORMULA = re.compile(r"[=@]|[+-](?![\d.\s]|$|inf|nan)", re.IGNORECASE)
-_TABULATE: Mapping[Style, str] = {
-    "terminal": "simple",
-    "boxed": "simple_grid",
-    "markdown": "github",
-    "latex": "latex_booktabs",
-}
+_TABULATE: Mapping[Style, str] = {"terminal": "simple", "markdown": "github", "latex": "latex_booktabs"}
 
 
 class Strong(str):
@@ -113,7 +108,7 @@ def grid(table: Table, style: Style) -> str:
     """Heading and rows of one table, without its title; columns of figures are flush right.
 
     Args:
-        style: "terminal", "boxed" for cells of several lines, "markdown" (GitHub's, escaped) or "latex" (booktabs).
+        style: "terminal", "markdown" (GitHub's, escaped) or "latex" (booktabs).
     """
     text = _CELL[style]
     columns = [text(column) for column in table.columns]
@@ -295,7 +290,6 @@ def _visible(cell: Cell) -> str:
 
 _CELL: Mapping[Style, Callable[[Cell], str]] = {
     "terminal": _visible,
-    "boxed": _visible,
     "markdown": markdown_cell,
     "latex": lambda cell: one_line(cell_text(cell)),
 }
