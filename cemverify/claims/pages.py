@@ -146,7 +146,9 @@ def in_full(judged: JudgedClaim) -> str:
     if claim.study:
         parts.append(_labelled("study", claim.study))
     if claim.rests:
-        parts.append(_labelled("what rests on it", ", ".join(claim.rests)))
+        page = "docs/explanation/findings.md"
+        named = (f"{name} of {page}" if name.startswith("finding ") else name for name in claim.rests)
+        parts.append(_labelled("what rests on it", ", ".join(named)))
     for f in judged.findings:
         working = "\n".join(textwrap.indent(line, "      ") for line in f.lines)
         parts.append(f"  {_side(f)}: {f.summary}\n{working}".rstrip())
