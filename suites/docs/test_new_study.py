@@ -19,7 +19,7 @@ def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [block for block in blocks(PAGE) if block.title]
-    assert [block.title for block in files] == ["gains/rows.py", "gains/sentences.py"]
+    assert [block.title for block in files] == ["gains/rows.py", "gains/conclusion.py"]
     for block in files:
         path = here / block.title
         path.parent.mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(
     assert "Cost of gains, mlp, at size tiny" in printed[0]
     assert "One gain instead of many is " in printed[1]
     page = (here / "gains.md").read_text()
-    assert page.startswith("# Does the norm need a gain for each channel?\n\nOne gain instead of many is ")
+    assert page.startswith("# Does the norm need a gain for each channel?\n\n**One gain instead of many is ")
     assert "one gain / a gain for each channel" in page
     assert "--page gains.md`; on a CPU" in page
     assert "--workers" not in page

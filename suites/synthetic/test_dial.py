@@ -24,8 +24,9 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.studies import planned
 from synthetic.studies.depth_dial import STUDY
-from synthetic.studies.depth_dial.rows import ALIKE, MOST, SUM, TEST_DEPTHS, own
-from synthetic.studies.depth_dial.sentences import falls_up_to, picture, sentences, stopped, summarise
+from synthetic.studies.depth_dial.conclusion import against, at_depths, at_stops, falls_up_to, picture, stopped
+from synthetic.studies.depth_dial.rows import ALIKE, MOST, SUM, TEST_DEPTHS
+from synthetic.studies.depth_dial.rows import Key as Dialled
 from synthetic.studies.engine.comparisons import compared, family
 from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, cost, parameters
@@ -36,9 +37,9 @@ from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.trials import TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import StudyState, Tuned, study, trainings
 from synthetic.studies.fixed_memory import STUDY as OF_MEMORY
-from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, ONE, TIED, WIDER
-from synthetic.studies.fixed_memory.sentences import answered, read
-from synthetic.studies.fixed_memory.sentences import summarise as summarise_memory
+from synthetic.studies.fixed_memory.conclusion import answered, read
+from synthetic.studies.fixed_memory.conclusion import summarise as summarise_memory
+from synthetic.studies.fixed_memory.rows import Key
 from synthetic.training.frames import tiny_dims
 from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.recipe import RecipeChanges
@@ -55,8 +56,8 @@ def small(**choices: Any) -> Plan:
     return STUDY.plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices)
 
 
-def design(plan: Plan, name: str) -> Design:
-    row: Any = plan.row(name)
+def design(plan: Plan, key: Dialled) -> Design:
+    row: Any = plan.row(key)
     design: Design = row.design
     return design
 
@@ -99,7 +100,7 @@ def test_steps_that_sum_to_one_do_and_others_stay_what_they_are() -> None:
     study = small()
     assert {T * design(study, SUM).step_size_at(T) for T in (1, 2, 4, 8, 16)} == {1.0}
     assert {design(study, ALIKE).step_size_at(T) for T in (1, 8, 16)} == {1 / 4}
-    assert {design(study, own(4)).step_size_at(T) for T in (1, 4, 16)} == {1 / 4}
+    assert {design(study, Dialled(4)).step_size_at(T) for T in (1, 4, 16)} == {1 / 4}
 
 
 def test_the_cost_of_a_drawn_depth_is_the_mean_over_what_is_drawn() -> None:
@@ -115,7 +116,7 @@ def test_the_cost_of_a_drawn_depth_is_the_mean_over_what_is_drawn() -> None:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialRecord]:
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, TrialRecord]:
     """One judged training of each row."""
     folder = tmp_path_factory.mktemp("corpora")
     choice = CorpusChoice(CHAIN)
@@ -123,30 +124,30 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialRecord]:
     study = small()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CEMVERIFY_CORPORA", str(folder))
-        cells = {row.name: study.cell(row, 0, "judging", 1.0, 0.02, corpus, "cpu") for row in study.rows}
-        cells = {name: replace(cell, windows=8) for name, cell in cells.items()}
-        return {name: restore(TrialRecord, compute_trial(cell)) for name, cell in cells.items()}
+        cells = {row.key: study.cell(row, 0, "judging", 1.0, 0.02, corpus, "cpu") for row in study.rows}
+        cells = {key: replace(cell, windows=8) for key, cell in cells.items()}
+        return {key: restore(TrialRecord, compute_trial(cell)) for key, cell in cells.items()}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 8])
 def test_with_its_own_number_of_steps_a_model_has_the_bits_that_it_is_judged_by(
-    records: dict[str, TrialRecord], steps: int
+    records: dict[Any, TrialRecord], steps: int
 ) -> None:
-    record = records[own(steps)]
+    record = records[Dialled(steps)]
     assert record.at_depths[TEST_DEPTHS.index(steps)] == pytest.approx(record.bits, rel=1e-6)
     at_other_depths = [bits for T, bits in zip(TEST_DEPTHS, record.at_depths, strict=True) if steps != T]
     assert record.bits not in at_other_depths
 
 
 def test_a_model_for_all_depths_is_judged_by_its_mean_and_trained_on_the_same_batches(
-    records: dict[str, TrialRecord],
+    records: dict[Any, TrialRecord],
 ) -> None:
-    for name in (SUM, ALIKE):
-        at = dict(zip(TEST_DEPTHS, records[name].at_depths, strict=True))
-        assert records[name].bits == pytest.approx(sum(cast(float, at[T]) for T in (1, 2, 4, 8)) / 4, rel=1e-6)
-        assert records[name].batches == records["T = 1"].batches
+    for key in (SUM, ALIKE):
+        at = dict(zip(TEST_DEPTHS, records[key].at_depths, strict=True))
+        assert records[key].bits == pytest.approx(sum(cast(float, at[T]) for T in (1, 2, 4, 8)) / 4, rel=1e-6)
+        assert records[key].batches == records[Dialled(1)].batches
     assert records[SUM].trained != records[ALIKE].trained
-    assert records[SUM].trained != records["T = 8"].trained
+    assert records[SUM].trained != records[Dialled(8)].trained
 
 
 def test_tokens_that_stop_take_the_steps_of_their_energies_and_a_share_of_nothing_stops_none() -> None:
@@ -162,7 +163,7 @@ def test_tokens_that_stop_take_the_steps_of_their_energies_and_a_share_of_nothin
     assert steps_taken(model, TOKENS) == pytest.approx(sum(steps) / len(steps))
 
 
-def test_a_record_says_what_each_stop_gives(records: dict[str, TrialRecord]) -> None:
+def test_a_record_says_what_each_stop_gives(records: dict[Any, TrialRecord]) -> None:
     for record in records.values():
         assert [stop.least_fall for stop in record.at_stops] == list(STOPS)
         steps = [stop.steps for stop in record.at_stops]
@@ -172,10 +173,10 @@ def test_a_record_says_what_each_stop_gives(records: dict[str, TrialRecord]) -> 
         )
 
 
-def outcome(name: str, *seeds: Any) -> StudyOutcome:
+def outcome(key: Dialled, *seeds: Any) -> StudyOutcome:
     """The study of one row, with what each seed came to: its bits, those at each depth, and those of each stop."""
     study = small()
-    row: Any = study.row(name)
+    row: Any = study.row(key)
     judged: Any = {
         seed: SimpleNamespace(bits=bits, at_depths=at_depths, at_stops=at_stops)
         for seed, (bits, at_depths, at_stops) in enumerate(seeds)
@@ -185,19 +186,17 @@ def outcome(name: str, *seeds: Any) -> StudyOutcome:
 
 def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
     stops = tuple(AtStop(q, 10 * q, 3.0 + q) for q in STOPS)
-    summary = summarise(outcome(ALIKE, *((bits, (5.0, 4.0, *(6.0,) * 6), stops) for bits in (9.0, 8.0))))
-    assert summary.stopped == {ALIKE: stops}
-    (cells,) = stopped(summary).rows
+    study = outcome(ALIKE, *((bits, (5.0, 4.0, *(6.0,) * 6), stops) for bits in (9.0, 8.0)))
+    (cells,) = stopped(study).rows
     assert list(cells[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
-    assert f"at the best of 4 shares, the bits are *{ALIKE}* 3.0625 (0.6 steps)" in " ".join(sentences(summary))
 
 
 def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
     stops = tuple(AtStop(q, 2.0, 1.0) for q in STOPS)
-    summary = summarise(outcome(SUM, (1.0, (1.0,) * 8, stops), (None, (), ())))
-    assert (summary.stopped, summary.bits[SUM]) == ({}, (1.0,) * 8)
-    late = outcome(SUM, *((1.0, (1.0,) * 7 + (last,), ()) for last in (2.0, None)))
-    assert summarise(late).bits[SUM] == (1.0,) * 7 + (None,)
+    (tuned,) = outcome(SUM, (1.0, (1.0,) * 8, stops), (None, (), ())).state.rows
+    assert (at_stops(tuned), tuple(at_depths(tuned).values())) == ((), (1.0,) * 8)
+    (late,) = outcome(SUM, *((1.0, (1.0,) * 7 + (last,), ()) for last in (2.0, None))).state.rows
+    assert tuple(at_depths(late).values()) == (1.0,) * 7 + (None,)
 
 
 def test_depths_and_stops_are_in_the_names_of_cells_that_judge() -> None:
@@ -229,10 +228,8 @@ def test_bits_fall_up_to_the_step_before_they_rise(bits: tuple[float | None, ...
 
 def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
     alone = outcome(SUM, *((bits, (bits,) * 8, ()) for bits in (9.0, 8.0)))
-    summary = summarise(alone)
-    assert (summary.against, summary.saved) == ({}, None)
-    assert SUM in picture(alone.state, summary).drawn
-    assert "FLOPs" not in " ".join(sentences(summary))
+    assert against(alone.state) == []
+    assert "T drawn, steps sum to 1" in picture(alone).drawn
 
 
 # --- what a fixed memory costs: the plan binds what is judged, and there is one look ------------------
@@ -251,9 +248,9 @@ def plan(replaced: Replaced = "full", **options: Any) -> Plan:
 
 @pytest.mark.parametrize("replaced", ["attention", "mlp"])
 def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(replaced: Replaced) -> None:
-    rows = {row.name: row.design for row in plan(replaced).rows}
+    rows = {row.key: row.design for row in plan(replaced).rows}
     h = torch.randn(2, 5, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    block = paired(rows["T = 2, fixed, eta 1/2"].looped, 0).double().blocks[0]
+    block = paired(rows[Key.FIXED_SHORT].looped, 0).double().blocks[0]
     assert isinstance(block, Block)
     layer: Any = block.attention if replaced == "attention" else block.mlp
     descent = replace(layer.descent, steps=1)
@@ -262,16 +259,16 @@ def test_a_refreshed_memory_is_read_at_each_state_and_a_fixed_one_at_the_first(r
     fixed, refreshed = descent(energy, x, first), descent(energy, x, energy.remember(layer.norm().into(x)))
     assert not torch.allclose(fixed, refreshed, atol=1e-3)
     states = {}
-    for memory in ("fixed", "refreshed"):
-        looped = rows[f"T = 2, {memory}, eta 1/2"].looped
+    for memory in (Key.FIXED_SHORT, Key.REFRESHED_SHORT):
+        looped = rows[memory].looped
         half = paired(looped, 0).double().blocks[0]
         assert isinstance(half, Block)
         out = h
         for _ in range(looped.attention if replaced == "attention" else looped.mlp):
             out = half.attention.residual(out)[0] if replaced == "attention" else half.mlp.residual(out)
         states[memory] = out
-    assert torch.allclose(states["fixed"], fixed, rtol=0, atol=1e-12)
-    assert torch.allclose(states["refreshed"], refreshed, rtol=0, atol=1e-12)
+    assert torch.allclose(states[Key.FIXED_SHORT], fixed, rtol=0, atol=1e-12)
+    assert torch.allclose(states[Key.REFRESHED_SHORT], refreshed, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("P", ["diagonal", "low rank"])
@@ -286,30 +283,31 @@ def test_p_and_positions_are_the_same_whatever_the_layer(P: Any) -> None:
                 if hasattr(layer, "preconditioner")
             }
             usual = "diagonal" if P == "diagonal" else "low-rank-printed"
-            assert kinds == {LLAMA: set(), TIED: {"identity"}}.get(row.name, {usual})
+            special: Any = {Key.LLAMA: set(), Key.TIED: {"identity"}}
+            assert kinds == special.get(row.key, {usual})
 
 
 def test_the_controls_have_the_flops_of_the_two_steps() -> None:
     full = plan("full", changes=RecipeChanges(context=64))
-    by_name = {row.name: row for row in full.rows}
-    deep = cost(by_name["T = 2, fixed, eta 1/2"].design, 64).training
-    longer, wider = by_name[LONGER], by_name[WIDER]
-    assert longer.design == by_name[ONE].design
+    rows = {row.key: row for row in full.rows}
+    deep = cost(rows[Key.FIXED_SHORT].design, 64).training
+    one, longer, wider = rows[Key.ONE_SHORT], rows[Key.LONGER], rows[Key.WIDER]
+    assert longer.design == one.design
     assert longer.length * cost(longer.design, 64).training == pytest.approx(deep)
     assert cost(wider.design, 64).training == pytest.approx(deep, rel=0.02)
-    steps = {name: full.cell(by_name[name], 0, "judging", 1.0, 0.01, PINNED, "cpu").recipe.steps for name in by_name}
-    assert {name for name, n in steps.items() if n != steps[ONE]} == {LONGER}
-    assert steps[LONGER] == pytest.approx(longer.length * steps[ONE], abs=1)
-    assert trainings(full)[LONGER] == pytest.approx(longer.length * trainings(full)[ONE])
+    steps = {key: full.cell(row, 0, "judging", 1.0, 0.01, PINNED, "cpu").recipe.steps for key, row in rows.items()}
+    assert {key for key, n in steps.items() if n != steps[one.key]} == {Key.LONGER}
+    assert steps[Key.LONGER] == pytest.approx(longer.length * steps[one.key], abs=1)
+    assert trainings(full)[longer.name] == pytest.approx(longer.length * trainings(full)[one.name])
 
 
 @pytest.mark.parametrize("P", ["diagonal", "low rank"])
 def test_tied_attention_has_the_parameters_of_llama_but_for_its_diagonal(P: Any) -> None:
     attention = plan("attention", P=P)
-    tied, llama = (row.design for row in attention.rows if row.name in (TIED, LLAMA))
+    tied, llama = (row.design for row in attention.rows if row.key in (Key.TIED, Key.LLAMA))
     assert parameters(tied) == parameters(llama) + tied.size.layers * tied.size.dim
     assert tied.preconditioner == "identity"
-    assert all(row.name != TIED for row in plan("full").rows)
+    assert plan("full").row(Key.TIED) is None
 
 
 # --- the plan ---------------------------------------------------------------------------------------
@@ -327,7 +325,7 @@ def test_the_name_of_a_plan_changes_with_all_that_decides_and_not_with_words() -
         plan(per_parameter=5.0),
         plan(P="diagonal"),
         plan("mlp"),
-        plan(names=(ONE,)),
+        plan(names=("T = 1",)),
         plan(changes=RecipeChanges(context=32)),
         replace(usual, rounded=True),
     ]
@@ -388,9 +386,9 @@ def test_nothing_is_compared_before_the_last_training_that_judges() -> None:
     findings = read(early)
     assert findings.compared == ()
     text = " ".join(str(block) for block in findings.page.blocks)
-    assert "53 of the 54 trainings that judge are there" in text
+    assert "53 of the 54 trainings that judge are there" in " ".join(text.split())
     assert not re.search(r"\d\.\d{4} \[", text)
-    assert "refreshed is better" in read(whole).conclusion
+    assert read(whole).figures["verdict"]["word"] == "refreshed is better"
     assert len(summarise_memory(six_seeds, whole.state).memories) == 2
 
 
@@ -424,5 +422,5 @@ def test_the_answer_follows_from_both_step_sizes(gains: tuple[float | None, ...]
 
 
 def test_a_study_without_the_deciding_rows_is_undecided() -> None:
-    two_rows = plan(seeds=6, names=(ONE, LONGER))
+    two_rows = plan(seeds=6, names=("T = 1", "T = 1, trained longer"))
     assert summarise_memory(two_rows, judged(two_rows).state).answer == "undecided"

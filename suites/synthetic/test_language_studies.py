@@ -26,18 +26,7 @@ from synthetic.studies.engine.tables import costs
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import Tuned
 from synthetic.studies.paper import EXPERIMENTS as STUDIES
-from synthetic.studies.paper.rows import (
-    ALIBI,
-    EXPERIMENTS,
-    FULL,
-    RATES,
-    ROTARY,
-    WIDENED,
-    Variant,
-    at_rate,
-    attention_name,
-    mlp_name,
-)
+from synthetic.studies.paper.rows import ALIBI, ATTENTION, EXPERIMENTS, FULL, MLP, RATES, ROTARY, Key, Variant
 from synthetic.studies.paper.statements import EXPECTATIONS, read, reading_of
 from synthetic.studies.paper.summary import bits_at, optimum
 from synthetic.studies.paper.summary import summarise as summarise_models
@@ -51,8 +40,8 @@ def plan(name: str, size: str = TINY, vocabulary: int = 256, **options: Any) -> 
     return STUDIES[name].plan(None, vocabulary, size=size, **options)
 
 
-def named(study_plan: Plan, name: str | None) -> Variant:
-    row = study_plan.row(str(name))
+def variant(study_plan: Plan, key: Key | None) -> Variant:
+    row = study_plan.row(key)
     assert isinstance(row, Variant)
     return row
 
@@ -66,31 +55,31 @@ def test_every_study_is_complete(name: str, size: str) -> None:
     study_plan = plan(name, size, 256 if size == TINY else paper.VOCABULARY)
     names = [row.name for row in study_plan.rows]
     assert len(set(names)) == len(names)
-    variants = [named(study_plan, name) for name in names]
-    assert all(v.against is None or named(study_plan, v.against).against in (None, v.name) for v in variants)
-    for variant in variants:
-        if variant.widened is None:
+    variants = [row for row in study_plan.rows if isinstance(row, Variant)]
+    assert all(v.against is None or variant(study_plan, v.against).against in (None, v.key) for v in variants)
+    for narrow in variants:
+        if narrow.widened is None:
             continue
-        base = parameters(named(study_plan, variant.against).design)
-        assert parameters(named(study_plan, variant.widened).design) / base == pytest.approx(1, abs=0.02)
-        assert parameters(variant.design) < base
-    assert any(variant.widened for variant in variants)
+        base = parameters(variant(study_plan, narrow.against).design)
+        assert parameters(variant(study_plan, narrow.widened).design) / base == pytest.approx(1, abs=0.02)
+        assert parameters(narrow.design) < base
+    assert any(narrow.widened for narrow in variants)
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "learning-rate"])
 def test_every_statement_is_about_models_of_its_study(name: str) -> None:
-    names = {row.name for row in plan(name).rows}
+    keys = {row.key for row in plan(name).rows}
     expectations = [e for _, of_one in EXPECTATIONS[name] for e in of_one]
     assert expectations
-    assert {name for e in expectations for name in (e.name, e.base)} <= names
+    assert {key for e in expectations for key in (e.model, e.base)} <= keys
 
 
 @pytest.mark.parametrize("size", COUNTS)
 def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str) -> None:
     llama, cem, *_ = COUNTS[size]
     study_plan = plan("learning-rate", size, paper.VOCABULARY)
-    assert parameters(named(study_plan, at_rate(ROTARY, RATES[0])).design) == llama
-    assert parameters(named(study_plan, at_rate(FULL, RATES[0])).design) == cem
+    assert parameters(variant(study_plan, replace(ROTARY, rate=RATES[0])).design) == llama
+    assert parameters(variant(study_plan, replace(FULL, rate=RATES[0])).design) == cem
     recipe = paper_recipe(size)
     assert 20 * llama <= recipe.tokens < 20 * llama + recipe.batch * recipe.context
     assert (recipe.learning_rate, recipe.precision, recipe.context, recipe.batch) == (2e-3, "bfloat16", 2048, 128)
@@ -98,14 +87,16 @@ def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str) -> No
 
 def test_models_share_the_first_value_of_every_parameter_they_share() -> None:
     study_plan = plan("recursion")
-    plain, rank = (paired(named(study_plan, attention_name(2, P)).design.looped, 3) for P in ("identity", "low rank"))
-    llama = paired(named(study_plan, ALIBI).design.looped, 3)
+    plain, rank = (
+        paired(variant(study_plan, replace(ATTENTION[1], P=P)).design.looped, 3) for P in ("identity", "low rank")
+    )
+    llama = paired(variant(study_plan, ALIBI).design.looped, 3)
     theirs = dict(rank.named_parameters())
     for model in (plain, llama):
         common = [name for name, p in model.named_parameters() if name in theirs and theirs[name].shape == p.shape]
         assert {"embedding", "head", "blocks.0.attention.W_Q", "blocks.1.mlp.down"} <= set(common)
         assert all(torch.equal(model.get_parameter(name), theirs[name]) for name in common)
-    other = paired(named(study_plan, ALIBI).design.looped, 4)
+    other = paired(variant(study_plan, ALIBI).design.looped, 4)
     assert not torch.equal(other.embedding, llama.embedding)
 
 
@@ -130,7 +121,7 @@ def test_first_weights_are_spread_as_the_layers_draw_them(name: str) -> None:
 
 def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_many() -> None:
     study_plan = plan("reuse")
-    once, twice = named(study_plan, ROTARY).design, named(study_plan, "Llama MLP twice").design
+    once, twice = variant(study_plan, ROTARY).design, variant(study_plan, replace(ROTARY, times=2)).design
     assert parameters(once) == parameters(twice)
     model = paired(twice.looped, 0)
     tokens = torch.arange(12).reshape(1, 12)
@@ -144,7 +135,7 @@ def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_man
 
 
 def test_applied_once_it_is_the_plain_model() -> None:
-    model, tokens = paired(named(plan("reuse"), ROTARY).design.looped, 0), torch.arange(12).reshape(1, 12)
+    model, tokens = paired(variant(plan("reuse"), ROTARY).design.looped, 0), torch.arange(12).reshape(1, 12)
     torch.testing.assert_close(model.decode(tokens)[0], super(LoopedModel, model).decode(tokens)[0], rtol=0, atol=0)
 
 
@@ -157,12 +148,12 @@ def test_an_estimate_is_flops_over_speed() -> None:
     assert speed == GPU_UTILISATION * H100_TFLOPS * 1e12
     V, D, L, M, J = 32000, 672, 8, 1792, 2048
     forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, attention dense
-    found_cost = cost(named(study_plan, ROTARY).design, J)
+    found_cost = cost(variant(study_plan, ROTARY).design, J)
     assert found_cost.forward == forward
     assert 2.9 * forward < found_cost.training < 3.2 * forward  # backward is about twice forward
     hours = found_cost.training * study_plan.recipe.tokens / 1e12 / 3600
     first = costs("language-replace-mlp", study_plan, 1e12, "words").rows[0]
-    assert list(first[:2]) == [ROTARY, "86,371,488"]
+    assert list(first[:2]) == [ROTARY.title, "86,371,488"]
     # what is kept for the backward pass is held to a count by the rehearsal of a GPU
     assert [*first[3:6], first[-1]] == ["1", f"{hours:,.1f}", "1.38 GB", "1.04 GB"]
 
@@ -178,7 +169,7 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     study_plan = plan(
         "replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes=RecipeChanges(steps=20, context=8)
     )
-    cell = trial(study_plan, mlp_name(1), corpus)
+    cell = trial(study_plan, MLP[0], corpus)
     assert (cell.part, cell.every) == ("whole", 1)
     cell = replace(cell, windows=4)
     monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path / "corpora"))
@@ -204,8 +195,8 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
 
 
-def trial(study_plan: Plan, name: str, corpus: PinnedCorpus) -> TrialCell:
-    return study_plan.cell(named(study_plan, name), 0, "judging", 1.0, 4e-3, corpus, "cpu")
+def trial(study_plan: Plan, key: Key, corpus: PinnedCorpus) -> TrialCell:
+    return study_plan.cell(variant(study_plan, key), 0, "judging", 1.0, 4e-3, corpus, "cpu")
 
 
 def test_other_tokens_than_the_study_began_with_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +209,12 @@ def test_other_tokens_than_the_study_began_with_are_refused(tmp_path: Path, monk
 # --- how it is read -------------------------------------------------------------------------------
 
 
-def made(study_plan: Plan, bits: dict[str, float], diverged: str = "") -> list[Tuned]:
+def made(study_plan: Plan, bits: dict[Key, float], diverged: Key | None = None) -> list[Tuned]:
     """As if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
     tuned = []
     for row in study_plan.rows:
-        end, of_one = bits.get(row.name, 2.0), cost(row.design, study_plan.recipe.context)
+        assert isinstance(row.key, Key)
+        end, of_one = bits.get(row.key, 2.0), cost(row.design, study_plan.recipe.context)
         finals = {seed: end * (1 + 1e-3 * (-1) ** seed) for seed in range(study_plan.seeds)}
         sizes = (parameters(row.design), of_one.forward, of_one.training)
         judged: dict[int, Any] = {
@@ -231,7 +223,7 @@ def made(study_plan: Plan, bits: dict[str, float], diverged: str = "") -> list[T
             )
             for seed, final in finals.items()
         }
-        if row.name == diverged:
+        if row.key == diverged:
             judged[0] = replace(judged[0], groups=(), diverged_at=600)
         tuned.append(Tuned(row, judged=judged))
     return tuned
@@ -243,11 +235,11 @@ def summarise(study_plan: Plan, models: list[Tuned]) -> list[Any]:
 
 def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spends() -> None:
     study_plan = plan("replace-mlp")
-    rows = {row.name: row for row in summarise(study_plan, made(study_plan, {}))}
-    costs = {name: row.records[0].training for name, row in rows.items()}
-    for name, row in rows.items():
-        assert row.affordable == pytest.approx(1000 * min(costs.values()) / costs[name])
-    dear = rows[mlp_name(1) + WIDENED]
+    rows = {row.key: row for row in summarise(study_plan, made(study_plan, {}))}
+    costs = {key: row.records[0].training for key, row in rows.items()}
+    for key, row in rows.items():
+        assert row.affordable == pytest.approx(1000 * min(costs.values()) / costs[key])
+    dear = rows[replace(MLP[0], widened=True)]
     record = dear.records[0]
     assert 500 < dear.affordable < 1000
     part = (dear.affordable - 500) / 500
@@ -258,16 +250,16 @@ def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spe
 
 def test_at_equal_parameters_the_widened_model_is_read() -> None:
     study_plan = plan("replace-mlp")
-    rows = summarise(study_plan, made(study_plan, {mlp_name(1): 2.2, mlp_name(1) + WIDENED: 1.9}))
-    row = next(row for row in rows if row.name == mlp_name(1))
+    rows = summarise(study_plan, made(study_plan, {MLP[0]: 2.2, replace(MLP[0], widened=True): 1.9}))
+    row = next(row for row in rows if row.key == MLP[0])
     assert (row.tokens.conclusion, row.parameters.conclusion) == ("worse", "better")
     assert row.parameters.ratio.mean == pytest.approx(0.95)
 
 
 def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> None:
     study_plan = plan("replace-mlp")
-    rows = summarise(study_plan, made(study_plan, {}, diverged=mlp_name(1)))
-    row = next(row for row in rows if row.name == mlp_name(1))
+    rows = summarise(study_plan, made(study_plan, {}, diverged=MLP[0]))
+    row = next(row for row in rows if row.key == MLP[0])
     assert (row.diverged, row.finals, row.tokens) == (1, [], None)
     assert [statement.reading for statement in read("replace-mlp", rows)] == ["undecided"]
 
@@ -286,7 +278,8 @@ def test_expectations_are_read_by_the_rules_of_the_ledger() -> None:
 )
 def test_reuse_is_read_against_the_same_layer_once(once: float, twice: float, deep: float, reading: str) -> None:
     study_plan = plan("reuse")
-    bits = {mlp_name(1): once, "Llama MLP twice": 2.0, "CEM MLP, T = 1, twice": twice, mlp_name(2): deep}
+    flat, steps = MLP
+    bits = {flat: once, replace(ROTARY, times=2): 2.0, replace(flat, times=2): twice, steps: deep}
     assert read("reuse", summarise(study_plan, made(study_plan, bits)))[1].reading == reading
 
 
@@ -322,10 +315,10 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
     study_plan = plan("learning-rate")
     curve = {RATES[0]: 2.2, RATES[1]: 2.1, RATES[2]: 2.0, RATES[3]: 2.1, RATES[4]: 2.2}
     moved = {RATES[0]: 2.3, RATES[1]: 2.2, RATES[2]: 2.1, RATES[3]: 2.0, RATES[4]: 2.1}
-    bits = {at_rate(name, rate): curve[rate] for name in (ROTARY, ALIBI) for rate in RATES}
-    bits |= {at_rate(FULL, rate): moved[rate] for rate in RATES}
+    bits = {replace(key, rate=rate): curve[rate] for key in (ROTARY, ALIBI) for rate in RATES}
+    bits |= {replace(FULL, rate=rate): moved[rate] for rate in RATES}
     rows = summarise(study_plan, made(study_plan, bits))
-    at_one_rate = next(row for row in rows if row.name == at_rate(FULL, RATES[2]))
+    at_one_rate = next(row for row in rows if row.key == replace(FULL, rate=RATES[2]))
     assert at_one_rate.tokens.conclusion == "worse"
     assert [statement.reading for statement in read("learning-rate", rows)] == ["agrees", "agrees"]
 

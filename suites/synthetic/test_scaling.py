@@ -16,6 +16,7 @@ from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.studies.engine.designs import Replaced
 from synthetic.studies.engine.plan import SMALL_SIZE
 from synthetic.studies.second_step import STUDY
+from synthetic.studies.second_step.rows import PLAIN, Key
 from synthetic.training.frames import TINY_SIZE, tiny_dims, tiny_frame
 from synthetic.training.looped import LoopedModel, paired
 from synthetic.training.recipe import Base, Recipe
@@ -143,10 +144,10 @@ def test_a_parameter_of_which_nothing_is_said_is_refused() -> None:
 
 def test_the_rows_of_a_larger_size_are_trained_from_the_base() -> None:
     study_plan = plan("full", 256, size="small", with_beyond=True)
-    row: Any = study_plan.row("T = 2, mu-scaled")
+    row: Any = study_plan.row(Key("mu-scaled", 2))
     pinned = PinnedCorpus(CorpusChoice(), "0" * 64)
     assert study_plan.cell(row, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base == BASE
     assert row.design.looped.model.head_std == pytest.approx(BASE.dim**0.5 / SMALL_SIZE.dim)
     assert dict(row.design.layer)["step_size"] == pytest.approx((BASE.layers / SMALL_SIZE.layers) ** 0.5 / 2)
-    usual: Any = study_plan.row("T = 1")
+    usual: Any = study_plan.row(PLAIN)
     assert study_plan.cell(usual, 0, "judging", 1.0, 0.004, pinned, "cpu").recipe.base is None

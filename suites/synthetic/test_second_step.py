@@ -22,7 +22,6 @@ from torch._dynamo.utils import counters
 from cemverify.cem.models import Block
 from cemverify.cem.torch_internals import limit_recompilations
 from cemverify.console.errors import UsageError
-from cemverify.results.statistics import Ratio
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import restore
 from synthetic.corpora.chains import ChainSpec
@@ -36,13 +35,11 @@ from synthetic.studies.engine.rates import TuningCurve, optimum, rate, starts, w
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.studies.engine.tuning import StudyState, study
 from synthetic.studies.second_step import STUDY
-from synthetic.studies.second_step import sentences as said
-from synthetic.studies.second_step.rows import AGAIN, TWICE, WIDER, one
+from synthetic.studies.second_step.conclusion import summarise
+from synthetic.studies.second_step.rows import AGAIN, LONGER, PLAIN, TWICE, WIDER, Key, several
 from synthetic.studies.second_step.rows import beyond as beyond_rows
 from synthetic.studies.second_step.rows import usual as usual_rows
-from synthetic.studies.second_step.scale import Point, _change, read_point
-from synthetic.studies.second_step.scale import sentences as said_of
-from synthetic.studies.second_step.sentences import sentences, summarise
+from synthetic.studies.second_step.scale import read_point
 from synthetic.training import machine
 from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
 from synthetic.training.looped import paired
@@ -71,14 +68,14 @@ def beyond(replaced: Replaced, frame: Frame) -> tuple[Row, ...]:
 
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_every_control_is_there_and_differs_from_t_1_in_one_thing(replaced: Replaced) -> None:
-    by_name = {row.name: row for row in usual(replaced, tiny_frame(256), 64)}
-    one, deep = by_name["T = 1"].design, by_name["T = 2, eta 1/2"].design
-    assert by_name["T = 1, eta 2"].design == replace(one, layer=(("step_size", 2.0),))
+    rows = {row.key: row for row in usual(replaced, tiny_frame(256), 64)}
+    one, deep = rows[PLAIN].design, rows[several(2)].design
+    assert rows[LONGER].design == replace(one, layer=(("step_size", 2.0),))
     assert deep == replace(one, layer=(("steps", 2), ("step_size", 0.5)))
-    assert by_name[AGAIN].design == one
-    assert by_name[AGAIN].weights != by_name["T = 1"].weights == 0
-    assert by_name[TWICE].design == replace(one, times=2)
-    wide = by_name[WIDER].design
+    assert rows[AGAIN].design == one
+    assert rows[AGAIN].weights != rows[PLAIN].weights == 0
+    assert rows[TWICE].design == replace(one, times=2)
+    wide = rows[WIDER].design
     assert replace(wide, size=one.size) == one
     assert cost(wide, 64).training == pytest.approx(cost(deep, 64).training, rel=0.02)
     assert parameters(wide) > parameters(one)
@@ -329,12 +326,8 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     assert answers["T = 2, momentum"].verdict == "pays"
     assert (answers["T = 2, joint"].verdict, answers["T = 2, P per step"].verdict) == ("does not pay", "does not pay")
     assert answers["T = 2, joint"].why == "*T = 2, joint* is equivalent to (within 0.5%) *T = 1, eta 2*"
-    assert summary.pair("T = 2, scalar norm", "T = 1, scalar norm") is not None
+    assert summary.pair(Key("scalar norm", 2), Key("scalar norm")) is not None
     assert "T = 1, scalar norm" not in answers
-    (table,) = said.beyond(study_plan, summary)
-    assert len(table.rows) == len(answers)
-    text = " ".join(sentences(study_plan, summary))
-    assert "Beyond the paper, by the same rule, a second step helps in *T = 2, momentum*; does not help in" in text
     plain_study = plan("full", 256, names=FEW)
     alone = summarise(plain_study, made(plain_study, bits))
     assert alone.beyond == ()
@@ -448,19 +441,13 @@ def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() ->
     assert 1e6 < parameters(study_plan.rows[0].design) < llama < 1.5e6
     assert 5 * llama <= study_plan.recipe.tokens < 5 * llama + study_plan.recipe.batch * study_plan.recipe.context
     assert study_plan.recipe.context == 256
-    assert study_plan.row(one(2)) is not None
+    assert study_plan.row(LONGER) is not None
 
 
 # --- studies at several lengths and sizes, side by side -----------------------------------------------
 
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
-
-
-def point(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Point:
-    """A study of 117,696 parameters."""
-    half = Ratio(0.995, 0.99, 1.0)
-    return Point(replaced, "tiny", 2, 117_696, tokens, 20.0, "8 seeds", verdict, half, None)
 
 
 def test_a_point_says_what_its_study_saw() -> None:
@@ -470,23 +457,3 @@ def test_a_point_says_what_its_study_saw() -> None:
     ratios = json.loads(PUBLISHED.read_text())["ratios"]
     printed = {r["baseline"]: r["mean"] for r in ratios if r["model"] == "T = 2, eta 1/2"}
     assert (published.over_one.mean, published.over_longer.mean) == (printed["T = 1"], printed["T = 1, eta 2"])
-
-
-def test_studies_that_decide_are_named_and_the_others_counted() -> None:
-    text = " ".join(said_of([point(2_669_056), point(1, "undecided", "mlp"), point(2, "undecided")]))
-    assert "a second step helps in CEM attention at 117,696 parameters and 2,669,056 tokens." in text
-    assert "The other 2 studies leave it open" in text
-    assert "No study decides whether a second step helps" in " ".join(said_of([point(1, "undecided")]))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (0.994, 0.996, "0.4% to 0.6% fewer"),
-        (0.994, 0.994, "0.6% fewer"),
-        (1.01, 1.02, "1.0% to 2.0% more"),
-        (0.99, 1.02, "between 1.0% fewer and 2.0% more"),
-    ],
-)
-def test_a_range_of_ratios_is_told_in_one_direction_if_it_has_one(low: float, high: float, words: str) -> None:
-    assert _change(low, high) == words

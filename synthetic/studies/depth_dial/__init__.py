@@ -6,8 +6,8 @@ batch is set beside models that were trained for each T, on text or on chains wh
 
 from __future__ import annotations
 
+from synthetic.studies.depth_dial.conclusion import read
 from synthetic.studies.depth_dial.rows import MOST, TEST_DEPTHS, rows
-from synthetic.studies.depth_dial.sentences import read
 from synthetic.studies.engine.stopping import STOPS
 from synthetic.studies.engine.study import Study
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from synthetic.studies.engine.designs import Design, Dial, Row, doubling
 from synthetic.studies.engine.plan import Setting
 
 MOST = 8  # steps that are drawn
 TEST_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-SUM, ALIKE = "T drawn, steps sum to 1", "T drawn, steps of 1/4"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a row is found by."""
+
+    steps: int | None = None  # T; None of a model for all
+    dial: Dial = ""  # how that is trained
+
+
+SUM, ALIKE = Key(dial="sum"), Key(dial="alike")
 
 
 def rows(setting: Setting) -> tuple[Row, ...]:
@@ -20,12 +30,7 @@ def rows(setting: Setting) -> tuple[Row, ...]:
         return replace(setting.design(("steps", steps), ("step_size", step_size)), dial=dial)
 
     return (
-        *(Row(own(T), design(T, 1 / T), why=f"trained for T = {T}") for T in doubling(most)),
-        Row(SUM, design(most, 1 / most, "sum"), why="one model for all T"),
-        Row(ALIKE, design(most, 1 / 4, "alike"), why="the same, and farther with T"),
+        *(Row(f"T = {T}", design(T, 1 / T), why=f"trained for T = {T}", key=Key(T)) for T in doubling(most)),
+        Row("T drawn, steps sum to 1", design(most, 1 / most, "sum"), why="one model for all T", key=SUM),
+        Row("T drawn, steps of 1/4", design(most, 1 / 4, "alike"), why="the same, and farther with T", key=ALIKE),
     )
-
-
-def own(steps: int) -> str:
-    """The name of the model that is trained for T steps."""
-    return f"T = {steps}"

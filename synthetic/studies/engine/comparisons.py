@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from statistics import stdev
@@ -19,7 +19,7 @@ MARGIN = 0.005
 class Compared:
     """Two rows, compared over the replicates that both have."""
 
-    # model, base: names of rows
+    # model, base: titles of rows
     model: str
     base: str
     seeds: tuple[int, ...]  # those that both were judged with and in which neither diverged
@@ -28,6 +28,7 @@ class Compared:
     references: tuple[float, ...]
     comparison: PairedComparison | None  # of these; None without a seed
     diverged: int = 0  # judged trainings of either that did
+    keys: tuple[Hashable, Hashable] = ("", "")  # of the rows
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -49,16 +50,23 @@ class Compared:
 
 
 def compared(
-    model: str, base: str, values: Mapping[int, float], references: Mapping[int, float], diverged: int = 0
+    model: str,
+    base: str,
+    values: Mapping[int, float],
+    references: Mapping[int, float],
+    diverged: int = 0,
+    keys: tuple[Hashable, Hashable] | None = None,
 ) -> Compared:
     """Two rows over the seeds that both have, on their own; see `family` for several.
 
     Args:
         values, references: by seed, of the model and of the base.
+        keys: of the rows, where these are not their titles.
     """
     seeds = tuple(seed for seed in values if seed in references)
     mine, theirs = tuple(values[s] for s in seeds), tuple(references[s] for s in seeds)
-    return Compared(model, base, seeds, mine, theirs, compare(mine, theirs, MARGIN) if seeds else None, diverged)
+    comparison = compare(mine, theirs, MARGIN) if seeds else None
+    return Compared(model, base, seeds, mine, theirs, comparison, diverged, keys or (model, base))
 
 
 def family(comparisons: Sequence[Compared]) -> list[Compared]:
@@ -67,7 +75,7 @@ def family(comparisons: Sequence[Compared]) -> list[Compared]:
     return [replace(one, comparison=comparison) for one, comparison in zip(comparisons, corrected, strict=True)]
 
 
-def pair_of(comparisons: Sequence[Compared], model: str, base: str) -> Compared | None:
-    """The comparison of two rows, if it is there and has a seed."""
-    matching = (one for one in comparisons if (one.model, one.base) == (model, base))
+def pair_of(comparisons: Sequence[Compared], model: Hashable, base: Hashable) -> Compared | None:
+    """The comparison of the rows with these keys, if it is there and has a seed."""
+    matching = (one for one in comparisons if one.keys == (model, base))
     return next((one for one in matching if one.comparison is not None), None)

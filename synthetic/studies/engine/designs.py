@@ -6,7 +6,7 @@ later leave the keys of cells alone that do not use them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, cast
@@ -120,7 +120,7 @@ class Design:
 class Row:
     """A row of the study."""
 
-    name: str  # in the tables
+    name: str  # its title in the tables, and on the command line
     design: Design  # the model
     weights: int = 0  # is added to a seed for the first weights alone, 0 for all but the A/A row
     why: str = ""  # what the row is there for
@@ -128,11 +128,11 @@ class Row:
     base: Base | None = None  # the size from which rates are scaled; None: one rate for all parameters
     rate: float | None = None  # its learning rate, where the study does not find one
     length: float = 1.0  # how many times as long as the others it is trained
+    key: Hashable = None  # what it is found by; its title, if the study gives it none
 
-
-def more_parameters(wider: Row, narrow: Row) -> str:
-    """How much larger a row is, in a sentence."""
-    return f"*{wider.name}* has {parameters(wider.design) / parameters(narrow.design) - 1:.0%} more parameters."
+    def __post_init__(self) -> None:
+        if self.key is None:
+            object.__setattr__(self, "key", self.name)
 
 
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -119,9 +120,9 @@ class Plan:
         """The lengths of tuning, as shares of the full one."""
         return 1 / (2 * self.tuning), 1 / self.tuning
 
-    def row(self, name: str) -> Row | None:
-        """The row of that name, if the study has it."""
-        return next((row for row in self.rows if row.name == name), None)
+    def row(self, key: Hashable) -> Row | None:
+        """The row with that key, if the study has it."""
+        return next((row for row in self.rows if row.key == key), None)
 
     def cell(
         self, row: Row, seed: int, part: Part, share: float, learning_rate: float, corpus: PinnedCorpus, device: str

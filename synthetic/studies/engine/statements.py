@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cemverify.results.envelope import Table
-from cemverify.results.tables import markdown
 
 Reading = Literal["agrees", "disagrees", "undecided", "not asked"]
 
@@ -21,7 +20,7 @@ class Statement:
     reading: Reading  # whether that agrees
 
 
-def shown_statements(read: Sequence[Statement]) -> str:
-    """The statements as a table in Markdown, without a heading."""
-    table = Table("", ("the paper", "here", "reading"), [[s.text, s.found, s.reading] for s in read])
-    return markdown([table]).partition("\n\n")[2]
+def shown_statements(read: Sequence[Statement]) -> Table:
+    """The statements as a table."""
+    columns = ("the paper", "here", "reading")
+    return Table("The paper's statements", columns, [[s.text, s.found, s.reading] for s in read])

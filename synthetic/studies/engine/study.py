@@ -1,9 +1,9 @@
 """What a study is: rows, and what is said of them once they are compared. The engine does everything between.
 
-A study of language models is one file of rows and one of sentences:
+A study of language models is one file of rows and one of what follows from them:
 
     rows.py         def rows(setting: Setting) -> Sequence[Row]
-    sentences.py    def read(outcome: StudyOutcome) -> Findings
+    conclusion.py   def read(outcome: StudyOutcome) -> Findings
 
 and a `Study` that names both. `python -m synthetic language` makes a command of it: the engine finds each row's
 learning rate, judges the rows with fresh seeds, goes on where it was stopped, and writes result, readings and page.
@@ -22,7 +22,7 @@ from synthetic.studies.engine import readings
 from synthetic.studies.engine.comparisons import MARGIN, Compared
 from synthetic.studies.engine.designs import EMBEDDING_STD, LAYERS, Positions, Replaced, Row, chosen, parameters
 from synthetic.studies.engine.pages import Page
-from synthetic.studies.engine.plan import JUDGING_WINDOWS, NO_CHANGES, TUNING_WINDOWS, Plan, Setting, sized
+from synthetic.studies.engine.plan import NO_CHANGES, Plan, Setting, sized
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.tuning import StudyState, paths_of
 from synthetic.training.frames import TINY, PreconditionerName
@@ -31,7 +31,7 @@ from synthetic.training.recipe import RecipeChanges
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """A study as far as it is: all that its sentences may rest on."""
+    """A study as far as it is: all that its conclusion may rest on."""
 
     plan: Plan  # what it runs
     state: StudyState  # what came of it
@@ -42,33 +42,13 @@ class StudyOutcome:
     learned_from: int = 0  # how many units the training part has
     missing: int = 0  # trainings that are next, 0 if all are there
 
-    @property
-    def measured(self) -> dict[str, Any]:
-        """How it is measured, by the names in the text of a page: what the plan says, and the engine's numbers."""
-        plan, recipe, design = self.plan, self.plan.recipe, self.plan.rows[0].design
-        layers = LAYERS[plan.replaced]
-        return {
-            **{name: getattr(recipe, name) for name in ("tokens", "steps", "batch", "context")},
-            **{name: getattr(plan, name) for name in ("depth", "seeds", "tuning_seeds")},
-            "corpus": self.corpus,
-            "per": plan.per_parameter,
-            "layers": f"{layers[0].upper()}{layers[1:]}",
-            "P": design.preconditioner,
-            "positions": {"alibi": "ALiBi's", "rotary": "rotary"}[design.position],
-            "short": plan.shares[0],
-            "long": plan.shares[1],
-            "tuning": TUNING_WINDOWS,
-            "judging": JUDGING_WINDOWS,
-            "margin": MARGIN,
-        }
-
 
 @dataclass(frozen=True)
 class Findings:
     """What a study says."""
 
-    page: Page  # sentences, pictures and tables
-    conclusion: str  # the sentences that a terminal shows below the tables
+    page: Page  # conclusion, pictures and tables
+    conclusion: str  # what a terminal shows below the tables
     compared: Sequence[Compared]  # the comparisons that the readings hold
     title: str = "Ratios at equal tokens"  # of their table
     # what the readings hold beside the common figures, or in their place

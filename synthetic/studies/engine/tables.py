@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_ratio, shown_share, shown_spread
 from cemverify.results.statistics import spread
 from synthetic.studies.engine import power
 from synthetic.studies.engine.comparisons import Compared, pair_of
-from synthetic.studies.engine.designs import cost, parameters
-from synthetic.studies.engine.plan import Plan
+from synthetic.studies.engine.designs import LAYERS, cost, parameters
+from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, VALIDATIONS, WHOLE_WINDOWS, Plan
 from synthetic.studies.engine.rates import rate
+from synthetic.studies.engine.readings import counted
 from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.tuning import StudyState, trainings
 from synthetic.training import footprint
 
 
-def models(study: StudyOutcome, pairs: Sequence[Compared], base: str) -> Table:
+def measured(study: StudyOutcome) -> Table:
+    """How it was measured, in numbers; docs/language.md says what they are numbers of."""
+    plan, recipe, design = study.plan, study.plan.recipe, study.plan.rows[0].design
+    windows = f"{recipe.steps:,} steps of {recipe.batch} x {recipe.context}"
+    rows = [
+        ["models", f"at most {max(parameters(row.design) for row in plan.rows):,} parameters"],
+        ["trained on", f"{recipe.tokens:,} tokens of {study.corpus}"],
+        ["", f"{windows}{', through torch.compile' if plan.compiled else ''}"],
+        ["", f"{plan.per_parameter:.3g} tokens for each parameter of Llama"],
+    ]
+    if plan.papers:
+        rows.append(["judged", f"with {plan.seeds} seeds on {WHOLE_WINDOWS} windows, {VALIDATIONS} times on the way"])
+    else:
+        positions = {"alibi": "ALiBi's", "rotary": "rotary"}[design.position]
+        rows = [["layers", f"{LAYERS[plan.replaced]}, P {design.preconditioner}, {positions} positions"], *rows]
+        short, long = plan.shares
+        rows += [
+            ["rates found", f"with {counted(plan.tuning_seeds, 'seed')} at {short:.3g} and {long:.3g} of the length"],
+            ["", f"on {TUNING_WINDOWS} windows of the first half of the validation part"],
+            ["judged", f"with {counted(plan.seeds, 'other seed')} on {JUDGING_WINDOWS} windows of the second half"],
+        ]
+    if plan.registered:
+        rows.append(["plan", plan.name])
+    if study.floor is not None:
+        rows.append(["the source", f"{study.floor:.4f} bits/{study.unit}, which no model can go below"])
+    return Table("How it was measured", ("what", "how"), rows)
+
+
+def models(study: StudyOutcome, pairs: Sequence[Compared], base: Hashable) -> Table:
     """Every row: what it is, the rate it got, its bits, and its ratio to one of them.
 
     Args:
-        pairs: the study's comparisons. base: the name of the row that the last column compares with.
+        pairs: the study's comparisons. base: the key of the row that the last column compares with.
     """
-    plan, unit = study.plan, study.unit
+    plan, unit, baseline = study.plan, study.unit, study.plan.row(base)
     rows: list[list[Cell]] = []
     for tuned in study.state.rows:
         design, finals = tuned.row.design, list(tuned.finals.values())
-        pair = pair_of(pairs, tuned.row.name, base)
+        pair = pair_of(pairs, tuned.row.key, base)
         rows.append(
             [
                 tuned.row.name,
@@ -41,13 +70,9 @@ def models(study: StudyOutcome, pairs: Sequence[Compared], base: str) -> Table:
                 shown_ratio(None if pair is None else pair.comparison),
             ]
         )
-    title = (
-        f"The rows: {plan.recipe.steps:,} steps of {plan.recipe.batch} x {plan.recipe.context} tokens, each at its"
-        f" own learning rate{', through torch.compile' if plan.compiled else ''}; bits/{unit} on the judging half,"
-        " mean ± std over seeds"
-    )
+    title = f"The rows, each at its own learning rate: bits/{unit} on the judging half, mean ± std over seeds"
     columns = ("row", "there for", "parameters", "training MFLOPs/token", "rate", "seeds", f"bits/{unit}")
-    return Table(title, (*columns, f"ratio to {base}"), rows)
+    return Table(title, (*columns, f"ratio to {base if baseline is None else baseline.name}"), rows)
 
 
 def comparisons(state: StudyState, pairs: Sequence[Compared]) -> Table:
@@ -73,9 +98,9 @@ def comparisons(state: StudyState, pairs: Sequence[Compared]) -> Table:
 
 def _windows(state: StudyState, pair: Compared) -> float | None:
     """What the text that is scored contributes to the error of a comparison."""
-    rows = [state.of(name) for name in (pair.model, pair.base)]
-    records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]
-    return power.from_windows(*records)
+    rows = [row for key in pair.keys if (row := state.of(key)) is not None]
+    records = [[r for s in pair.seeds if (r := row.judged[s]) is not None] for row in rows]
+    return power.from_windows(*records) if len(records) == 2 else None
 
 
 def tuning(state: StudyState, unit: str) -> Table:

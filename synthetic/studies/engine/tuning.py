@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -49,8 +49,9 @@ class Tuned:
 
     def over(self, base: Tuned) -> Compared:
         """This row against another, seed by seed."""
-        names = self.row.name, base.row.name
-        return compared(*names, self.finals, base.finals, self.diverged + base.diverged)
+        row, other = self.row, base.row
+        diverged = self.diverged + base.diverged
+        return compared(row.name, other.name, self.finals, base.finals, diverged, (row.key, other.key))
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ class StudyState:
 
     rows: tuple[Tuned, ...]
 
-    def of(self, name: str) -> Tuned | None:
-        """The row of that name, as far as it is; None if the study has no such row."""
-        return next((tuned for tuned in self.rows if tuned.row.name == name), None)
+    def of(self, key: Hashable) -> Tuned | None:
+        """The row with that key, as far as it is; None if the study has no such row."""
+        return next((tuned for tuned in self.rows if tuned.row.key == key), None)
 
-    def compared(self, names: Iterable[tuple[str, str]]) -> list[Compared]:
-        """Rows over others, by their names; of rows that the study lacks nothing is compared."""
-        pairs = [(self.of(model), self.of(base)) for model, base in names]
+    def compared(self, keys: Iterable[tuple[Hashable, Hashable]]) -> list[Compared]:
+        """Rows over others, by their keys; of rows that the study lacks nothing is compared."""
+        pairs = [(self.of(model), self.of(base)) for model, base in keys]
         return [model.over(base) for model, base in pairs if model is not None and base is not None]
 
     @property

@@ -14,8 +14,8 @@ same P and the same positions whatever the layer:
 from __future__ import annotations
 
 from synthetic.studies.engine.study import Study
+from synthetic.studies.fixed_memory.conclusion import read
 from synthetic.studies.fixed_memory.rows import rows
-from synthetic.studies.fixed_memory.sentences import read
 
 STUDY = Study(
     "fixed-memory",

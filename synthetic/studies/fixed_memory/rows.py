@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from enum import StrEnum, auto
 
 from synthetic.studies.engine.designs import Design, Row, as_costly, cost
 from synthetic.studies.engine.plan import Setting
 
-Memory = Literal["fixed", "refreshed"]
-MEMORIES: tuple[Memory, ...] = ("fixed", "refreshed")
 
-ONE, LONGER, WIDER, TIED, LLAMA = "T = 1", "T = 1, trained longer", "T = 1, wider", "T = 1, K R = 2 D, P = I", "Llama"
+class Key(StrEnum):
+    """What a row is found by. *Short* steps have the size 1/T, *long* ones 1."""
 
-
-def several(depth: int, memory: Memory, eta: str) -> str:
-    """The name of T steps.
-
-    Args:
-        eta: of each, "1" or "1/T" as in "1/2".
-    """
-    return f"T = {depth}, {memory}, eta {eta}"
-
-
-def as_long(depth: int, eta: str) -> str:
-    """The name of the one step that is as long as T of that size together."""
-    return f"{ONE}, eta {depth}" if eta == "1" else ONE
+    FIXED_SHORT = auto()
+    REFRESHED_SHORT = auto()
+    FIXED_LONG = auto()
+    REFRESHED_LONG = auto()
+    ONE_SHORT = auto()  # one step as long as T short ones
+    ONE_LONG = auto()
+    LONGER = auto()
+    WIDER = auto()
+    TIED = auto()
+    LLAMA = auto()
 
 
-def etas(depth: int) -> tuple[str, str]:
-    """Both step sizes, as names say them: the shorter first."""
-    return f"1/{depth}", "1"
+# Fixed, refreshed, and one step as long: of short steps, and of long ones.
+MEMORIES = (
+    (Key.FIXED_SHORT, Key.REFRESHED_SHORT, Key.ONE_SHORT),
+    (Key.FIXED_LONG, Key.REFRESHED_LONG, Key.ONE_LONG),
+)
 
 
 def rows(setting: Setting) -> tuple[Row, ...]:
@@ -38,39 +36,28 @@ def rows(setting: Setting) -> tuple[Row, ...]:
     depth, design = setting.depth, setting.design
     plain = design()
     steps = []
-    for eta, size in zip(etas(depth), (1 / depth, 1.0), strict=True):
+    for (fixed, refreshed, _), eta, size in zip(MEMORIES, (f"1/{depth}", "1"), (1 / depth, 1.0), strict=True):
         step = () if size == 1 else (("step_size", size),)
-        one_step = design(*step)
-        steps.append(
-            Row(
-                several(depth, "fixed", eta),
-                design(("steps", depth), *step),
-                why="all steps on the memory of the first",
-            )
-        )
-        steps.append(
-            Row(
-                several(depth, "refreshed", eta),
-                replace(one_step, times=depth),
-                why="each step reads its memory anew",
-            )
-        )
+        several, one_step = design(("steps", depth), *step), replace(design(*step), times=depth)
+        name, why = f"T = {depth}, fixed, eta {eta}", "all steps on the memory of the first"
+        steps.append(Row(name, several, why=why, key=fixed))
+        name, why = f"T = {depth}, refreshed, eta {eta}", "each step reads its memory anew"
+        steps.append(Row(name, one_step, why=why, key=refreshed))
     deep = steps[0].design
     times = cost(deep, setting.context).training / cost(plain, setting.context).training
-    wider = as_costly(plain, deep, setting.context)
-    return (
-        *steps,
-        Row(ONE, plain, why=f"one step, as long as {depth} of 1/{depth}"),
-        Row(as_long(depth, "1"), design(("step_size", float(depth))), why=f"one step, as long as {depth} of 1"),
-        Row(LONGER, plain, why=f"as many FLOPs as *{steps[0].name}*, on {times:.2f} times the tokens", length=times),
-        Row(WIDER, wider, why=f"as many FLOPs a token as *{steps[0].name}*"),
-        *(
-            (Row(TIED, _tied(setting), why="Llama's parameters, all tied"),)
-            if setting.replaced == "attention"
-            else ()
-        ),
-        Row(LLAMA, setting.llama, why="nothing replaced"),
-    )
+    wider, long = as_costly(plain, deep, setting.context), design(("step_size", float(depth)))
+    more = f"as many FLOPs as *{steps[0].name}*, on {times:.2f} times the tokens"
+    others = [
+        Row("T = 1", plain, why=f"one step, as long as {depth} of 1/{depth}", key=Key.ONE_SHORT),
+        Row(f"T = 1, eta {depth}", long, why=f"one step, as long as {depth} of 1", key=Key.ONE_LONG),
+        Row("T = 1, trained longer", plain, why=more, length=times, key=Key.LONGER),
+        Row("T = 1, wider", wider, why=f"as many FLOPs a token as *{steps[0].name}*", key=Key.WIDER),
+    ]
+    if setting.replaced == "attention":
+        others.append(
+            Row("T = 1, K R = 2 D, P = I", _tied(setting), why="Llama's parameters, all tied", key=Key.TIED)
+        )
+    return (*steps, *others, Row("Llama", setting.llama, why="nothing replaced", key=Key.LLAMA))
 
 
 def _tied(setting: Setting) -> Design:

@@ -7,7 +7,7 @@ from functools import partial
 
 from synthetic.studies.engine.study import Study
 from synthetic.studies.paper import rows
-from synthetic.studies.paper.sentences import read
+from synthetic.studies.paper.conclusion import read
 
 EXPERIMENTS: Mapping[str, Study] = {
     name: Study(

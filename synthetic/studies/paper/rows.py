@@ -10,8 +10,9 @@ in a Llama with rotary positions and are compared with that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cemverify.cem.layers import DiagonalKind
 from synthetic.studies.engine.designs import Design, Option, Row, parameters
@@ -19,76 +20,72 @@ from synthetic.studies.engine.plan import Setting
 from synthetic.training.frames import PRECONDITIONERS, PreconditionerName
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
-ROTARY, ALIBI, FULL, WIDENED = "Llama, RoPE", "Llama, ALiBi", "full CEM, T = 2", ", widened"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A model of an experiment, whatever its title says."""
+
+    kind: Literal["rotary", "alibi", "attention", "mlp", "full"]  # Llama's positions, or what of it is CEM's
+    steps: int = 1  # T
+    P: PreconditionerName = "diagonal"  # of CEM's layers; full CEM has the paper's
+    diagonal: DiagonalKind = "shared"  # of A_k
+    times: int = 1  # that the layer is applied
+    widened: bool = False  # whether its MLP is so wide that it has the parameters of Llama
+    rate: float | None = None  # of learning, where an experiment has several
+
+    @property
+    def title(self) -> str:
+        """What tables and result files call it."""
+        P = "" if self.P == "diagonal" else f", {self.P} P"
+        diagonal = {"none": ", no diagonal", "shared": "", "per-head": ", a diagonal per head"}[self.diagonal]
+        title = {
+            "rotary": "Llama, RoPE" if self.times == 1 else "Llama MLP twice",
+            "alibi": "Llama, ALiBi" if self.times == 1 else "Llama attention twice",
+            "attention": f"CEM attention, T = {self.steps}{P}{diagonal}",
+            "mlp": f"CEM MLP, T = {self.steps}{P}",
+            "full": f"full CEM, T = {self.steps}",
+        }[self.kind]
+        title += ", twice" if self.times > 1 and self.is_cem else ""
+        title += ", widened" if self.widened else ""
+        return title if self.rate is None else f"{title} at {self.rate:g}"
+
+    @property
+    def is_cem(self) -> bool:
+        """Whether a layer of it is CEM's."""
+        return self.kind in BASELINES
+
+    @property
+    def baseline(self) -> Key | None:
+        """What it is compared with in every experiment; None of a Llama whose layers are applied once."""
+        if self.is_cem:
+            return Key(BASELINES[self.kind], rate=self.rate)
+        return replace(self, times=1) if self.times > 1 else None
+
+    def design(self, setting: Setting) -> Design:
+        """The model at a size."""
+        layer: tuple[Option, ...] = (("steps", self.steps),) if self.is_cem else ()
+        if self.kind in ("attention", "mlp"):
+            layer = (*layer, ("preconditioner", self.P))
+        if self.kind == "attention":
+            layer = (*layer, ("diagonal", self.diagonal))
+        replaced: Literal["attention", "mlp", "full", "llama-rotary", "llama-alibi"]
+        replaced = "llama-rotary" if self.kind == "rotary" else "llama-alibi" if self.kind == "alibi" else self.kind
+        design = replace(setting.design(*layer), replaced=replaced, times=self.times)
+        return _widened(setting, design) if self.widened else design
+
+
+BASELINES: Mapping[str, Literal["rotary", "alibi"]] = {"attention": "alibi", "mlp": "rotary", "full": "rotary"}
+ROTARY, ALIBI, FULL = Key("rotary"), Key("alibi"), Key("full", 2)
+ATTENTION, MLP = (tuple(Key(kind, T) for T in (1, 2)) for kind in ("attention", "mlp"))
 
 
 @dataclass(frozen=True)
 class Variant(Row):
     """A model of an experiment."""
 
-    against: str | None = None  # the name of the baseline that it is compared with; None of a baseline
-    # the name of the same model with an MLP as wide as gives it the baseline's parameters, if it has one
-    widened: str | None = None
-
-
-def replace_attention(setting: Setting) -> tuple[Variant, ...]:
-    """Llama's attention replaced by CEM's, T = 1 and 2."""
-    cem = [_attention(setting, T) for T in (1, 2)]
-    return (_llama(setting, ALIBI), _llama(setting, ROTARY, ALIBI), *cem, *_widened(setting, cem))
-
-
-def replace_mlp(setting: Setting) -> tuple[Variant, ...]:
-    """Llama's MLP replaced by CEM's at T = 1, of the same width and of the same parameters."""
-    cem = _mlp(setting, 1)
-    return (_llama(setting, ROTARY), cem, *_widened(setting, [cem]))
-
-
-def recursion(setting: Setting) -> tuple[Variant, ...]:
-    """T = 1 and 2 with three preconditioners; attention alone, and MLP alone."""
-    attention = [_attention(setting, T, P) for P in PRECONDITIONERS for T in (1, 2)]
-    mlp = [_mlp(setting, T, P) for P in PRECONDITIONERS for T in (1, 2)]
-    return (
-        *(_llama(setting, ALIBI), _llama(setting, ROTARY)),
-        *(*attention, *_widened(setting, attention[2:4])),  # those with a diagonal P
-        *(*mlp, *_widened(setting, mlp[2:4])),
-    )
-
-
-def learning_rate(setting: Setting) -> tuple[Variant, ...]:
-    """Llama and full CEM at T = 2, each at five learning rates."""
-    cem = Variant(FULL, _design(setting, "full", ("steps", 2)), against=ROTARY)
-    models = (_llama(setting, ROTARY), _llama(setting, ALIBI, ROTARY), cem, *_widened(setting, [cem]))
-    return tuple(
-        replace(
-            model,
-            name=at_rate(model.name, rate),
-            rate=rate,
-            against=at_rate(model.against, rate) if model.against else None,
-        )
-        for model in models
-        for rate in RATES
-    )
-
-
-def diagonal(setting: Setting) -> tuple[Variant, ...]:
-    """No diagonal of A_k, one shared by the heads, one per head; attention alone, T = 1."""
-    none, shared, per_head = (_attention(setting, 1, diagonal=kind) for kind in ("none", "shared", "per-head"))
-    return (_llama(setting, ALIBI), none, shared, per_head, *_widened(setting, [shared]))
-
-
-def reuse(setting: Setting) -> tuple[Variant, ...]:
-    """Recursion inside a layer against the layer twice; attention alone, and MLP alone."""
-
-    def twice(variant: Variant, name: str) -> Variant:
-        return replace(variant, name=name, design=replace(variant.design, times=2))
-
-    variants: list[Variant] = []
-    for base, kind, build in ((ALIBI, "attention", _attention), (ROTARY, "MLP", _mlp)):
-        llama, cem = _llama(setting, base), [build(setting, T) for T in (1, 2)]
-        again = twice(cem[0], f"{cem[0].name}, twice")
-        variants += [llama, replace(twice(llama, f"Llama {kind} twice"), against=base), *cem, again]
-        variants += _widened(setting, cem)
-    return tuple(variants)
+    against: Key | None = None  # the baseline that it is compared with; None of a baseline
+    widened: Key | None = None  # its widened twin, if the experiment has one
 
 
 @dataclass(frozen=True)
@@ -97,87 +94,84 @@ class Experiment:
 
     figure: str  # of the paper
     title: str  # for help and lists
-    variants: Callable[[Setting], tuple[Variant, ...]]  # its models at a size, baselines first
+    keys: tuple[Key, ...]  # its models, a baseline first
 
     def rows(self, setting: Setting) -> tuple[Variant, ...]:
-        """The models, each with the name of its widened twin where the experiment has one."""
-        variants = self.variants(setting)
-        twins = {row.name: _widened_name(row) for row in variants}
-        names = twins.keys()
-        return tuple(replace(row, widened=twins[row.name] if twins[row.name] in names else None) for row in variants)
+        """The models at a size, each with its baseline and its widened twin where the experiment has one."""
+        bases = {key: key.baseline for key in self.keys}
+        for key in [key for key, base in bases.items() if base is None and key not in bases.values()]:
+            first = replace(self.keys[0], rate=key.rate)
+            if key != first:  # a Llama that is no baseline is compared with the first one
+                bases[key] = first
+        twins = {key: replace(key, widened=True) for key in self.keys if not key.widened}
+        return tuple(
+            Variant(
+                key.title,
+                key.design(setting),
+                rate=key.rate,
+                key=key,
+                against=base,
+                widened=twins[key] if twins.get(key) in bases else None,
+            )
+            for key, base in bases.items()
+        )
+
+
+def _wide(*keys: Key) -> tuple[Key, ...]:
+    return tuple(replace(key, widened=True) for key in keys)
+
+
+def _preconditioned(kind: Literal["attention", "mlp"]) -> tuple[Key, ...]:
+    return tuple(Key(kind, T, P) for P in PRECONDITIONERS for T in (1, 2))
+
+
+def _reused(llama: Key, once: Key, deep: Key) -> tuple[Key, ...]:
+    return (llama, replace(llama, times=2), once, deep, replace(once, times=2), *_wide(once, deep))
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "replace-attention": Experiment("Fig. 2a", "Llama's attention replaced by CEM's, T = 1 and 2", replace_attention),
-    "replace-mlp": Experiment("Fig. 2b", "Llama's MLP replaced by CEM's, also at equal parameters", replace_mlp),
-    "recursion": Experiment("Fig. 2c and 2d", "T = 1 and 2 with three preconditioners", recursion),
-    "learning-rate": Experiment("Fig. 3a", "Llama and full CEM at five learning rates", learning_rate),
-    "diagonal": Experiment("Fig. 3b", "no diagonal of A_k, one shared, one per head", diagonal),
-    "reuse": Experiment("Fig. 3c and 4", "recursion inside a layer, or the layer twice", reuse),
+    "replace-attention": Experiment(
+        *("Fig. 2a", "Llama's attention replaced by CEM's, T = 1 and 2"),
+        (ALIBI, ROTARY, *ATTENTION, *_wide(*ATTENTION)),
+    ),
+    "replace-mlp": Experiment(
+        *("Fig. 2b", "Llama's MLP replaced by CEM's, also at equal parameters"), (ROTARY, MLP[0], *_wide(MLP[0]))
+    ),
+    "recursion": Experiment(
+        *("Fig. 2c and 2d", "T = 1 and 2 with three preconditioners"),
+        (
+            *(ALIBI, ROTARY, *_preconditioned("attention"), *_wide(*ATTENTION)),
+            *(*_preconditioned("mlp"), *_wide(*MLP)),
+        ),
+    ),
+    "learning-rate": Experiment(
+        *("Fig. 3a", "Llama and full CEM at five learning rates"),
+        tuple(replace(key, rate=rate) for key in (ROTARY, ALIBI, FULL, *_wide(FULL)) for rate in RATES),
+    ),
+    "diagonal": Experiment(
+        *("Fig. 3b", "no diagonal of A_k, one shared, one per head"),
+        (
+            ALIBI,
+            *(Key("attention", diagonal=kind) for kind in ("none", "shared", "per-head")),
+            *_wide(ATTENTION[0]),
+        ),
+    ),
+    "reuse": Experiment(
+        *("Fig. 3c and 4", "recursion inside a layer, or the layer twice"),
+        (*_reused(ALIBI, *ATTENTION), *_reused(ROTARY, *MLP)),
+    ),
 }
 
 
-def at_rate(name: str, rate: float) -> str:
-    """The name of a model at a learning rate."""
-    return f"{name} at {rate:g}"
-
-
-def attention_name(steps: int, preconditioner: str = "diagonal", diagonal: str = "shared") -> str:
-    """The name of Llama with CEM's attention."""
-    kinds = {"none": ", no diagonal", "shared": "", "per-head": ", a diagonal per head"}
-    return f"CEM attention, T = {steps}{_other(preconditioner)}{kinds[diagonal]}"
-
-
-def mlp_name(steps: int, preconditioner: str = "diagonal") -> str:
-    """The name of Llama with CEM's MLP."""
-    return f"CEM MLP, T = {steps}{_other(preconditioner)}"
-
-
-def _other(preconditioner: str) -> str:
-    return "" if preconditioner == "diagonal" else f", {preconditioner} P"
-
-
-def _widened_name(row: Variant) -> str:
-    """The name that the widened twin of a model has, at the same learning rate."""
-    if row.rate is None:
-        return row.name + WIDENED
-    return at_rate(row.name.removesuffix(at_rate("", row.rate)) + WIDENED, row.rate)
-
-
-def _design(setting: Setting, replaced: str, *layer: Option) -> Design:
-    return replace(setting.design(*layer), replaced=replaced)  # type: ignore[arg-type]
-
-
-def _llama(setting: Setting, name: str, against: str | None = None) -> Variant:
-    return Variant(name, _design(setting, "llama-rotary" if name == ROTARY else "llama-alibi"), against=against)
-
-
-def _attention(
-    setting: Setting, steps: int, P: PreconditionerName = "diagonal", diagonal: DiagonalKind = "shared"
-) -> Variant:
-    options = _design(setting, "attention", ("steps", steps), ("preconditioner", P), ("diagonal", diagonal))
-    return Variant(attention_name(steps, P, diagonal), options, against=ALIBI)
-
-
-def _mlp(setting: Setting, steps: int, P: PreconditionerName = "diagonal") -> Variant:
-    return Variant(
-        mlp_name(steps, P), _design(setting, "mlp", ("steps", steps), ("preconditioner", P)), against=ROTARY
-    )
-
-
-def _widened(setting: Setting, narrow: list[Variant]) -> list[Variant]:
-    """Models with the M' that gives them the parameters of Llama, rounded to eights.
+def _widened(setting: Setting, narrow: Design) -> Design:
+    """The model with the M' that gives it the parameters of Llama, rounded to eights.
 
     About 3 M / 2 for CEM's MLP, M + 2 D / 3 for a Llama MLP behind CEM's attention.
     """
-    M, base = setting.frame.size.hidden, parameters(setting.llama)
+    M = setting.frame.size.hidden
 
-    def of(design: Design, hidden: int) -> Design:
-        return replace(design, size=replace(design.size, hidden=hidden))
+    def of(hidden: int) -> Design:
+        return replace(narrow, size=replace(narrow.size, hidden=hidden))
 
-    wide_models = []
-    for row in narrow:
-        there, more = (parameters(of(row.design, hidden)) for hidden in (M, M + 1))
-        wide = 8 * round((M + (base - there) / (more - there)) / 8)
-        wide_models.append(replace(row, name=row.name + WIDENED, design=of(row.design, wide)))
-    return wide_models
+    there, more = (parameters(of(hidden)) for hidden in (M, M + 1))
+    return of(8 * round((M + (parameters(setting.llama) - there) / (more - there)) / 8))

@@ -10,13 +10,13 @@ one does, and is undecided otherwise. A statement about a model of which a run d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cemverify.results.numbers import shown_ratio, shown_verdict
 from cemverify.results.statistics import Expected, PairedComparison, correct, side_of, spread
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.statements import Reading, Statement
-from synthetic.studies.paper.rows import ALIBI, FULL, ROTARY, attention_name, mlp_name
+from synthetic.studies.paper.rows import ALIBI, ATTENTION, FULL, MLP, ROTARY, Key
 from synthetic.studies.paper.summary import Optimum, Summed, between, tuned
 from synthetic.training.frames import PRECONDITIONERS
 
@@ -25,13 +25,12 @@ from synthetic.training.frames import PRECONDITIONERS
 class Expectation:
     """One model against another."""
 
-    # name, base: of the two rows
-    name: str
-    kind: Expected  # what is claimed of the first
-    base: str
+    model: Key
+    kind: Expected  # what is claimed of it
+    base: Key
 
 
-_T1, _T2 = attention_name(1), attention_name(2)
+(_T1, _T2), (_MLP1, _MLP2) = ATTENTION, MLP
 
 EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
     "replace-attention": (
@@ -41,26 +40,25 @@ EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
         ),
         ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
     ),
-    "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Expectation(mlp_name(1), "worse", ROTARY),)),),
+    "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Expectation(_MLP1, "worse", ROTARY),)),),
     "recursion": (
         *(
             (
                 f"{layer}: T = 2 improves on T = 1",
-                tuple(Expectation(name(2, P), "better", name(1, P)) for P in PRECONDITIONERS),
+                tuple(Expectation(replace(deep, P=P), "better", replace(flat, P=P)) for P in PRECONDITIONERS),
             )
-            for layer, name in (("attention", attention_name), ("MLP", mlp_name))
+            for layer, (flat, deep) in (("attention", ATTENTION), ("MLP", MLP))
         ),
         ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
         (
             "CEM MLPs are somewhat worse than Llama's, and the gap narrows at T = 2",
-            (Expectation(mlp_name(1), "worse", ROTARY), Expectation(mlp_name(2), "better", mlp_name(1))),
+            (Expectation(_MLP1, "worse", ROTARY), Expectation(_MLP2, "better", _MLP1)),
         ),
         (
             "preconditioners help little",
             tuple(
-                Expectation(name(T, P), "close", name(T, "identity"))
-                for name in (attention_name, mlp_name)
-                for T in (1, 2)
+                Expectation(replace(key, P=P), "close", replace(key, P="identity"))
+                for key in (*ATTENTION, *MLP)
                 for P in PRECONDITIONERS[1:]
             ),
         ),
@@ -68,28 +66,28 @@ EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
     "diagonal": (
         (
             "attention with a diagonal in A_k is better than without",
-            (Expectation(_T1, "better", attention_name(1, diagonal="none")),),
+            (Expectation(_T1, "better", replace(_T1, diagonal="none")),),
         ),
         (
             "a diagonal shared by the heads is about as good as one per head",
-            (Expectation(_T1, "close", attention_name(1, diagonal="per-head")),),
+            (Expectation(_T1, "close", replace(_T1, diagonal="per-head")),),
         ),
     ),
     "reuse": (
         (
             "using an attention layer twice in a row does not help, unlike the recursion inside it",
             (
-                Expectation("Llama attention twice", "no better", ALIBI),
-                Expectation("CEM attention, T = 1, twice", "no better", _T1),
+                Expectation(replace(ALIBI, times=2), "no better", ALIBI),
+                Expectation(replace(_T1, times=2), "no better", _T1),
                 Expectation(_T2, "better", _T1),
             ),
         ),
         (
             "using an MLP twice in a row does not help, unlike the recursion inside it",
             (
-                Expectation("Llama MLP twice", "no better", ROTARY),
-                Expectation("CEM MLP, T = 1, twice", "no better", mlp_name(1)),
-                Expectation(mlp_name(2), "better", mlp_name(1)),
+                Expectation(replace(ROTARY, times=2), "no better", ROTARY),
+                Expectation(replace(_MLP1, times=2), "no better", _MLP1),
+                Expectation(_MLP2, "better", _MLP1),
             ),
         ),
     ),
@@ -99,15 +97,15 @@ EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
 def read(study: str, rows: Sequence[Summed]) -> list[Statement]:
     """The statements on a study of that name."""
     if study == "learning-rate":
-        optima = {name: tuned(rows, name) for name in (FULL, ROTARY, ALIBI)}
-        both = [between(*(_bits(optima[name]) for name in (FULL, base))) for base in (ROTARY, ALIBI)]
+        optima = {key: tuned(rows, key) for key in (FULL, ROTARY, ALIBI)}
+        both = [between(*(_bits(optima[key]) for key in (FULL, base))) for base in (ROTARY, ALIBI)]
         return [_tuned(optima, base, c) for base, c in zip((ROTARY, ALIBI), correct(both), strict=True)]
-    finals = {row.name: row.finals for row in rows}
-    comparisons = {
-        (e.name, e.base): between(finals[e.name], finals[e.base]) for _, es in EXPECTATIONS[study] for e in es
-    }
-    compared = dict(zip(comparisons, correct(list(comparisons.values())), strict=True))
-    return [_statement(text, expectations, compared) for text, expectations in EXPECTATIONS[study]]
+    by_key = {row.key: row for row in rows}
+    pairs = list(dict.fromkeys((e.model, e.base) for _, es in EXPECTATIONS[study] for e in es))
+    found = correct([between(*(by_key[key].finals for key in pair)) for pair in pairs])
+    compared = dict(zip(pairs, found, strict=True))
+    names = {key: row.name for key, row in by_key.items()}
+    return [_statement(text, expectations, compared, names) for text, expectations in EXPECTATIONS[study]]
 
 
 _READINGS: Mapping[str, Reading] = {"for": "agrees", "against": "disagrees", "neither": "undecided"}
@@ -127,15 +125,15 @@ def _bits(optima: Sequence[Optimum]) -> list[float]:
     return [optimum.bits for optimum in optima]
 
 
-def _tuned(optima: Mapping[str, Sequence[Optimum]], base: str, comparison: PairedComparison | None) -> Statement:
+def _tuned(optima: Mapping[Key, Sequence[Optimum]], base: Key, comparison: PairedComparison | None) -> Statement:
     """Agrees if full CEM is close to or better than Llama, each at its own best rate, seed by seed."""
-    text = f"(our question) full CEM at T = 2 is close to {base} or better, each at its best learning rate"
+    text = f"(our question) full CEM at T = 2 is close to {base.title} or better, each at its best learning rate"
     if comparison is None:
         return Statement(text, "too many runs diverged", "undecided")
     figures = "; ".join(
-        f"{name}: {spread(_bits(optima[name])).mean:.4f} bits at {spread([o.rate for o in optima[name]]).mean:.2g}"
-        f"{' (edge)' if any(o.at_edge for o in optima[name]) else ''}"
-        for name in (FULL, base)
+        f"{key.title}: {spread(_bits(optima[key])).mean:.4f} bits at {spread([o.rate for o in optima[key]]).mean:.2g}"
+        f"{' (edge)' if any(o.at_edge for o in optima[key]) else ''}"
+        for key in (FULL, base)
     )
     better = comparison.conclusion in ("better", "equivalent")
     reading: Reading = "agrees" if better else reading_of("close", comparison)
@@ -143,13 +141,15 @@ def _tuned(optima: Mapping[str, Sequence[Optimum]], base: str, comparison: Paire
 
 
 def _statement(
-    text: str, expectations: Sequence[Expectation], compared: Mapping[tuple[str, str], PairedComparison | None]
+    text: str,
+    expectations: Sequence[Expectation],
+    compared: Mapping[tuple[Key, Key], PairedComparison | None],
+    names: Mapping[Key, str],
 ) -> Statement:
-    readings = [reading_of(e.kind, compared[e.name, e.base]) for e in expectations]
-    ratios = "; ".join(f"{e.name} / {e.base}: {_words(compared[e.name, e.base])}" for e in expectations)
-    if "disagrees" in readings:
-        return Statement(text, ratios, "disagrees")
-    return Statement(text, ratios, "agrees" if set(readings) == {"agrees"} else "undecided")
+    readings = [reading_of(e.kind, compared[e.model, e.base]) for e in expectations]
+    ratios = [f"{names[e.model]} / {names[e.base]}: {_words(compared[e.model, e.base])}" for e in expectations]
+    reading: Reading = "agrees" if set(readings) == {"agrees"} else "undecided"
+    return Statement(text, "; ".join(ratios), "disagrees" if "disagrees" in readings else reading)
 
 
 def _words(comparison: PairedComparison | None) -> str:

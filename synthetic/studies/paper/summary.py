@@ -17,7 +17,7 @@ from cemverify.results.statistics import PairedComparison, compare, correct
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.trials import TrialRecord
 from synthetic.studies.engine.tuning import Tuned
-from synthetic.studies.paper.rows import RATES, Variant, at_rate
+from synthetic.studies.paper.rows import RATES, Key, Variant
 
 # Parameters this near to each other are as good as equal.
 EQUAL_PARAMETERS = 0.02
@@ -43,8 +43,14 @@ class Summed:
 
     @property
     def name(self) -> str:
-        """The name of the model in the tables."""
+        """The title of the model in the tables."""
         return self.variant.name
+
+    @property
+    def key(self) -> Key:
+        """What the model is found by."""
+        assert isinstance(self.variant.key, Key)
+        return self.variant.key
 
     @property
     def diverged(self) -> int:
@@ -69,10 +75,11 @@ def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
         steps: of a whole training. models: with the records of all their seeds.
     """
     cheapest = min(model.records[0].training for model in models)
-    rows: dict[str, Summed] = {}
+    rows = {}
     for model in models:
         assert isinstance(model.row, Variant)
-        rows[model.row.name] = Summed(model.row, model.records, steps * cheapest / model.records[0].training)
+        row = Summed(model.row, model.records, steps * cheapest / model.records[0].training)
+        rows[row.key] = row
     summed = [_compared(row, rows) for row in rows.values()]
     for kind in ("tokens", "flops", "parameters"):
         corrected = correct([getattr(row, kind) for row in summed])
@@ -80,7 +87,7 @@ def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
     return summed
 
 
-def _compared(row: Summed, rows: Mapping[str, Summed]) -> Summed:
+def _compared(row: Summed, rows: Mapping[Key, Summed]) -> Summed:
     if row.variant.against is None:
         return row
     base = rows[row.variant.against]
@@ -132,13 +139,13 @@ def optimum(rates: Sequence[float], bits: Sequence[float]) -> Optimum:
     return Optimum(float(2 ** x[lowest]), float(y[lowest]), lowest in (0, GRID - 1))
 
 
-def tuned(rows: Sequence[Summed], name: str) -> list[Optimum]:
+def tuned(rows: Sequence[Summed], key: Key) -> list[Optimum]:
     """The optimum of each seed of a model of the learning-rate study; empty if too many runs diverged.
 
     A model that diverges at some rates is tuned over those at which no run did, at least three of them.
     """
-    named = {row.name: row for row in rows}
-    finals = {rate: named[at_rate(name, rate)].finals for rate in RATES}
+    by_key = {row.key: row for row in rows}
+    finals = {rate: by_key[replace(key, rate=rate)].finals for rate in RATES}
     sound = [rate for rate in RATES if finals[rate]]
     if len(sound) < 3:
         return []

@@ -88,7 +88,6 @@ def page_of(content: Mapping[str, Any]) -> Page:
         "## What it shows",
         paragraph(sentences(content)),
         drawn[0],
-        "## The paper's statements",
         shown_statements([Statement(**read) for read in content["statements"]]),
         _HOW_TO_COMPARE,
         "## How to read it",

@@ -24,7 +24,7 @@ The design, which `python -m synthetic language second-step` carries out:
 from __future__ import annotations
 
 from synthetic.studies.engine.study import Study
+from synthetic.studies.second_step.conclusion import read
 from synthetic.studies.second_step.rows import rows
-from synthetic.studies.second_step.sentences import read
 
 STUDY = Study("second-step", "does a second step pay? every row is tuned by itself", rows, read)

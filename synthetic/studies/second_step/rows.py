@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from synthetic.studies.engine.designs import Option, Row, as_costly
 from synthetic.studies.engine.plan import Setting
@@ -15,17 +15,27 @@ COOLING = 0.5
 # Far from any seed that judges or tunes.
 OTHER_WEIGHTS = 1_000_000
 
-AGAIN, WIDER, TWICE, LEARNED_ONE, LLAMA = "T = 1 again", "T = 1, wider", "T = 1, twice", "T = 1, eta learned", "Llama"
+
+@dataclass(frozen=True)
+class Key:
+    """What a row is found by."""
+
+    kind: str  # what it differs from the plain row in, in a word
+    steps: int = 1  # T
 
 
-def one(depth: int = 1) -> str:
-    """The name of T = 1, or of T = 1 with a step so many times as long."""
-    return "T = 1" if depth == 1 else f"T = 1, eta {depth}"
+PLAIN, LONGER, AGAIN, WIDER, TWICE, LLAMA = map(Key, ("plain", "longer", "again", "wider", "twice", "llama"))
+UNIT, LEARNED = "unit", "learned"  # kinds: steps of size 1, and of a size that is learned
 
 
-def several(depth: int) -> str:
-    """The name of T = depth with steps of 1/T."""
-    return f"T = {depth}, eta 1/{depth}"
+def several(depth: int) -> Key:
+    """The key of T = depth with steps of 1/T, which together are as long as the one of `PLAIN`."""
+    return replace(PLAIN, steps=depth)
+
+
+def titles(depth: int) -> dict[Key, str]:
+    """What the rows that decide are called, in result files too."""
+    return {PLAIN: "T = 1", LONGER: f"T = 1, eta {depth}", several(depth): f"T = {depth}, eta 1/{depth}"}
 
 
 def rows(setting: Setting) -> tuple[Row, ...]:
@@ -37,22 +47,38 @@ def usual(setting: Setting) -> tuple[Row, ...]:
     """The rows of every study: what the paper has, and the controls."""
     depth, design = setting.depth, setting.design
     plain, deep = design(), design(("steps", depth), ("step_size", 1 / depth))
-    wider = as_costly(plain, deep, setting.context)
+    longer, wider = design(("step_size", float(depth))), as_costly(plain, deep, setting.context)
+    named = titles(depth)
     return (
-        Row(one(), plain, why="the model without recursion"),
-        Row(one(depth), design(("step_size", float(depth))), why="the longer update without recursion"),
-        Row(several(depth), deep, why="the recursion"),
-        Row(AGAIN, plain, OTHER_WEIGHTS, why="T = 1 with other first weights, tuned anew: should come out equal"),
-        Row(WIDER, wider, why=f"as many training FLOPs a token as T = {depth}"),
-        Row(TWICE, replace(plain, times=depth), why="plain reuse: the memory is read anew"),
-        Row(f"T = {depth}, eta 1", design(("steps", depth)), why="the paper's step size, as far as it says one"),
+        Row(named[PLAIN], plain, why="the model without recursion", key=PLAIN),
+        Row(named[LONGER], longer, why="the longer update without recursion", key=LONGER),
+        Row(named[several(depth)], deep, why="the recursion", key=several(depth)),
+        Row(
+            *("T = 1 again", plain, OTHER_WEIGHTS),
+            why="T = 1 with other first weights, tuned anew: should come out equal",
+            key=AGAIN,
+        ),
+        Row("T = 1, wider", wider, why=f"as many training FLOPs a token as T = {depth}", key=WIDER),
+        Row("T = 1, twice", replace(plain, times=depth), why="plain reuse: the memory is read anew", key=TWICE),
+        Row(
+            f"T = {depth}, eta 1",
+            design(("steps", depth)),
+            why="the paper's step size, as far as it says one",
+            key=Key(UNIT, depth),
+        ),
         Row(
             f"T = {depth}, eta learned",
             design(("steps", depth), ("step_size", 1 / depth), ("step", "learned")),
             why=f"one step size a layer, learned from 1/{depth}",
+            key=Key(LEARNED, depth),
         ),
-        Row(LEARNED_ONE, design(("step", "learned")), why="one step size a layer, learned from 1"),
-        Row(LLAMA, setting.llama, why="nothing replaced"),
+        Row(
+            "T = 1, eta learned",
+            design(("step", "learned")),
+            why="one step size a layer, learned from 1",
+            key=Key(LEARNED),
+        ),
+        Row("Llama", setting.llama, why="nothing replaced", key=LLAMA),
     )
 
 
@@ -69,7 +95,8 @@ def beyond(setting: Setting) -> tuple[Row, ...]:
     cooled: tuple[Option, ...] = () if setting.replaced == "mlp" else (("cooling", COOLING),)
 
     def row(name: str, why: str, *layer: Option, T: int = depth, rounds: int = 1) -> Row:
-        return Row(f"T = {T}, {name}", replace(setting.design(*layer), rounds=rounds), why=why, beyond=True)
+        design = replace(setting.design(*layer), rounds=rounds)
+        return Row(f"T = {T}, {name}", design, why=why, beyond=True, key=Key(name, T))
 
     rows_ = [
         row("momentum", "heavy ball, mu learned from 0", *deep, *momentum),
@@ -101,4 +128,4 @@ def _scaled(setting: Setting) -> Iterator[Row]:
         design = setting.design(("steps", T), ("step_size", eta / T), ("temperature", tau))
         design = replace(design, head_std=base.head_std(size.dim))
         why = f"maximal-update scaling from D = {base.dim}, L = {base.layers}"
-        yield Row(f"T = {T}, mu-scaled", design, why=why, beyond=True, base=base)
+        yield Row(f"T = {T}, mu-scaled", design, why=why, beyond=True, base=base, key=Key("mu-scaled", T))
