@@ -5,16 +5,22 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import ProcessState, at_other_values
 from cemverify.conformance.asking.surroundings import seeded_by
-from cemverify.conformance.implementations.arrays import JAX
+from cemverify.conformance.implementations.arrays import JAX, TORCH
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.implementations.modules import in_eval_mode
+from cemverify.conformance.implementations.origin import functions_of
 
 Made = TypeVar("Made")
 
@@ -81,3 +87,35 @@ def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
         before, made = ProcessState.now(), make()
     noticed.extend(before.restore())
     return made
+
+
+def states_of(caller: Caller) -> AbstractContextManager[Callable[[], list[str]]]:
+    """A context in which modules are in eval mode; it gives what tells what calls change of them, as phrases."""
+    functions = [function for _, function in functions_of(caller.subject)]
+    parameters = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
+    return in_eval_mode(functions, parameters) if caller.kind is TORCH else nullcontext(list)
+
+
+def held(config: Any) -> dict[str, Any]:
+    """Every attribute of a configuration, also those that somebody hung on it."""
+    return {name: held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
+
+
+def form_of(array: Any) -> dict[str, Any]:
+    """What an array has beside its numbers."""
+    if isinstance(array, Tensor):
+        return {
+            "shape": tuple(array.shape),
+            "strides": array.stride(),
+            "dtype": array.dtype,
+            "flag that it requires gradients": array.requires_grad,
+            "gradient": array.grad is None,
+        }
+    if isinstance(array, np.ndarray):
+        return {
+            "shape": array.shape,
+            "strides": array.strides,
+            "dtype": array.dtype,
+            "flag that it can be written": array.flags.writeable,
+        }
+    return {"shape": array.shape, "dtype": array.dtype}

@@ -107,3 +107,26 @@ def writable(array: Any) -> Any:
 def renewed(array: Any) -> Any:
     """A new array in the same memory, as one that is made where another was freed; its versions count from zero."""
     return from_dlpack(array) if isinstance(array, Tensor) else array.view()
+
+
+def exchange(array: Any, turn: Callable[[int], int]) -> None:
+    """Exchanges two neighbours in place, between the ends where there is room.
+
+    Args:
+        turn: from n to a number from 0 to n - 1, another one for each case: which of n places it is.
+    """
+    size = math.prod(array.shape)
+    if size > 1:
+        first = 1 + turn(size - 3) if size > 3 else 0
+        one, other = (tuple(int(i) for i in np.unravel_index(n, array.shape)) for n in (first, first + 1))
+        array[one], array[other] = float(array[other]), float(array[one])
+
+
+def overwrite(answer: Any) -> None:
+    """Writes other numbers into an answer that was given, if they can be."""
+    try:
+        if isinstance(answer, Tensor):
+            answer = answer.detach()
+        answer[...] = 7.0
+    except (TypeError, ValueError, RuntimeError):
+        pass  # nobody can write into it: JAX's, an expanded one

@@ -414,3 +414,9 @@ def _elementwise_energy(arrays: _Arrays, x: Bounded) -> Bounded:
     cancelled = (1 + np.abs(z.value)) ** (3 if config.activation == "relu2" else 2)
     phi = z.of(sigma.primitive(at).numpy(), reach * z.error + x.gamma(16) * cancelled)
     return (gates * phi).sum(-1).scaled(-1.0)
+
+
+def underflow(case: Case) -> float:
+    """A bound on the error from flushing subnormal numbers to zero, including the factors they are multiplied by."""
+    sizes = [1.0 + float(a.abs().sum()) for a in (*case.weights.values(), case.h)]
+    return torch.finfo(torch.float64).tiny * math.prod(sizes)

@@ -186,3 +186,15 @@ def together(evidences: Iterable[Evidence], telling: Callable[[Iterable[bool]], 
 def moved(signal: Tensor, budget: Tensor) -> bool:
     """Whether the signal is at least twice the budget somewhere, so that its absence would show."""
     return bool((signal.abs() > 2 * budget).any())
+
+
+def yes(claim: str, *, holds: bool) -> Comparison:
+    """A statement that is true or not, as a comparison."""
+    one = torch.ones(1)
+    return Comparison(reworded(claim, f"{claim} (1 = yes)"), one * holds, one, torch.zeros(1))
+
+
+def unchanged_but(changed: Sequence[str], claim: str) -> Comparison:
+    """The statement that a call changes nothing of some kind; what it changed all the same is told."""
+    told = f"{claim}{', but it changed ' * bool(changed)}{', '.join(changed)}"
+    return yes(Compared.CHANGED(told), holds=not changed)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType, ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.catalogue.budgets import USUAL, Asked
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.patience import SHORT
 from cemverify.conformance.implementations.arrays import TORCH, ArrayKind
 from cemverify.conformance.implementations.contract import Kind, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.functions import Function, function_of
+from cemverify.conformance.oracle.rivals import (
+    Rival,
+)
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import Aim, Questions, aims
+from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, cases, scattered_case
 from cemverify.conformance.source.reading.numbers import Number
@@ -38,13 +44,6 @@ CONTROLS: Mapping[str, str] = MappingProxyType(
         "shuffled": "returns the right outputs for the wrong tokens",
     }
 )
-
-
-class Explanation(NamedTuple):
-    """A formula and the reason that several properties have in common (see `Property`)."""
-
-    formula: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,68 @@ class Over(Questions):
 
     def reach(self) -> Mapping[str, int]:
         return self.space.reach()
+
+
+_LONG = {"J": 4100, "D": 4100, "M": 8200}  # the largest sizes that are asked around a number in the code
+_ALONE = {"B": (1,)}
+
+
+def _is_long(space: Space, axis: str) -> bool:
+    """Whether this axis is the long one of the cases of a space."""
+    return max(space.sizes.get(axis, (0,))) >= SHORT
+
+
+@dataclass(frozen=True)
+class OneAfterTheOther(Questions):
+    """A list of spaces, each of which gives one case in its turn; the seed decides the numbers in it."""
+
+    spaces: Sequence[Space]
+    least: int = 1  # cases, however few spaces are offered
+
+    def offered(self, absent: Iterable[str]) -> list[Space]:
+        """The spaces whose features are all offered, without those of their options that are not.
+
+        The layer's own function may be missing: its energy, or decoding, is asked in the same spaces.
+        """
+        missing = set(absent)
+        return [
+            s.within(missing)
+            for s in self.spaces
+            if not (s.features() - {s.layer}) & missing and s.emptied(missing) is None
+        ]
+
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        return None if self.offered(absent) else "sizes"
+
+    def rows(self, offer: Offer) -> int:
+        return max(self.least, len(self.offered(offer.absent)))
+
+    def scattered(self, offer: Offer, seed: int) -> Case:
+        spaces = [offer.within(space) for space in self.offered(offer.absent)]
+        return scattered_case(spaces[seed % len(spaces)], seed)
+
+    def smaller(self, offer: Offer, question: Case) -> Iterator[Case]:
+        return smaller(question, replace(self.offered(offer.absent)[0], sizes={}))
+
+    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
+        """Sizes alone, beyond those that other properties are asked at."""
+        axes = sorted({axis for space in self.offered(offer.absent) for axis in _LONG if _is_long(space, axis)})
+        for number in numbers:
+            size = int(number.value)
+            if size == number.value and size >= SHORT:
+                near = dict.fromkeys((size + 1, size, size - 1))
+                yield from (Aim(axis, one, number) for axis in axes for one in near if one <= _LONG[axis])
+
+    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Case | None:
+        spaces = [space for space in self.offered(offer.absent) if _is_long(space, aim.quantity)]
+        if not spaces:
+            return None
+        space = spaces[seed % len(spaces)]
+        return scattered_case(replace(space, sizes={**space.sizes, aim.quantity: (aim.size,), **_ALONE}), seed)
+
+    def reach(self) -> Mapping[str, int]:
+        each = [space.reach() for space in self.spaces]
+        return {letter: max(sizes.get(letter, 0) for sizes in each) for letter in each[0]}
 
 
 @dataclass(frozen=True)
@@ -209,3 +270,47 @@ def states(
             for key, space in spaces.items()
         ]
     )
+
+
+# Trivial answers, none of which may pass for an update.
+TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
+
+
+# --- updates --------------------------------------------------------------------------------------------
+
+
+def answer_is_right(function: Function, rival: Rival) -> Check:
+    """A check of x^(T) - x^(0), or of a stated energy, against float64 autograd of the scalar energy, step by step.
+
+    Its examples tell where the rival would have shown.
+    """
+    claim = "stated energy = energy" if function.is_energy else "update = -eta P grad energy, T times"
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = function.question(case, caller.dtype)
+        start, expected = function.start(case), function.expected(case)
+        tolerance = function.tolerance(case, caller.dtype)
+        comparison = Comparison(claim, caller.answer(function.name, case) - start, expected - start, tolerance)
+        return judge(comparison, telling=rival.shows(function, case, expected, tolerance))
+
+    return check
+
+
+def update_property(
+    id_: str,
+    claim: str,
+    source: str,
+    formula: str,
+    why: str,
+    space: Space,
+    rival: Rival,
+    *,
+    function: str | None = None,
+    checked: Callable[[Function, Rival], Check] = answer_is_right,
+    **more: Any,
+) -> Property:
+    """A property whose check is made of a function, the layer's own by default; no trivial layer may have it."""
+    check = checked(function_of(function or space.layer), rival)
+    premise = rival.premise if function is None else rival.premise.replace("the output", "the energy")
+    more = {"premise": premise, "controls": TRIVIAL, "function": function, **more}
+    return case_property(id_, claim, source, formula, why, check, space, **more)

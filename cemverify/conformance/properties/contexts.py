@@ -11,12 +11,11 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, mapped_cases, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, reworded
+from cemverify.conformance.oracle.budgets import underflow
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, reworded, unchanged_but
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Property, statement
-from cemverify.conformance.properties.extremes import underflow
-from cemverify.conformance.properties.function_calls import unchanged_but
-from cemverify.conformance.properties.training import SMOOTH, products_are_right
+from cemverify.conformance.properties.derivatives import SMOOTH, products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import InContext, Table
 from cemverify.conformance.questions.spaces import mixed

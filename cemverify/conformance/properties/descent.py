@@ -25,7 +25,8 @@ from cemverify.conformance.oracle.golden import (
     norm_into,
     preconditioner_matrix,
 )
-from cemverify.conformance.properties.base import Explanation, states
+from cemverify.conformance.properties.base import states
+from cemverify.conformance.properties.explanations import Explanation
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 

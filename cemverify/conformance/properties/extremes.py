@@ -12,25 +12,20 @@ from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.oracle.budgets import underflow
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import energy_of
-from cemverify.conformance.properties.base import Explanation, Property, case_property
-from cemverify.conformance.properties.gradient import TRIVIAL
+from cemverify.conformance.properties.base import TRIVIAL, Property, case_property
+from cemverify.conformance.properties.explanations import AT_TIES, AT_ZERO, IN_LONG_ROWS, Explanation
 from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.contexts import _MAGNITUDES, with_every_d, with_every_magnitude
 from cemverify.conformance.questions.spaces import Space
 
 _LARGE = 1e4
 _BEYOND = 1e12  # where a finite number in the place of minus infinity is none of the lowest scores any more
 _LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work in
 _SUBNORMAL = 2.0**-1040
-# Between 0.01 and where exp overflows: activations bend at a few, level off between 15 and 40 (where shortcuts begin:
-# softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709, or at 1420 where it
-# is of half of z.
-_MAGNITUDES = (
-    *(0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0, 46.0),
-    *(60.0, 86.0, 95.0, 140.0, 350.0, 730.0, 1460.0),
-)
 
 _WAVE = 0.125  # the largest number of the tokens that fill a long row
 
@@ -49,15 +44,6 @@ _AT_LARGE_NUMBERS = Explanation(
 )
 _AT_SUBNORMAL_STATES = Explanation(
     "update at subnormal x = golden", "A division by a norm or a maximum that is nearly zero gives NaN or noise."
-)
-AT_ZERO = Explanation("update = golden where x or h is zero", "Padding and fresh states are zero; 0 / 0 is NaN.")
-AT_TIES = Explanation(
-    "update = golden where all scores are equal",
-    "Ties show whether weights are a mean of the past, and of how many tokens.",
-)
-IN_LONG_ROWS = Explanation(
-    "update = golden in a row of many tokens, one of which may dominate",
-    "A running maximum that is not carried across blocks forgets the token that everybody should read.",
 )
 
 
@@ -266,25 +252,6 @@ def _with_large_preactivations(case: Case) -> Case:
     return _rescaled(case, "V", _largest_preactivation(case))
 
 
-def with_every_magnitude(case: Case) -> Case:
-    """The first token of each row and its negative, scaled so that pre-activations reach each magnitude in turn."""
-    x, h = case.x[:, :1], case.h[:, :1]  # (B, 1, D)
-    reached = torch.einsum("bjd,md->bjm", x, case.weights["V"]).abs().amax(-1, keepdim=True)  # (B, 1, 1)
-    wanted = torch.tensor([m * sign for m in _MAGNITUDES for sign in (1.0, -1.0)], dtype=x.dtype)
-    scaled = x * wanted[:, None] / torch.where(reached > 0, reached, 1.0)  # (B, J, D)
-    return replace(case, x=scaled, h=h.expand_as(scaled).contiguous())
-
-
-def with_every_d(case: Case) -> Case:
-    """Entries of d that walk through the magnitudes, at x = 0; where the walk begins and its signs vary."""
-    d = case.weights["P_d"]
-    start = sum(case.x.shape) + d.numel()
-    values = [_MAGNITUDES[(start + 7 * i) % len(_MAGNITUDES)] for i in range(d.numel())]  # 7: coprime to their number
-    walked = torch.tensor(values, dtype=d.dtype).reshape(d.shape)
-    weights = {**case.weights, "P_d": torch.where(d < 0, -walked, walked)}
-    return replace(case, x=torch.zeros_like(case.x), weights=weights)
-
-
 def _rescaled(case: Case, name: str, largest: float, to: float = _LARGE) -> Case:
     """Scales a weight by a power of two so that its largest product is about 1e4, or what else is wanted."""
     factor = 2.0 ** round(math.log2(to / largest)) if largest > 0 else 1.0
@@ -317,9 +284,3 @@ def _with_a_long_row(case: Case) -> Case:
     x, h = wave.clone(), wave.flip(1).clone()
     x[:, :J], h[:, :J] = case.x, case.h
     return replace(case, x=x, h=h)
-
-
-def underflow(case: Case) -> float:
-    """A bound on the error from flushing subnormal numbers to zero, including the factors they are multiplied by."""
-    sizes = [1.0 + float(a.abs().sum()) for a in (*case.weights.values(), case.h)]
-    return torch.finfo(torch.float64).tiny * math.prod(sizes)

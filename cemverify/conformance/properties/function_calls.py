@@ -17,8 +17,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.asking.surroundings import GENERATORS, SURROUNDINGS
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, reworded
-from cemverify.conformance.properties.base import Explanation
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, yes
 
 _MAPPED = 3  # questions that are mapped over at once
 
@@ -93,48 +92,8 @@ class Call(ABC):
         """Calls that a mapped function makes at once, and its answers along a first axis, by the claim about them."""
 
 
-ARGUMENTS_KEPT = Explanation(
-    "(x, h, weights, config, modules in eval mode) after the call = before, bit for bit",
-    "An edited argument is somebody else's residual stream or parameter. The bug shows far from its cause. If a "
-    "buffer moves with each call in eval mode, no answer can be had again.",
-)
-READ_ANEW = Explanation(
-    "F(w) after w was edited in place = F(copy of w)",
-    "Optimisers edit weights in place. Whoever caches by identity trains with the weights of yesterday.",
-)
-WINDOWS_READ = Explanation(
-    "F(view of an array) = F(copy of the view)",
-    "Slices, transposes and expanded arrays reach a layer every day; a kernel that ignores strides reads the "
-    "neighbours.",
-)
-REPEATABLE = Explanation(
-    "F(a) = F(a) after F(b), bit for bit",
-    "An answer that depends on the call before cannot be reproduced, and makes every other comparison a lottery.",
-)
-SETTINGS_KEPT = Explanation(
-    "settings of the process and states of generators after the call = before",
-    "A default dtype, a number of threads or a seed that a layer leaves behind changes other people's results.",
-)
-UNMOVED = Explanation(
-    "F under other settings of the process = F",
-    "An answer that depends on the default dtype, on inference mode or on a seed differs between two programs that "
-    "call the layer alike.",
-)
-
 Calls = Sequence[Call]
 Kind = TypeVar("Kind", bound=Call)
-
-
-def yes(claim: str, *, holds: bool) -> Comparison:
-    """A statement that is true or not, as a comparison."""
-    one = torch.ones(1)
-    return Comparison(reworded(claim, f"{claim} (1 = yes)"), one * holds, one, torch.zeros(1))
-
-
-def unchanged_but(changed: Sequence[str], claim: str) -> Comparison:
-    """The statement that a call changes nothing of some kind; what it changed all the same is told."""
-    told = f"{claim}{', but it changed ' * bool(changed)}{', '.join(changed)}"
-    return yes(Compared.CHANGED(told), holds=not changed)
 
 
 def twice_gives_the_same(calls: Calls) -> Evidence:

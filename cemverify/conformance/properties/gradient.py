@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.asking import extrapolation
 from cemverify.conformance.asking.calls import Caller, answered_for_beginnings
-from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.oracle.functions import Function, function_of
-from cemverify.conformance.oracle.golden import golden_update
-from cemverify.conformance.properties.base import Check, Explanation, Property, case_property, states
-from cemverify.conformance.properties.rivals import (
+from cemverify.conformance.oracle.functions import Function
+from cemverify.conformance.oracle.rivals import (
     NO_ACTIVATION,
     NO_BEND,
     NO_DIAGONAL,
@@ -32,44 +26,21 @@ from cemverify.conformance.properties.rivals import (
     SWAPPED_HEADS,
     Rival,
 )
+from cemverify.conformance.properties.base import (
+    Check,
+    Property,
+    answer_is_right,
+    states,
+    update_property,
+)
+from cemverify.conformance.properties.derivatives import FEW_COORDINATES, jacobian, untied
+from cemverify.conformance.properties.explanations import CONSERVATIVE, Explanation
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space, mixed
 
-# Trivial answers, none of which may pass for an update.
-TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
-
-# Two step sizes: their results' difference is far above the truncation error of the extrapolated one, where the
-# function is smooth; at a kink it is of the size of that error.
-_WIDTH = 2.0**-8
 _SHORT, _TURNS = 96, 8  # tokens; so many long rows ask every shorter length once
 
 
-def answer_is_right(function: Function, rival: Rival) -> Check:
-    """A check of x^(T) - x^(0), or of a stated energy, against float64 autograd of the scalar energy, step by step.
-
-    Its examples tell where the rival would have shown.
-    """
-    claim = "stated energy = energy" if function.is_energy else "update = -eta P grad energy, T times"
-
-    def check(caller: Caller, case: Case) -> Evidence:
-        case = function.question(case, caller.dtype)
-        start, expected = function.start(case), function.expected(case)
-        tolerance = function.tolerance(case, caller.dtype)
-        comparison = Comparison(claim, caller.answer(function.name, case) - start, expected - start, tolerance)
-        return judge(comparison, telling=rival.shows(function, case, expected, tolerance))
-
-    return check
-
-
-# of cases whose whole Jacobian is found by differences: J D columns, each from several calls
-FEW_COORDINATES = {"J": (3, 2, 5, 8), "D": (4, 7, 3), "K": (1, 3, 2, 5, 4), "M": (5, 3, 8)}
-
-
-CONSERVATIVE = Explanation(
-    "J = d(x' - x)/dx at fixed h:  J = J^T",
-    "A field is a gradient exactly if its Jacobian is symmetric. This needs no energy to compare with, so it "
-    "catches an untied projection even where everything else about the layer is unknown.",
-)
 _SOURCES: Mapping[Layer, str] = {
     "attention": "Eq. 1; docs/mathematics.md §4",
     "mlp": "Eq. 7; docs/mathematics.md §2",
@@ -107,32 +78,6 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     turned = untied(case.x.shape[1:].numel()) @ J
     telling = moved(turned - turned.mT, budget.max().expand_as(turned) * J.shape[-1])
     return judge(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
-
-
-def jacobian(caller: Caller, case: Case) -> tuple[Tensor, Tensor]:
-    """d update / d x over all coordinates of every batch row, memory fixed, and a bound on its error.
-
-    Returns:
-        (B, n, n) with n = J D, and the bound of the same shape.
-    """
-    return _of_update(lambda moved: caller.output(moved) - moved.x, case, caller.dtype)
-
-
-def golden_jacobian(case: Case) -> tuple[Tensor, Tensor]:
-    """The Jacobian of the golden update in x, one step, memory fixed, and a bound on its error: (B, n, n) each."""
-    return _of_update(lambda moved: golden_update(moved, moved.x), case, torch.float64)
-
-
-def _of_update(update: Callable[[Case], Tensor], case: Case, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The Jacobian of an update in its x, by extrapolated central differences, and a bound of the same shape."""
-
-    def of_states(at: Tensor) -> Tensor:  # (rows * B, J D), each row by itself
-        rows, x = at.shape[0] // case.x.shape[0], at.reshape(-1, *case.x.shape[1:])
-        return update(Case(case.config, x, case.h.repeat(rows, 1, 1), case.weights))
-
-    noise = output_budget(case, dtype).flatten(1).amax(1)  # (B,)
-    value, bound = extrapolation.jacobian(of_states, case.x.flatten(1), _WIDTH, noise)
-    return value, bound[:, None, None].expand_as(value)
 
 
 def right_at_every_length(function: Function, rival: Rival) -> Check:
@@ -372,28 +317,3 @@ def _stated_energies(layer: Layer) -> Iterator[tuple[str, str, Space, Rival]]:
         yield name, "The stated energy is the paper's.", Space(layer, options), rival
     claim = "The stated energy is the paper's, for any combination of options."
     yield "any-options", claim, mixed(layer), SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
-
-
-def update_property(
-    id_: str,
-    claim: str,
-    source: str,
-    formula: str,
-    why: str,
-    space: Space,
-    rival: Rival,
-    *,
-    function: str | None = None,
-    checked: Callable[[Function, Rival], Check] = answer_is_right,
-    **more: Any,
-) -> Property:
-    """A property whose check is made of a function, the layer's own by default; no trivial layer may have it."""
-    check = checked(function_of(function or space.layer), rival)
-    premise = rival.premise if function is None else rival.premise.replace("the output", "the energy")
-    more = {"premise": premise, "controls": TRIVIAL, "function": function, **more}
-    return case_property(id_, claim, source, formula, why, check, space, **more)
-
-
-def untied(n: int) -> Tensor:
-    """A fixed, clearly asymmetric matrix that stands for an untied output projection."""
-    return torch.eye(n, dtype=torch.float64) + torch.diag(torch.arange(1.0, n, dtype=torch.float64), 1)

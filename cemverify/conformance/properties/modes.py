@@ -13,21 +13,13 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_compiled
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.budgets import output_budget, underflow
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function
-from cemverify.conformance.properties.base import (
-    Check,
-    Explanation,
-    Offer,
-    Over,
-    Property,
-    case_property,
-    statement,
-)
-from cemverify.conformance.properties.contract.functions import FunctionCall
-from cemverify.conformance.properties.extremes import underflow
+from cemverify.conformance.properties.base import Check, Offer, Over, Property, case_property, statement
+from cemverify.conformance.properties.explanations import COMPILED, MAPPED, ON_CUDA, UNRECORDED
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, gradients_change_no_answer, mapped_is_looped
+from cemverify.conformance.properties.functions import FunctionCall
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.contexts import ANY_OPTIONS, NUMBERS, Context, InContext, with_large_d
 from cemverify.conformance.questions.spaces import mixed, scattered_case
@@ -54,20 +46,6 @@ _MODES: Mapping[str, tuple[str, torch.dtype]] = {
     "in float32": ("float32", torch.float32),
     "in bfloat16": ("bfloat16", torch.bfloat16),
 }
-
-
-COMPILED = Explanation(
-    "torch.compile(F)(x, h) = F(x, h)",
-    "Code that branches on values, or edits what it was given, compiles into something else.",
-)
-MAPPED = Explanation(
-    "vmap(F)(xs, hs) = [F(x, h) for x, h]", "In-place writes and fixed ranks break when an axis is added."
-)
-UNRECORDED = Explanation(
-    "F while gradients are recorded = F without",
-    "Many layers choose a faster path in evaluation; it has to be the same layer.",
-)
-ON_CUDA = Explanation("F on CUDA = F on the CPU", "Kernels differ between devices, and so do their mistakes.")
 
 
 def _compiled(layer: Layer, check: Check) -> Property:

@@ -26,10 +26,10 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import Explanation, Offer, Property, case_property
+from cemverify.conformance.oracle.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.properties.base import TRIVIAL, Offer, Property, case_property, update_property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
-from cemverify.conformance.properties.gradient import TRIVIAL, update_property
-from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.properties.explanations import BOUNDED, Explanation
 from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Layer, dense_case
 from cemverify.conformance.questions.spaces import mixed
@@ -63,10 +63,6 @@ _OF_ATTENTION = Explanation(
 _OF_THE_MLP = Explanation(
     "|F - golden| <= c u |update|; or the running bound of the sums",
     "A sum over thousands of hidden units in bfloat16 loses most of its digits.",
-)
-BOUNDED = Explanation(
-    "|F - golden| <= running error bound of the dtype",
-    "What a layer may lose follows from its dtype and sizes. More than that is a cast or a sum in the wrong place.",
 )
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.gradient import update_property
-from cemverify.conformance.properties.rivals import Rival
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.oracle.rivals import Rival
+from cemverify.conformance.properties.base import Property, update_property
+from cemverify.conformance.properties.explanations import Explanation
+from cemverify.conformance.questions.spaces import FEW_OF_ALL, GENTLE, Space
 
 _MANY = (17, 33, 65, 129)
-# step sizes and sizes of many steps: larger steps let roundoff grow from one to the next
-GENTLE = (2.0**-5, 2.0**-7)
-FEW_OF_ALL = {"B": (1, 2), "J": (2, 3), "D": (4,), "K": (2,), "R": (2,), "M": (3, 4)}
 
 ONE_STEP = Rival(
     "the last of the T steps changes the state", lambda case: case.having(steps=case.layer_config.steps - 1)

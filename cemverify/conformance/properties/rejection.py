@@ -24,17 +24,15 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.changes import form_of, held
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, yes
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Check, Over, Property
-from cemverify.conformance.properties.contract.arrays import form_of, held
-from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
-from cemverify.conformance.properties.function_calls import yes
-from cemverify.conformance.properties.sizes import OneAfterTheOther
+from cemverify.conformance.properties.base import Check, OneAfterTheOther, Over, Property
+from cemverify.conformance.properties.functions import dtype_of_its_turn
 from cemverify.conformance.questions.aims import Questions
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space, mixed

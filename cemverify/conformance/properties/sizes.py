@@ -13,10 +13,9 @@ lower precision than the layer's, and sums that stop growing because their terms
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,93 +25,20 @@ from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.asking.patience import refuse_slow
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.functions import Function, function_of
-from cemverify.conformance.properties.base import Check, Offer, Property
-from cemverify.conformance.properties.gradient import TRIVIAL
-from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
-from cemverify.conformance.questions.aims import Aim, Questions
+from cemverify.conformance.oracle.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.properties.base import TRIVIAL, Check, OneAfterTheOther, Property
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.shrinking import smaller
-from cemverify.conformance.questions.spaces import Space, scattered_case
-from cemverify.conformance.source.reading.numbers import Number
-from cemverify.processes.time_limits import CoreBudget
+from cemverify.conformance.questions.spaces import Space
 
 _SOURCE = "Eq. 1, 7; docs/mathematics.md §1, §2, §16"
 _FEW = 32  # tokens
 _WINDOW = 3
-_SHORT = 128
-_PATIENCE = 3  # seconds of one call
-_LOOKS = 3
-_TICK = 1e-4  # seconds that any call takes: its threads together may have waited for a core for longer than it took
 _ELSEWHERE = 3  # windows that the seed chooses
 _LOW_RANK = PreconditionerConfig("low-rank")
 _PER_HEAD = PreconditionerConfig("low-rank-printed", per_head=True)
-
-Answer = Callable[[Caller, Case], Tensor]
-
-
-_LONG = {"J": 4100, "D": 4100, "M": 8200}  # the largest sizes that are asked around a number in the code
-_ALONE = {"B": (1,)}
-
-
-def _is_long(space: Space, axis: str) -> bool:
-    """Whether this axis is the long one of the cases of a space."""
-    return max(space.sizes.get(axis, (0,))) >= _SHORT
-
-
-@dataclass(frozen=True)
-class OneAfterTheOther(Questions):
-    """A list of spaces, each of which gives one case in its turn; the seed decides the numbers in it."""
-
-    spaces: Sequence[Space]
-    least: int = 1  # cases, however few spaces are offered
-
-    def offered(self, absent: Iterable[str]) -> list[Space]:
-        """The spaces whose features are all offered, without those of their options that are not.
-
-        The layer's own function may be missing: its energy, or decoding, is asked in the same spaces.
-        """
-        missing = set(absent)
-        return [
-            s.within(missing)
-            for s in self.spaces
-            if not (s.features() - {s.layer}) & missing and s.emptied(missing) is None
-        ]
-
-    def emptied(self, absent: Iterable[str]) -> str | None:
-        return None if self.offered(absent) else "sizes"
-
-    def rows(self, offer: Offer) -> int:
-        return max(self.least, len(self.offered(offer.absent)))
-
-    def scattered(self, offer: Offer, seed: int) -> Case:
-        spaces = [offer.within(space) for space in self.offered(offer.absent)]
-        return scattered_case(spaces[seed % len(spaces)], seed)
-
-    def smaller(self, offer: Offer, question: Case) -> Iterator[Case]:
-        return smaller(question, replace(self.offered(offer.absent)[0], sizes={}))
-
-    def aims(self, offer: Offer, numbers: Sequence[Number]) -> Iterator[Aim]:
-        """Sizes alone, beyond those that other properties are asked at."""
-        axes = sorted({axis for space in self.offered(offer.absent) for axis in _LONG if _is_long(space, axis)})
-        for number in numbers:
-            size = int(number.value)
-            if size == number.value and size >= _SHORT:
-                near = dict.fromkeys((size + 1, size, size - 1))
-                yield from (Aim(axis, one, number) for axis in axes for one in near if one <= _LONG[axis])
-
-    def aimed(self, offer: Offer, aim: Aim, seed: int) -> Case | None:
-        spaces = [space for space in self.offered(offer.absent) if _is_long(space, aim.quantity)]
-        if not spaces:
-            return None
-        space = spaces[seed % len(spaces)]
-        return scattered_case(replace(space, sizes={**space.sizes, aim.quantity: (aim.size,), **_ALONE}), seed)
-
-    def reach(self) -> Mapping[str, int]:
-        each = [space.reach() for space in self.spaces]
-        return {letter: max(sizes.get(letter, 0) for sizes in each) for letter in each[0]}
 
 
 def windows(case: Case) -> list[Case]:
@@ -159,35 +85,6 @@ def right_where_asked(function: Function, rival: Rival) -> Check:
         return judge(comparison, telling=telling)
 
     return check
-
-
-def refuse_slow(answer: Answer, caller: Caller, case: Case) -> None:
-    """Refuses a row that is so long that loops over pairs of tokens would be taken for a hang."""
-    J = case.h.shape[1]
-    # looked at again before it is given up: on a busy machine a single look may be far too long
-    if J > _SHORT and all(_seconds(answer, caller, case) > _PATIENCE for _ in range(_LOOKS)):
-        raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
-
-
-def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
-    """What a long row would take, judged by its beginning."""
-    short, times = _fastest(answer, caller, case.beginning(_SHORT)), case.h.shape[1] / _SHORT
-    steepest = 2 if caller.kind.compiles else 3  # what compiles is asked no second shape
-    if short * times**steepest <= _PATIENCE:
-        return float(short * times**steepest)
-    half = _fastest(answer, caller, case.beginning(_SHORT // 2))
-    growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
-    return float(short * times**growth)
-
-
-def _fastest(answer: Answer, caller: Caller, case: Case) -> float:
-    """Seconds of the fastest of a few calls, which other programs do not change; the first may compile."""
-    seconds = []
-    for _ in range(2):
-        work = CoreBudget(_PATIENCE, lambda: caller.processes)
-        answer(caller, case)
-        seconds.append(max(work.spent(), _TICK))
-    return min(seconds)
 
 
 def properties() -> Iterator[Property]:

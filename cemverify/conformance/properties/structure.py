@@ -14,22 +14,15 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties.base import Explanation, states
-from cemverify.conformance.properties.rivals import NO_MASK
+from cemverify.conformance.oracle.rivals import NO_MASK
+from cemverify.conformance.properties.base import states
+from cemverify.conformance.properties.explanations import CAUSAL, ROWS_APART
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space, mixed
 
 _READS_OTHERS = frozenset({"random", "shuffled"})
 _BLOCK = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
 _PER_HEAD = PreconditionerConfig("diagonal", per_head=True)
-CAUSAL = Explanation(
-    "x_j, h_j changed for all j >= i:  x'_1 ... x'_{i-1} unchanged",
-    "A language model that sees the next token has a wonderful loss and generates nonsense.",
-)
-ROWS_APART = Explanation(
-    "F(x_1, ..., x_B)_b = F(x_b)",
-    "Rows that leak into each other make a result depend on what else is in the batch, and evaluation with it.",
-)
 
 
 @states(

@@ -6,43 +6,30 @@ The other side is autograd of the golden answer, which is itself autograd of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.differentiation import Products, incoming_to, products
-from cemverify.conformance.implementations.arrays import all_finite
-from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle import golden
-from cemverify.conformance.oracle.budgets import unit_roundoff
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.budgets import underflow
+from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.functions import Function, function_of
-from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distances, distances_between, shaken
-from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import Check, Explanation, Offer, Over, Property, case_property
-from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
-from cemverify.conformance.properties.function_calls import unchanged_but
-from cemverify.conformance.properties.recursion import FEW_OF_ALL, GENTLE
-from cemverify.conformance.properties.sizes import refuse_slow
+from cemverify.conformance.properties.base import Check, Offer, Over, Property, case_property
+from cemverify.conformance.properties.derivatives import _GROWING, _LEAST, SMOOTH, products_are_right
+from cemverify.conformance.properties.explanations import Explanation
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import Space, mixed, scattered_case
+from cemverify.conformance.questions.contexts import with_every_d, with_every_magnitude
+from cemverify.conformance.questions.spaces import FEW_OF_ALL, GENTLE, Space, mixed, scattered_case
 
-# without ReLU, whose derivative at zero is not defined
-SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
 _MANY = 1031  # tokens; of batches twice as many rows
 _DEEP = 33  # steps; half as many where each is compiled
-# with these, numbers or the bounds on their roundoff grow from one step to the next
-_GROWING = frozenset({"relu2", "scalar", "channel", "folded"})
 _DECODED = 263  # one after the other
-_LEAST = -700.0  # whose exponential is a normal number of float64
 
 
 @dataclass(frozen=True)
@@ -96,104 +83,6 @@ def _with_normal_roots(case: Case) -> Case:
     if "P_U" not in case.weights:
         return case
     return replace(case, weights={**case.weights, "P_d": case.weights["P_d"].clamp(min=_LEAST)})
-
-
-Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
-
-
-def products_are_right(
-    caller: Caller,
-    case: Case,
-    function: Function,
-    recorded: tuple[str, ...] | None = None,
-    ask: Asking = products,
-    slack: float = 0.0,
-) -> Evidence:
-    """Outputs and products beside the golden ones.
-
-    Args:
-        recorded: the arrays that alone record gradients, by name; None for all. ask: the experiment that calls it.
-        slack: what an output may be off beside roundoff.
-    """
-    case, name = function.question(case, caller.dtype), function.name
-    _refuse_kinks(case)
-    refuse_slow(lambda caller, case: ask(caller, case, function.expected(case), name, recorded)[0], caller, case)
-    exact, allowed = function.expected(case), function.tolerance(case, caller.dtype) + slack
-    lies, laid_out = incoming_to(caller, case)
-    cotangent = laid_out(_cotangent(exact).to(caller.dtype).double()).contiguous()
-    expected = _expected_products(case, cotangent, function)
-    if not all(map(all_finite, expected.values())):
-        # the root of softplus(d) has no derivative where softplus(d) underflows
-        raise Discard("a vector-Jacobian product of the reference descent is not finite")
-    answer, got, changed = ask(caller, case, cotangent, name, recorded)
-    tolerances = _tolerances(case, cotangent, function, caller.dtype, got)
-    alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
-    at = alone if lies == "contiguous" else f"{alone}, from an incoming gradient that is {lies}"
-    compared = [
-        Comparison(
-            Compared.PRODUCT(f"vector-Jacobian product with respect to {key}{at}", key),
-            product,
-            expected[key],
-            tolerances[key],
-        )
-        for key, product in got.items()
-    ]
-    output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
-    left_alone = unchanged_but(changed, f"its arguments stay as they are{alone}")
-    return judge(output, *compared, left_alone, telling=all(moved(expected[key], tolerances[key]) for key in got))
-
-
-@remembered
-def _expected_products(case: Case, cotangent: Tensor, function: Function) -> dict[str, Tensor]:
-    """The golden products."""
-    return golden.products(case, cotangent, function.expected)
-
-
-def _tolerances(
-    case: Case, cotangent: Tensor, function: Function, dtype: torch.dtype, got: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """By how much these products may differ from the golden ones.
-
-    Each trial can only raise a bound, and there is no further one where the products keep to it: most of the time of
-    a question would go into the trials.
-    """
-    expected, unit = _expected_products(case, cotangent, function), unit_roundoff(dtype)
-    batch, tokens, _ = case.h.shape
-    longest = max(tokens, *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
-    # a product with respect to a weight is a sum over all rows
-    terms = {name: longest if name in ("x", "h") else max(longest, batch * tokens) for name in expected}
-    # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
-    least = torch.finfo(dtype).tiny / unit
-    trials, values = list[dict[str, Tensor]](), expected
-    while True:
-        allowed = {name: bound + least for name, bound in allowance(values, trials, terms, unit).items()}
-        if len(trials) > TRIALS or all(
-            product.shape != expected[name].shape or bool(((product - expected[name]).abs() <= allowed[name]).all())
-            for name, product in got.items()
-        ):
-            return allowed
-        trials.append(_moved(case, cotangent, function, len(trials)))
-        if len(trials) > TRIALS:  # what cancels in the sum is rounded at its own size
-            other = _expected_products(case, with_other_signs(cotangent), function)
-            values = {name: torch.stack((expected[name], other[name])) for name in expected}
-
-
-@remembered
-def _moved(case: Case, cotangent: Tensor, function: Function, trial: int) -> dict[str, Tensor]:
-    """How far the golden products move in one trial: where the inputs alone are perturbed, then every operand.
-
-    In the last one the numbers of the incoming gradient have other signs. The products are sums over them, and an
-    implementation may take parts of them apart and sum each over all rows: what cancels in one sum of the golden
-    answer, and leaves no trace of its size there, does so in each of those with a rounding of its own.
-    """
-    cotangent = with_other_signs(cotangent) if trial == TRIALS else cotangent
-    exact = _expected_products(case, cotangent, function)
-    if trial == 0:
-        generator = torch.Generator().manual_seed(0)
-        weights = {name: shaken(w, generator) for name, w in case.weights.items()}
-        inputs = replace(case, weights=weights).with_states(lambda states: shaken(states, generator))
-        return distances_between(golden.products(inputs, cotangent, function.expected), exact)
-    return distances(partial(golden.products, case, cotangent, function.expected), exact, trial - 1)
 
 
 _TRAINS = Explanation(
@@ -295,25 +184,3 @@ def _products(
     deep = {"attention": 12, "mlp": 4}.get(asked.name)  # so that where each is compiled, 12 at most, one is deep
     many = _SometimesMany(space, tokens, every, deep)
     return replace(property_, questions=many) if name == "any-options" else property_
-
-
-def _cotangent(answer: Tensor) -> Tensor:
-    """A vector of many magnitudes, without zeros or symmetries, determined by the shape."""
-    number = torch.arange(answer.numel(), dtype=torch.float64)
-    return (torch.cos(1.0 + 2.0 * number) * 2.0 ** (number % 11 - 5)).reshape(answer.shape)
-
-
-def with_other_signs(cotangent: Tensor) -> Tensor:
-    """The vector with the sign of every number of it drawn at random."""
-    return cotangent * (1.0 - 2.0 * torch.randint(2, cotangent.shape, generator=torch.Generator().manual_seed(0)))
-
-
-def _heads(case: Case) -> int:
-    return int(case.weights["W_Q"].shape[0]) if "W_Q" in case.weights else 1
-
-
-def _refuse_kinks(case: Case) -> None:
-    if case.layer == "mlp" and case.mlp.activation == "relu":
-        z = torch.einsum("bjd,md->bjm", golden.norm_into(case, case.x), case.weights["V"])
-        if bool((z.abs() < 1e-9).any()):
-            raise Discard("a pre-activation lies at the kink of ReLU, where its derivative is not defined")

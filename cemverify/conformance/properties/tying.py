@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Check, states
-from cemverify.conformance.properties.gradient import FEW_COORDINATES, TRIVIAL, golden_jacobian, jacobian, untied
+from cemverify.conformance.properties.base import TRIVIAL, Check, states
+from cemverify.conformance.properties.derivatives import FEW_COORDINATES, golden_jacobian, jacobian, untied
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 

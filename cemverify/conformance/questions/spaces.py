@@ -549,3 +549,8 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),
     "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},
 }
+
+
+# step sizes and sizes of many steps: larger steps let roundoff grow from one to the next
+GENTLE = (2.0**-5, 2.0**-7)
+FEW_OF_ALL = {"B": (1, 2), "J": (2, 3), "D": (4,), "K": (2,), "R": (2,), "M": (3, 4)}

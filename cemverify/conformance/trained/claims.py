@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cemverify.conformance.properties.base import FIRST, Explanation
+from cemverify.conformance.properties.base import FIRST
+from cemverify.conformance.properties.explanations import Explanation
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,25 @@ Arrays may be views, may share memory and may be edited: a call reads the number
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import is_dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.changes import form_of, held, states_of
 from cemverify.conformance.asking.contexts import MODES, halved
 from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import (
+    exchange,
     expanded,
     inner_window,
+    overwrite,
     renewed,
     repeated,
     reverse_strided,
@@ -32,20 +33,11 @@ from cemverify.conformance.asking.views import (
     writable,
 )
 from cemverify.conformance.implementations.arrays import NUMPY, TORCH
-from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Raised
-from cemverify.conformance.implementations.modules import in_eval_mode
-from cemverify.conformance.implementations.origin import functions_of
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, together
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, together, unchanged_but, yes
 from cemverify.conformance.oracle.functions import EVERY, Function
-from cemverify.conformance.properties.contract.functions import MOVES, contract_claim, lower_dtypes
-from cemverify.conformance.properties.function_calls import (
-    ARGUMENTS_KEPT,
-    READ_ANEW,
-    WINDOWS_READ,
-    unchanged_but,
-    yes,
-)
+from cemverify.conformance.properties.explanations import ARGUMENTS_KEPT, READ_ANEW, WINDOWS_READ
+from cemverify.conformance.properties.functions import MOVES, contract_claim, lower_dtypes
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import USUAL
 
@@ -144,38 +136,6 @@ def _after_a_call(
     if held(config) != held(case.config):
         changed.append("the configuration")
     return after, changed
-
-
-def states_of(caller: Caller) -> AbstractContextManager[Callable[[], list[str]]]:
-    """A context in which modules are in eval mode; it gives what tells what calls change of them, as phrases."""
-    functions = [function for _, function in functions_of(caller.subject)]
-    parameters = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
-    return in_eval_mode(functions, parameters) if caller.kind is TORCH else nullcontext(list)
-
-
-def held(config: Any) -> dict[str, Any]:
-    """Every attribute of a configuration, also those that somebody hung on it."""
-    return {name: held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
-
-
-def form_of(array: Any) -> dict[str, Any]:
-    """What an array has beside its numbers."""
-    if isinstance(array, Tensor):
-        return {
-            "shape": tuple(array.shape),
-            "strides": array.stride(),
-            "dtype": array.dtype,
-            "flag that it requires gradients": array.requires_grad,
-            "gradient": array.grad is None,
-        }
-    if isinstance(array, np.ndarray):
-        return {
-            "shape": array.shape,
-            "strides": array.strides,
-            "dtype": array.dtype,
-            "flag that it can be written": array.flags.writeable,
-        }
-    return {"shape": array.shape, "dtype": array.dtype}
 
 
 # Two windows of one array, whatever array it is: (B, 2J, D) -> x, h.
@@ -308,29 +268,6 @@ def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
     }
     freed = Compared.EDITED("output for new arrays in the memory of others = output for new arrays", "freed memory")
     return {**exchanged, freed: None}
-
-
-def exchange(array: Any, turn: Callable[[int], int]) -> None:
-    """Exchanges two neighbours in place, between the ends where there is room.
-
-    Args:
-        turn: from n to a number from 0 to n - 1, another one for each case: which of n places it is.
-    """
-    size = math.prod(array.shape)
-    if size > 1:
-        first = 1 + turn(size - 3) if size > 3 else 0
-        one, other = (tuple(int(i) for i in np.unravel_index(n, array.shape)) for n in (first, first + 1))
-        array[one], array[other] = float(array[other]), float(array[one])
-
-
-def overwrite(answer: Any) -> None:
-    """Writes other numbers into an answer that was given, if they can be."""
-    try:
-        if isinstance(answer, Tensor):
-            answer = answer.detach()
-        answer[...] = 7.0
-    except (TypeError, ValueError, RuntimeError):
-        pass  # nobody can write into it: JAX's, an expanded one
 
 
 @contract_claim(

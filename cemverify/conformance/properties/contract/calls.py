@@ -11,7 +11,14 @@ from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, reworded, together
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Offer
-from cemverify.conformance.properties.contract.functions import (
+from cemverify.conformance.properties.derivatives import SMOOTH, products_are_right
+from cemverify.conformance.properties.explanations import REPEATABLE, SETTINGS_KEPT, UNMOVED
+from cemverify.conformance.properties.function_calls import (
+    settings_are_left_alone,
+    surroundings_change_no_answer,
+    twice_gives_the_same,
+)
+from cemverify.conformance.properties.functions import (
     LONG_ROW,
     MOVES,
     FunctionCall,
@@ -22,15 +29,6 @@ from cemverify.conformance.properties.contract.functions import (
     lower_dtypes,
     of_all,
 )
-from cemverify.conformance.properties.function_calls import (
-    REPEATABLE,
-    SETTINGS_KEPT,
-    UNMOVED,
-    settings_are_left_alone,
-    surroundings_change_no_answer,
-    twice_gives_the_same,
-)
-from cemverify.conformance.properties.training import SMOOTH, products_are_right
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import nearly, otherwise
 from cemverify.conformance.questions.spaces import mixed, scattered_case

@@ -31,6 +31,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties.base import Offer
+from cemverify.conformance.properties.derivatives import with_other_signs
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved
 from cemverify.conformance.properties.layers.training import (
@@ -41,7 +42,6 @@ from cemverify.conformance.properties.layers.training import (
     pulled_back,
     recorded,
 )
-from cemverify.conformance.properties.training import with_other_signs
 from cemverify.conformance.questions.black_boxes import Question, level, scattered, stacked
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering

@@ -19,28 +19,37 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, unpacked, widened
 from cemverify.conformance.asking.calls import quiet
-from cemverify.conformance.asking.changes import changes_of
+from cemverify.conformance.asking.changes import changes_of, states_of
 from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
-from cemverify.conformance.asking.views import interleaved, writable
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved, reworded
-from cemverify.conformance.properties import modes
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.arrays import exchange, overwrite, states_of
-from cemverify.conformance.properties.function_calls import (
+from cemverify.conformance.asking.views import exchange, interleaved, overwrite, writable
+from cemverify.conformance.oracle.evidence import (
+    Compared,
+    Comparison,
+    Evidence,
+    judge,
+    moved,
+    reworded,
+    unchanged_but,
+)
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.explanations import (
     ARGUMENTS_KEPT,
     READ_ANEW,
     REPEATABLE,
     SETTINGS_KEPT,
     UNMOVED,
+    UNRECORDED,
     WINDOWS_READ,
+    Explanation,
+)
+from cemverify.conformance.properties.function_calls import (
     Call,
     gradients_change_no_answer,
     settings_are_left_alone,
     surroundings_change_no_answer,
     twice_gives_the_same,
     unchanged,
-    unchanged_but,
 )
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
@@ -530,7 +539,7 @@ def properties() -> Iterator[Property]:
          "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
          SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
-         modes.UNRECORDED, OfCalls(gradients_change_no_answer), moves),
+         UNRECORDED, OfCalls(gradients_change_no_answer), moves),
         ("modes/layer/surroundings", "Settings of the process change no output.",
          UNMOVED, OfCalls(surroundings_change_no_answer), moves),
     ):  # fmt: skip

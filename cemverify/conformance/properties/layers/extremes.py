@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from cemverify.conformance.asking.boxes import Box
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties import extremes
-from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.explanations import AT_TIES, AT_ZERO, Explanation
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property, states
 from cemverify.conformance.properties.layers.gradient import (
     GRADIENT_STEP,
@@ -49,8 +49,8 @@ def properties() -> Iterator[Property]:
         ("huge-states", "At states 256 times as large (64 in float32),", huge),
         ("huge-memory", "With a memory 256 times as large (64 in float32),", far),
         ("huge", "At states and with a memory 256 times as large (64 in float32),", huge),
-        ("zero-states", "At a state of zeros,", extremes.AT_ZERO),
-        ("ties", "If tokens and memories are equal,", extremes.AT_TIES),
+        ("zero-states", "At a state of zeros,", AT_ZERO),
+        ("ties", "If tokens and memories are equal,", AT_TIES),
     ):
         yield energy_layer_property(
             f"extremes/layer/{texture}",

@@ -11,7 +11,7 @@ from cemverify.conformance.asking.boxes import FORBIDDEN, Box, flat, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
-from cemverify.conformance.properties import gradient
+from cemverify.conformance.properties.explanations import CONSERVATIVE
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
     MASKED,
@@ -106,7 +106,7 @@ def derivatives_agree(box: Box, q: Question) -> Evidence:
 @states(
     "gradient/layer/conservative-field",
     "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
-    *gradient.CONSERVATIVE,
+    *CONSERVATIVE,
     "the Jacobian is not zero",
     needs={"conservative"},
 )

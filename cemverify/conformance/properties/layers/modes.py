@@ -12,13 +12,12 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
-from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.explanations import BOUNDED, COMPILED, MAPPED, ON_CUDA
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, mapped_is_looped, unchanged
 from cemverify.conformance.properties.layers.base import Cases, Check, energy_layer_property, states
 from cemverify.conformance.properties.layers.contract import BoxCall, OfCalls
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged
-from cemverify.conformance.properties.precision import BOUNDED
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _ROUNDINGS = 8
@@ -93,17 +92,17 @@ def properties() -> Iterator[Property]:
     plain = "the update is not zero"
     yield energy_layer_property(
         "modes/layer/compiled", "Compiling changes no output (permuted attention: in inductor's form).",
-        *modes.COMPILED,
+        *COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, source="contract", cases=Cases(few=True, plain=True),
     )  # fmt: skip
     yield energy_layer_property(
-        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", *modes.MAPPED,
+        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", *MAPPED,
         OfCalls(mapped_is_looped, update_alone=True), plain,
         needs={"vmap"}, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield energy_layer_property(
-        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", *modes.ON_CUDA,
+        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", *ON_CUDA,
         OfCalls(cuda_is_cpu, update_alone=True), plain,
         needs={"cuda", "torch"}, source="contract",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
-from cemverify.conformance.properties import structure
+from cemverify.conformance.properties.explanations import CAUSAL, ROWS_APART
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -41,7 +41,7 @@ _states = partial(states, source="memory fixed during the call (Eq. 3)")
 @_states(
     "structure/layer/causality",
     "A token's update does not depend on later tokens.",
-    *structure.CAUSAL,
+    *CAUSAL,
     _SEVERAL,
     needs={"causality"},
     cases=_SEVERAL_TOKENS,
@@ -128,7 +128,7 @@ def _others_stay(
 @_states(
     "structure/layer/batch-independence",
     "A batch row's update and energy do not depend on the other rows.",
-    *structure.ROWS_APART,
+    *ROWS_APART,
     "the update is not zero",
     cases=_SEVERAL_ROWS,
     controls={"random"},

@@ -27,7 +27,7 @@ from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation
+from cemverify.conformance.properties.explanations import Explanation
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, terms
 from cemverify.conformance.properties.layers.parameters import parameters_of, set_to
