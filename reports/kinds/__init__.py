@@ -67,8 +67,7 @@ class PrintedTable:
             rows = [[row[i] for i in at] for row in table.rows]
             return replace(self, table=replace(table, columns=[table.columns[i] for i in at], rows=rows))
         at = at or [i for i, column in enumerate(self.sheet.columns) if not column.spare]
-        groups = [replace(group, rows=[[row[i] for i in at] for row in group.rows]) for group in self.sheet.groups]
-        sheet = replace(self.sheet, columns=[self.sheet.columns[i] for i in at], groups=groups)
+        sheet = self.sheet.only(at)
         return replace(self, table=replace(printed(sheet, mark), label=table.label), sheet=sheet)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from cemverify.results.numbers import shown_verdict
 from cemverify.results.statistics import MARGIN, Ratio, correct, from_intervals
 from synthetic.figures.sheets import Column, Group, Quantity, Sheet
-from synthetic.studies.recursion.rows import short
 
 
 def headline(content: Mapping[str, Any]) -> str:
@@ -22,10 +21,9 @@ def headline(content: Mapping[str, Any]) -> str:
 def verdicts(content: Mapping[str, Any]) -> list[str]:
     """The verdict on each ratio.
 
-    Files of older versions may lack it. Then it is that of the table on the page that the file holds, or follows
-    from the intervals, corrected by Holm's method for all ratios of the file.
+    Files of older versions may lack it. Then it follows from the intervals, corrected by Holm's method for all ratios
+    of the file.
     """
-    tabled = _on_the_page(content)
     ratios, margin = content["ratios"], content.get("margin", MARGIN)
     pairs = [
         from_intervals(Ratio(r["mean"], *r["interval95"]), Ratio(r["mean"], *r["interval90"]), margin)
@@ -36,26 +34,9 @@ def verdicts(content: Mapping[str, Any]) -> list[str]:
     noun = "functions" if "functions" in content.get("replicates", "") else "seeds"
     told = []
     for r, pair in zip(ratios, correct(pairs), strict=True):
-        stored = r.get("verdict") or tabled.get((r.get("on"), r["model"], r["baseline"]))
         n = 1 if pair is None else pair.n
-        told.append(shown_verdict(stored or (pair.conclusion if pair else ""), n, noun))
+        told.append(shown_verdict(r.get("verdict") or (pair.conclusion if pair else ""), n, noun))
     return told
-
-
-def _on_the_page(content: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
-    """The verdicts on plain CEM in the tables of a page in Markdown, by prior and depths."""
-    found = {}
-    prior = base = ""
-    blocks = content.get("page", {}).get("blocks", ())
-    for line in "\n".join(block for block in blocks if isinstance(block, str)).splitlines():
-        cells = [cell.strip() for cell in line.strip("| ").split(" |")]
-        if line.startswith("## "):
-            prior = short(line[3:])
-        elif cells[-1] == "verdict":
-            base = next((c.removeprefix("ratio to ") for c in cells if c.startswith("ratio to T")), "")
-        elif base and cells[0].startswith("CEM, T = "):
-            found[prior, cells[0].removeprefix("CEM, "), base] = cells[-1].strip("* ")
-    return found
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:

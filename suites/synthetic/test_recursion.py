@@ -25,7 +25,7 @@ from synthetic.__main__ import main
 from synthetic.figures.sheets import plain as as_table
 from synthetic.gp.tasks import Score, Stream, Streams
 from synthetic.studies.engine.stopping import STOPS, AtStop
-from synthetic.studies.recursion import findings
+from synthetic.studies.recursion import findings, pictures
 from synthetic.studies.recursion.cells import (
     TEST_DEPTHS,
     ModelCell,
@@ -41,11 +41,10 @@ from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cos
 from synthetic.studies.recursion.ensembles import Recipe, Stack, fit
 from synthetic.studies.recursion.findings import Predictor, admit, choose_rate, entry, summarise
 from synthetic.studies.recursion.own import OwnSpec, _loaded, specs
-from synthetic.studies.recursion.page import sentences
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
-from synthetic.studies.recursion.tables import sheets
+from synthetic.studies.recursion.tables import headline, sheets
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
@@ -413,10 +412,21 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     assert compare(rows[deep.name].errors, rows[shallow.name].errors).conclusion == "better"
     assert entry("rbf", rows[deep.name])["deeper"]["conclusion"] == "inconclusive"
     content = content_of(list(rows.values()))
-    assert re.search(r"with T = 1, is 0\.\d+ \[0\.\d+, 0\.\d+\] on rbf, inconclusive\.", " ".join(sentences(content)))
+    assert re.search(r"T = 2 has 0\.\d+ \[0\.\d+, 0\.\d+\] times the RMSE of T = 1, inconclusive", headline(content))
     statement = findings.read(content)[0]
     assert statement.found.endswith("inconclusive")
     assert statement.reading == "undecided"
+
+
+def test_rows_are_found_whatever_their_titles_say() -> None:
+    rivals = [c for name in ("reused", "untied", "again") for c in FAMILIES[name].contenders((1, 2, 4, 8))]
+    factors = {c: 1.0 - 0.01 * i for i, c in enumerate([*cem((1, 2, 4, 8)), *rivals])}
+    content = content_of(rows_of(factors))
+    other = json.loads(json.dumps(content))
+    for i, row in enumerate(row for row in other["rows"] if row["contender"]):
+        row["name"] = f"nonsense {i}"
+    assert findings.read(other) == findings.read(content)
+    assert (headline(other), str(pictures.costs(other))) == (headline(content), str(pictures.costs(content)))
 
 
 def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING
@@ -71,6 +71,11 @@ class Sheet:
         """The rows of all groups, in their order."""
         for group in self.groups:
             yield from group.rows
+
+    def only(self, at: Sequence[int]) -> Sheet:
+        """The table with the columns of these numbers."""
+        groups = [replace(group, rows=[[row[i] for i in at] for row in group.rows]) for group in self.groups]
+        return replace(self, columns=[self.columns[i] for i in at], groups=groups)
 
 
 def printed(sheet: Sheet, mark: str = "Bold") -> Table:

@@ -8,6 +8,7 @@ the root of the least mean squared error over functions, and other models of mat
     references                what needs no training
     cells                     the units of work: what is computed once and kept
     findings                  the study from its first cell on, what its cells say, and what that says of the paper
-    page                      the page of a result file
+    rows                      what a result file has, and what follows from its numbers
+    tables, pictures, page    what is shown of that
     presets                   what is run
 """

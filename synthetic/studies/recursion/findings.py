@@ -29,12 +29,14 @@ from synthetic.studies.recursion.cells import (
 from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorCost, cost_of
 from synthetic.studies.recursion.presets import RecursionConfig
 from synthetic.studies.recursion.rows import (
+    Family,
     at_depths,
     at_stops,
     best_depth,
     by_depth,
     errors,
     is_drawn,
+    is_plain,
     priors,
     short,
 )
@@ -206,7 +208,7 @@ def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spre
 
 def _compared(rows: Sequence[Predictor]) -> list[Predictor]:
     """The rows with their comparisons, corrected for how many of each kind there are."""
-    plain = [row for row in rows if row.contender is not None and row.contender.family == "CEM"]
+    plain = [row for row in rows if row.contender is not None and row.contender.family == Family.CEM]
     deeper = [_against(row, _shallowest(row, rows, plain)) for row in rows]
     same = [_against(row, next((p for p in plain if _depth(p) == _depth(row)), None)) for row in rows]
     return [
@@ -294,9 +296,9 @@ def _best_depth(
     ratios = f"{name}: {'best' if surely else 'smallest geometric mean at'} T = {best}; " + "; ".join(
         f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {verdict(asdict(c))}" for T, c in rivals.items()
     )
-    names = {row["name"] for row in rows}
+    ran = {row["depth"] for row in rows if is_plain(row)}
     missing = [T for T in others if T not in at]
-    ratios += "".join(f"; T = {T} {'diverged' if f'CEM, T = {T}' in names else 'was not run'}" for T in missing)
+    ratios += "".join(f"; T = {T} {'diverged' if T in ran else 'was not run'}" for T in missing)
     if best == expected:
         return Statement(text, ratios, "agrees" if surely and not missing else "undecided")
     contrary = rivals[expected].conclusion == "worse" and of_the_papers_case

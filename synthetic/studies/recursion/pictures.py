@@ -17,15 +17,16 @@ from synthetic.figures.charts import Curve, Panel, stacked
 from synthetic.figures.drawing import Picture
 from synthetic.studies.recursion.rows import (
     Content,
+    Family,
     Row,
     along,
     at_depths,
     best_depth,
     by_depth,
+    drawn_models,
     errors,
     families,
     floor,
-    is_drawn,
     priors,
     shallowest,
     short,
@@ -76,7 +77,7 @@ def test_time(content: Content) -> list[Panel]:
     """Plain CEM trained at each T, evaluated with other numbers of steps, and the floor."""
     panels = []
     for prior, rows in priors(content).items():
-        models = {f"trained at T = {row['depth']}": row for row in families(rows).get("CEM", [])}
+        models = {f"trained at T = {row['depth']}": row for row in families(rows).get(Family.CEM, [])}
         # another number of steps may double the error or multiply it by millions
         panels.append(_over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log"))
     return panels
@@ -86,11 +87,10 @@ def dial(content: Content) -> list[Panel]:
     """One model for all depths, at each number of steps, against a model for each T; none without such a one."""
     panels = []
     for prior, rows in priors(content).items():
-        drawn = {row["contender"]["family"]: row for row in rows if is_drawn(row)}
-        if not drawn:
+        if not (drawn := drawn_models(rows)):
             continue
         curves = []
-        for family, name in (("CEM", "a model for each T"), ("CEM, steps sum to 1", "the same, steps sum to 1")):
+        for family, name in ((Family.CEM, "a model for each T"), (Family.SUMMED, "the same, steps sum to 1")):
             if members := families(rows).get(family):
                 curves.append(Curve(name, _depths(members), [row["rmse"]["mean"] for row in members]))
         panels.append(_over_steps(prior, rows, curves, drawn, 4 * (floor(rows) or 0.0) + 0.2, "linear"))
@@ -135,7 +135,7 @@ def of_recursion(content: Content) -> Iterator[Picture]:
     yield from _against_depth(content, "excess", "excess over the floor", _left(content))
     panels = test_time(content)
     if any(panel.curves for panel in panels):
-        rows = [row for rows in priors(content).values() for row in families(rows).get("CEM", [])]
+        rows = [row for rows in priors(content).values() for row in families(rows).get(Family.CEM, [])]
         optimal = sum(min(at, key=lambda T: at[T]) == row["depth"] for row in rows if (at := at_depths(row)))
         told = f"{optimal} of {len(rows)} models have their smallest mean error with the steps they were trained with"
         if (n := min(len(row["runs"]) for row in rows)) < FEWEST:
@@ -193,7 +193,7 @@ def _energies(content: Content) -> Iterator[Picture]:
     panels, lines = [], []
     for prior, rows in priors(content).items():
         curves = []
-        for row in families(rows).get("CEM", []):
+        for row in families(rows).get(Family.CEM, []):
             runs = [run for run in row["runs"] if run.get("energies")]
             if runs:
                 energies = along(runs, "energies")

@@ -2,17 +2,21 @@
 
 A result has `rows`, one for each predictor on each prior, with `runs`, one for each function; `tasks`, one for each
 function; and its configuration. The study's own tables, page and pictures are made from these alone, and so is what
-`reports` shows of it.
+`reports` shows of it. A row is found by its family and its T, or as a reference by its name; its title is for people.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 from cemverify.console.escaping import brief
 
+# The reference that is no model, and what families begin with whose T is drawn: as files name them.
+FLOOR = "exact GP (floor)"
+DRAWN = "T drawn"
 Content = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -36,6 +40,14 @@ def errors(row: Row) -> list[float]:
     return [] if None in scores else [score["expected"] for score in scores]
 
 
+class Family(StrEnum):
+    """Families that pictures and sentences ask for, as result files and stored cells name them."""
+
+    CEM = "CEM"
+    SUMMED = "CEM, steps sum to 1"
+    NORMED_SUMMED = "CEM, norm inside, steps sum to 1"
+
+
 def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The trained models by family, without those that diverged, by depth."""
     members_of: dict[str, list[Row]] = {}
@@ -45,7 +57,12 @@ def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in members_of.items()}
 
 
-def by_depth(rows: Sequence[Row], family: str = "CEM") -> dict[int, Row]:
+def is_plain(row: Row) -> bool:
+    """Whether a row is plain CEM, at whatever depth."""
+    return row["contender"] is not None and row["contender"]["family"] == Family.CEM
+
+
+def by_depth(rows: Sequence[Row], family: str = Family.CEM) -> dict[int, Row]:
     """Plain CEM, or another family, at every depth at which no run diverged."""
     return {row["depth"]: row for row in families(rows).get(family, ())}
 
@@ -57,7 +74,7 @@ def shallowest(rows: Sequence[Row]) -> int:
     """
     trained = [(row["contender"]["family"], row["depth"]) for row in rows if row["contender"] is not None]
     named = [family for family, _ in trained]
-    return min((T for family, T in trained if family == "CEM" or named.count(family) > 1), default=1)
+    return min((T for family, T in trained if family == Family.CEM or named.count(family) > 1), default=1)
 
 
 def best_depth(at: Mapping[int, Row]) -> int:
@@ -67,7 +84,7 @@ def best_depth(at: Mapping[int, Row]) -> int:
 
 def is_floor(row: Row) -> bool:
     """Whether a row is the optimum, below which no mean squared error over functions lies."""
-    return "(floor)" in row["name"]
+    return row["contender"] is None and row["name"] == FLOOR
 
 
 def floor(rows: Sequence[Row]) -> float | None:
@@ -77,7 +94,12 @@ def floor(rows: Sequence[Row]) -> float | None:
 
 def is_drawn(row: Row) -> bool:
     """Whether a row is one model for all depths, and none of its runs diverged."""
-    return row["contender"] is not None and row["contender"]["family"].startswith("T drawn") and not row["diverged"]
+    return row["contender"] is not None and row["contender"]["family"].startswith(DRAWN) and not row["diverged"]
+
+
+def drawn_models(rows: Sequence[Row]) -> dict[str, Row]:
+    """The models for all depths, by family."""
+    return {row["contender"]["family"]: row for row in rows if is_drawn(row)}
 
 
 def at_depths(row: Row) -> dict[int, float]:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from cemverify.results.envelope import Table
 from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_verdict
 from cemverify.results.statistics import FEWEST, Ratio, compare, correct, mean_interval
-from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet
+from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet, plain
 from synthetic.studies.recursion.rows import (
     Content,
+    Family,
     Row,
     along,
     at_depths,
     at_stops,
+    by_depth,
+    drawn_models,
     errors,
     families,
+    is_drawn,
     is_floor,
+    is_plain,
     priors,
     shallowest,
     short,
@@ -25,7 +32,9 @@ from synthetic.studies.recursion.rows import (
 
 # The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+_LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
+_ON_THE_PAGE = ("model", "rate", "RMSE", "ratio", "p (Holm)", "verdict")
 _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's where a model has no T"
 
 
@@ -33,7 +42,7 @@ def headline(content: Content) -> str:
     """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
     sentences = []
     for prior, rows in priors(content).items():
-        deeper = sorted((row for row in families(rows).get("CEM", []) if row["deeper"]), key=_ratio_mean)
+        deeper = sorted((row for row in families(rows).get(Family.CEM, []) if row["deeper"]), key=_ratio_mean)
         words = f" times the RMSE of T = {shallowest(rows)}"
         told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
         parts = []
@@ -45,6 +54,20 @@ def headline(content: Content) -> str:
         if told:
             sentences.append(f"{short(prior)}: {', and '.join(parts)}")
     return f"{'; '.join(sentences)}{_only(content)}" if sentences else "plain CEM was not compared at several depths"
+
+
+def of_drawn(content: Content) -> Iterator[str]:
+    """For each prior the best of the models for all T, beside those for one T; nothing without such a model."""
+    for prior, rows in priors(content).items():
+        drawn = [(name, at) for name, row in drawn_models(rows).items() if (at := at_depths(row))]
+        own = [row["rmse"]["mean"] for row in by_depth(rows).values()]
+        if drawn and own:
+            name, at = min(drawn, key=lambda pair: min(pair[1].values()))
+            T = min(at, key=lambda T: at[T])
+            yield (
+                f"{short(prior)}: of the models for all T the best (*{name}*) has an error of {at[T]:.3f} with {T}"
+                f" steps, and {at.get(_LAST, math.inf):.3f} with {_LAST}; models for one T {min(own):.3f} at best."
+            )
 
 
 def verdict(comparison: Mapping[str, Any]) -> str:
@@ -73,6 +96,18 @@ def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
     made = (_errors, _same_depth, _ways_down, _test_depths, _stopped)
     studied = priors(content).items()
     return [sheet for prior, rows in studied for make in made if (sheet := make(content, prior, rows)) is not None]
+
+
+def on_the_page(content: Content) -> list[Table]:
+    """What the page shows of them: fewer columns, and other numbers of steps for plain CEM and for drawn T alone."""
+    tables = []
+    for prior, rows in priors(content).items():
+        errors_ = _errors(content, prior, rows)
+        kept = [i for i, column in enumerate(errors_.columns) if column.name.startswith(_ON_THE_PAGE)]
+        steps = [row for row in rows if row["contender"] is None or is_plain(row) or is_drawn(row)]
+        made = (errors_.only(kept), _same_depth(content, prior, rows), _test_depths(content, prior, steps))
+        tables += [plain(sheet) for sheet in (*made, _stopped(content, prior, rows)) if sheet is not None]
+    return tables
 
 
 def summaries(content: Content) -> list[Sheet]:
@@ -227,7 +262,7 @@ def shown_depths(rows: Sequence[Row]) -> list[int]:
 
 def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
     """Models whose points stop by energy, beside all steps; None if that was not asked."""
-    last = 16
+    last = _LAST
     lines: list[list[Entry]] = []
     shares: list[str] = []
     for row in rows:
