@@ -16,12 +16,13 @@ from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.implementations.contract import Subject, as_subject, kind_of, load
 from cemverify.conformance.implementations.origin import origin_of
-from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
-from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.offered import applicable, not_offered
+from cemverify.conformance.judging.run import run as run_here
 from cemverify.conformance.judging.verdicts import Record, Verdict, pin, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.diagnosis import failure
@@ -78,7 +79,7 @@ def check_implementation(
     if isinstance(implementation, str):
         events = isolation.run(implementation, chosen, effort, workers=cores(), ending=ending)
     else:
-        events = engine.run(as_subject(implementation), type(implementation).__name__, chosen, effort, ending)
+        events = run_here(as_subject(implementation), type(implementation).__name__, chosen, effort, ending)
     with as_a_worker():
         *_, end = events
     assert isinstance(end, RunFinished)

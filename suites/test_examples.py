@@ -65,7 +65,7 @@ def test_the_readme_counts_the_properties_of_its_run() -> None:
     import torch
 
     from cemverify.conformance.implementations.contract import kind_of, load
-    from cemverify.conformance.judging.engine import applicable, not_offered
+    from cemverify.conformance.judging.offered import applicable, not_offered
     from cemverify.conformance.properties import catalogue
 
     layer = load("examples.attention_numpy:mine")

@@ -66,12 +66,12 @@ def run(_options: argparse.Namespace) -> int:
 
 def _judge(subject: Implementation, name: str) -> RunFinished:
     """Judges one of the layers in this process: they are known to come back."""
-    from cemverify.conformance.judging import engine
     from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.events import RunFinished
+    from cemverify.conformance.judging.run import run as run_here
     from cemverify.conformance.properties import select
 
-    for event in engine.run(subject, name, select(PROPERTIES), Effort()):
+    for event in run_here(subject, name, select(PROPERTIES), Effort()):
         if isinstance(event, RunFinished):
             return event
     raise AssertionError("a run ends with RunFinished")

@@ -8,7 +8,8 @@ from textwrap import fill
 from cemverify.catalogue.index import Listed, largest
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.judging.verdicts import violation as in_words
 from cemverify.conformance.properties import Property, by_id

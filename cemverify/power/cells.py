@@ -14,7 +14,8 @@ import torch
 from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.console.errors import UsageError

@@ -30,7 +30,8 @@ from cemverify.conformance.implementations.clauses import CLAUSES
 from cemverify.conformance.implementations.contract import implementation, kind_of, load
 from cemverify.conformance.implementations.features import FEATURES, OPTIONS, WEIGHTS
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.offered import applicable, not_offered
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import by_id, catalogue, select
 from cemverify.conformance.properties.base import CONTROLS

@@ -31,6 +31,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_again, judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.recording import _weights
+from cemverify.conformance.judging.run import run as run_here
 from cemverify.conformance.judging.verdicts import Record, Verdict, violation
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.progress import progress
@@ -290,7 +291,7 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
 ) -> None:
     layer, (id_,) = LAYERS[name]
     with progress(io.StringIO()) as listener:
-        events = list(engine.run(layer, f"suites.conformance.wrong_layers:{name}", select([id_]), EFFORT))
+        events = list(run_here(layer, f"suites.conformance.wrong_layers:{name}", select([id_]), EFFORT))
         for event in events:
             listener(event)
     run = finished(events)

@@ -20,7 +20,8 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
-from cemverify.conformance.judging.engine import applicable, judge_again
+from cemverify.conformance.judging.engine import judge_again
+from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Offer, by_id, catalogue
 from cemverify.conformance.questions.black_boxes import Form, Question, scattered, stretched

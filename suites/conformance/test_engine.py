@@ -33,7 +33,8 @@ from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.conformance.oracle.evidence import Comparison, Evidence

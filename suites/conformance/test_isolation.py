@@ -24,7 +24,8 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
-from cemverify.conformance.workers import compiling, isolation, nursery
+from cemverify.conformance.workers import compiling, nursery
+from cemverify.conformance.workers import worker as pair
 from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, LostWorkers
 from cemverify.conformance.workers.isolation import run
 from cemverify.conformance.workers.limits import descendants, is_gone
@@ -93,7 +94,7 @@ def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name
 def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "_SILENT", 2.0)  # a sign of life comes twice a second
+    monkeypatch.setattr(pair, "_SILENT", 2.0)  # a sign of life comes twice a second
     started = time.monotonic()
     attention, mlp = records(f"{HOSTILE}:{name}", replace(QUICKLY, timeout=3.0)).values()
     assert attention.verdict in (Verdict.VIOLATED, Verdict.INCONCLUSIVE), attention.reason
@@ -186,7 +187,7 @@ def at_import(here: Path) -> Callable[[str], str]:
 def test_loading_ends_even_if_the_implementation_does_not_let_it(
     name: str, at_import: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "LOADING", 1.0)
+    monkeypatch.setattr(pair, "LOADING", 1.0)
     with pytest.raises(LoadError, match="did not finish within 1 s"):
         list(run(name or at_import("time.sleep(600)"), ONE_OF_EACH, QUICKLY))
 
@@ -196,7 +197,7 @@ def test_an_import_that_stops_its_process_is_told_at_once(at_import: Callable[[s
     began = time.monotonic()
     with pytest.raises(LoadError, match="it stopped its own process, as SIGSTOP does"):
         list(run(at_import("os.kill(os.getpid(), signal.SIGSTOP)"), ONE_OF_EACH, QUICKLY))
-    assert time.monotonic() - began < isolation.LOADING
+    assert time.monotonic() - began < pair.LOADING
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
     assert server is not None
     assert ignores_interrupts(server)
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    worker = isolation._Worker("cemverify:reference", QUICKLY)
+    worker = pair.Worker("cemverify:reference", QUICKLY)
     try:
         worker.introduce()
         pids = descendants(worker.process.pid)
@@ -242,7 +243,7 @@ def test_a_worker_that_sends_what_is_no_message_is_lost(monkeypatch: pytest.Monk
     """As a property of the user's own that writes into every file that it finds open."""
     ours, theirs = multiprocessing.Pipe()
     monkeypatch.setattr(nursery, "start", lambda *_: (multiprocessing.current_process(), ours))
-    worker = isolation._Worker("cemverify:reference", QUICKLY)
+    worker = pair.Worker("cemverify:reference", QUICKLY)
     theirs.send_bytes(bytes(4))
     assert worker._receive(1.0) is None
     assert not worker.alive

@@ -14,8 +14,8 @@ from cemverify.conformance.gate.accepting import Acceptance, updated
 from cemverify.conformance.gate.known_violations import EntryStanding, parse_known, settle
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import run
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.run import run
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, Key, key_of
 from cemverify.conformance.properties import by_id

@@ -18,9 +18,9 @@ from cemverify.conformance.gate.known_violations import parse_known
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.run import run as run_here
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners import files
 from cemverify.conformance.properties import catalogue, own_properties
@@ -134,7 +134,7 @@ def test_a_mistake_in_the_property_is_no_violation_of_the_layer() -> None:
 
 def test_what_the_layer_lacks_is_not_asked() -> None:
     stated = layer_property(claim="It is odd.", source="our notes", needs=("lagrangian",))(is_odd)
-    (record,) = finished(engine.run(RIGHT, "it", [stated.property], QUICK)).records
+    (record,) = finished(run_here(RIGHT, "it", [stated.property], QUICK)).records
     assert record.verdict == Verdict.NOT_OFFERED
 
 

@@ -31,8 +31,9 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.offered import applicable, not_offered
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.judging.verdicts import Verdict, asked_up_to
 from cemverify.conformance.listeners.terminal import how_far

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from cemverify.commands.watching import run
-from cemverify.conformance.judging.engine import applicable
+from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.properties import select
 from cemverify.conformance.properties.own import forget_properties, own_properties
 from cemverify.processes.watching import Seen, look, wait

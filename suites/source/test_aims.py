@@ -13,7 +13,8 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.offered import applicable, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.base import Offer

@@ -14,7 +14,8 @@ from cemverify.catalogue.versions import current
 from cemverify.cli import main
 from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_property
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.start.recipes import RECIPES

@@ -19,8 +19,9 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotAnArray, NotFinite, WrongShape
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property, not_offered
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.first_call import HEAD_DIM, ordinary
+from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties import select

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,19 +13,17 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller, traced_anew
 from cemverify.conformance.asking.experiments import Elsewhere, Lost, experiment
-from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
+from cemverify.conformance.implementations.contract import Subject, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
-from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.conformance.implementations.origin import Origin, Place, display, origin_of
+from cemverify.conformance.implementations.origin import Place, display
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort, Explaining
-from cemverify.conformance.judging.ending import TO_THE_END, Ending, worth
-from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.layers import localise_layer, localise_mask
 from cemverify.conformance.judging.localisation.localise import localise
+from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import BACKWARD, TWO_ANSWERS, UNDEFINED, Record, Verdict
@@ -37,8 +35,7 @@ from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
-from cemverify.conformance.source.reach.summary import Reach, Trail
-from cemverify.processes.devices import check_device
+from cemverify.conformance.source.reach.summary import Trail
 from cemverify.processes.time_limits import CoreBudget
 
 # properties of calls whatever they answer: no wrong part of a formula explains why one is violated
@@ -46,99 +43,6 @@ _NO_ANSWERS = ("inputs-unchanged", "settings-unchanged", "settings", "dtype")
 _CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
 _DRAWN = 8  # questions that are drawn to compare the lines that they run
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
-
-
-def applicable(kind: Kind, properties: Sequence[Property]) -> list[Property]:
-    """The properties that apply to this kind of implementation.
-
-    Raises:
-        ValueError: none of them does.
-    """
-    chosen = [p for p in properties if p.kind == kind]
-    if not chosen:
-        raise ValueError(
-            f"none of these properties applies to this kind of implementation ({kind}); see `cemverify list`"
-        )
-    return chosen
-
-
-def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dtype) -> Record | None:
-    """The record of a property that needs an absent feature, or None if nothing is missing.
-
-    Args:
-        absent: the features that the implementation declares absent, with reasons.
-        dtype: of the run; a dtype is a feature too.
-    """
-    # not asked where an implementation is declared: CUDA cannot be used in forks of a process that has looked for it
-    if "cuda" in property_.needs - absent.keys() and not torch.cuda.is_available():
-        absent = {**absent, "cuda": "torch sees no CUDA device on this machine"}
-    asked_in = str(property_.dtype or dtype).removeprefix("torch.")
-    missing = sorted((property_.needs | {f"dtype:{asked_in}"}) & absent.keys())
-    if missing:
-        reason = _missing(missing, absent)
-    elif (group := property_.questions.emptied(absent)) is not None:
-        reason = f"{group}: none is offered"
-    else:
-        return None
-    return replace(unanswered(property_), verdict=Verdict.NOT_OFFERED, reason=reason)
-
-
-def _missing(features: Sequence[str], absent: Mapping[str, str]) -> str:
-    """A missing function explains everything else; otherwise all missing features are named."""
-    functions = [name for name in features if name in FUNCTIONS]
-    return "; ".join(f"{name}: {absent[name]}" for name in functions or features)
-
-
-def run(
-    subject: Subject, name: str, properties: Sequence[Property], effort: Effort, ending: Ending = TO_THE_END
-) -> Generator[Event, None, None]:
-    """Runs in this process. A call that hangs or crashes ends the run; `isolation.run` survives both.
-
-    Args:
-        ending: when the run ends before everything is asked.
-
-    Raises:
-        ValueError: none of the properties is for its kind, or the device is not available.
-    """
-    check_device(effort.device)
-    started = time.monotonic()
-    chosen, absent = applicable(kind_of(subject), properties), subject.not_offered
-    records = {p.id: r for p in chosen if (r := not_offered(p, absent, effort.dtype)) is not None}
-    offered = [p for p in chosen if p.id not in records]
-    yield RunStarted(name, len(chosen), len(offered))
-    for record in records.values():
-        yield PropertyFinished(record)
-    until, explaining = time.monotonic() + ending.after, Explaining(effort.explaining)
-    for property_ in ending.ordered(offered, absent.keys()):
-        if time.monotonic() > until:
-            break
-        yield PropertyStarted(property_.id)
-        record = records[property_.id] = judge_property(subject, property_, effort, explaining=explaining)
-        yield PropertyFinished(record)
-        if ending.at(record):
-            break
-    end = finished(name, chosen, records, time.monotonic() - started, origin_of(subject), absent.keys())
-    yield replace(end, options=None)  # no command knows the object
-
-
-def finished(
-    name: str,
-    properties: Sequence[Property],
-    records: Mapping[str, Record],
-    seconds: float,
-    origin: Origin,
-    absent: Collection[str],
-    reach: Reach | None = None,
-) -> RunFinished:
-    """The end of a run.
-
-    Args:
-        properties: the properties for this kind of implementation, in the order of the catalogue.
-        records: of those that were judged or are not offered, by id. absent: features that it lacks.
-    """
-    in_order = [records[p.id] for p in properties if p.id in records]
-    unasked = [p.id for p in properties if p.id not in records]
-    return RunFinished(name, in_order, seconds, origin, reach, None, unasked, worth(in_order, unasked, absent))
 
 
 def judge_property(
