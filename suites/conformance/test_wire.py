@@ -22,7 +22,7 @@ from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.faults import Tampered
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.workers import wire
-from cemverify.conformance.workers.judge import Respondent
+from cemverify.conformance.workers.judge import ChildProcess
 from cemverify.conformance.workers.wire import Channel, Closed, Overdue, Unreadable
 from cemverify.processes import time_limits
 
@@ -117,9 +117,9 @@ class Ended:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Respondent, socket.socket]]:
+def ends() -> Iterator[tuple[ChildProcess, socket.socket]]:
     ours, theirs = socket.socketpair()
-    yield Respondent(Ended(), Channel(ours), timeout=0.3), theirs
+    yield ChildProcess(Ended(), Channel(ours), timeout=0.3), theirs
     ours.close()
     theirs.close()
 
@@ -127,8 +127,8 @@ def ends() -> Iterator[tuple[Respondent, socket.socket]]:
 CASE = Case.__new__(Case)
 
 
-def ask(respondent: Respondent) -> Any:
-    caller = replace(Caller(load("reference")), elsewhere=respondent)
+def ask(layer_process: ChildProcess) -> Any:
+    caller = replace(Caller(load("reference")), layer_process=layer_process)
     return answered(caller, "attention", CASE, torch.Size((1,)))
 
 
@@ -150,50 +150,50 @@ def frames(content: bytes) -> bytes:
     ],
 )
 def test_messages_that_answer_nothing_cost_the_process(
-    ends: tuple[Respondent, socket.socket], sent: bytes, cause: str, words: str
+    ends: tuple[ChildProcess, socket.socket], sent: bytes, cause: str, words: str
 ) -> None:
-    respondent, theirs = ends
+    layer_process, theirs = ends
     theirs.sendall(sent)
     with pytest.raises(Lost) as lost:
-        ask(respondent)
+        ask(layer_process)
     assert lost.value.cause == cause
     assert words in lost.value.reason
     with pytest.raises(Lost):  # at once: nobody asks it again
-        ask(respondent)
+        ask(layer_process)
 
 
 def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
-    ends: tuple[Respondent, socket.socket], monkeypatch: pytest.MonkeyPatch
+    ends: tuple[ChildProcess, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    respondent, theirs = ends
-    respondent.timeout, started = 0.15, time.monotonic()
+    layer_process, theirs = ends
+    layer_process.timeout, started = 0.15, time.monotonic()
     monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 0.9 * (time.monotonic() - started))
     late = threading.Timer(0.5, theirs.sendall, [frames(wire.answer({"number": 1, "answer": True}))])
     late.start()
     with pytest.raises(Tampered, match="something that no call returns"):  # it came, three limits later
-        ask(respondent)
+        ask(layer_process)
     late.join()
     with pytest.raises(Lost, match="did not return"):
-        ask(respondent)
-    respondent.lost = None
+        ask(layer_process)
+    layer_process.lost = None
     monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 1e6 * (time.monotonic() - started))
     with pytest.raises(Lost, match="did not return"):  # however long it claims to have waited
-        ask(respondent)
-    assert time.monotonic() - started < 40 * respondent.timeout
+        ask(layer_process)
+    assert time.monotonic() - started < 40 * layer_process.timeout
 
 
-def test_an_answer_of_another_type_is_a_fault(ends: tuple[Respondent, socket.socket]) -> None:
-    respondent, theirs = ends
+def test_an_answer_of_another_type_is_a_fault(ends: tuple[ChildProcess, socket.socket]) -> None:
+    layer_process, theirs = ends
     for n, wrong in enumerate((True, None, torch.ones(1), [torch.ones(1, dtype=torch.float64)]), start=1):
         theirs.sendall(frames(wire.answer({"number": n, "answer": wrong})))
         with pytest.raises(Tampered, match="something that no call returns"):
-            ask(respondent)
+            ask(layer_process)
 
 
 def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
-    ends: tuple[Respondent, socket.socket],
+    ends: tuple[ChildProcess, socket.socket],
 ) -> None:
-    respondent, theirs = ends
+    layer_process, theirs = ends
     theirs.sendall((1000).to_bytes(8, "little"))
     dripping = threading.Event()
 
@@ -206,11 +206,11 @@ def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
     started = time.monotonic()
     try:
         with pytest.raises(Lost, match="did not return"):
-            ask(respondent)
+            ask(layer_process)
     finally:
         dripping.set()
         thread.join()
-    assert time.monotonic() - started < 2 * respondent.timeout + 1
+    assert time.monotonic() - started < 2 * layer_process.timeout + 1
 
 
 def test_a_request_that_nobody_takes_is_given_up_in_time() -> None:
@@ -219,10 +219,10 @@ def test_a_request_that_nobody_takes_is_given_up_in_time() -> None:
         Channel(ours).send(bytes(2**24), time.monotonic() + 0.1)
 
 
-def test_a_closed_connection_says_how_the_process_ended(ends: tuple[Respondent, socket.socket]) -> None:
-    respondent, theirs = ends
+def test_a_closed_connection_says_how_the_process_ended(ends: tuple[ChildProcess, socket.socket]) -> None:
+    layer_process, theirs = ends
     theirs.close()
     with pytest.raises(Lost, match=r"it ended the interpreter \(signal 9\)"):
-        ask(respondent)
+        ask(layer_process)
     with pytest.raises(Closed):
-        respondent.line.receive()
+        layer_process.line.receive()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.experiments import Elsewhere, experiment
+from cemverify.conformance.asking.experiments import LayerProcess, experiment
 from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
@@ -44,7 +44,7 @@ class Caller:
     dtype: torch.dtype = torch.float64  # arrays are rounded to it
     device: str = "cpu"  # of torch arrays
     # the process that makes the calls; None if this one does
-    elsewhere: Elsewhere | None = field(default=None, repr=False)
+    layer_process: LayerProcess | None = field(default=None, repr=False)
     # where the names of settings are added that a call left changed; None if nobody asks
     noticed: list[str] | None = field(default=None, repr=False, compare=False)
     # gives the context that calls are made in, where the lines that run are recorded
@@ -64,7 +64,7 @@ class Caller:
     @property
     def processes(self) -> tuple[int, ...]:
         """The ids of those that take part in a call: this one, and the one that holds the functions."""
-        return (os.getpid(),) if self.elsewhere is None else self.elsewhere.processes
+        return (os.getpid(),) if self.layer_process is None else self.layer_process.processes
 
     def at(self, dtype: torch.dtype) -> Caller:
         """This caller with arrays of another dtype."""

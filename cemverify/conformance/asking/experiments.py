@@ -68,7 +68,7 @@ class Allowance:
         return self.calls * timeout + self.grace
 
 
-class Elsewhere(Protocol):
+class LayerProcess(Protocol):
     """Another process, which holds the implementation."""
 
     @property
@@ -79,7 +79,12 @@ class Elsewhere(Protocol):
         """A property is about to ask this question."""
 
     def perform(
-        self, experiment: str, asker: Any, arguments: tuple[Any, ...], named: dict[str, Any], allowance: Allowance
+        self,
+        experiment: str,
+        caller_or_box: Any,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        allowance: Allowance,
     ) -> Any:
         """The result of the experiment of that name, "module:name", from the other process.
 
@@ -139,18 +144,18 @@ def experiment(
 
         @wraps(function)
         def performed(*arguments: P.args, **named: P.kwargs) -> R:
-            asker: Any = arguments[0]
-            elsewhere: Elsewhere | None = getattr(asker, "caller", asker).elsewhere
+            caller_or_box: Any = arguments[0]
+            layer_process: LayerProcess | None = getattr(caller_or_box, "caller", caller_or_box).layer_process
             kind = declared()
 
             def bound() -> dict[str, Any]:
                 return parameters().bind(*arguments, **named).arguments
 
             try:
-                if elsewhere is None:
+                if layer_process is None:
                     result = function(*arguments, **named)
                 else:
-                    result = elsewhere.perform(name, asker, arguments[1:], named, allowance)
+                    result = layer_process.perform(name, caller_or_box, arguments[1:], named, allowance)
                     if not conforms(result, kind):
                         raise Tampered("its process sent something that no call returns")
                 if expected is not None and result is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.experiments import Elsewhere
+from cemverify.conformance.asking.experiments import LayerProcess
 from cemverify.conformance.implementations.contract import Subject, kind_of
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotAnArray, NotFinite, WrongShape
@@ -60,7 +60,7 @@ def asked_for(absent: Mapping[str, str]) -> list[str]:
     return [f for f in FEATURES if absent.get(f) == "declared" and f in {*_PROPERTIES, *_OPTIONS}]
 
 
-def outcome(subject: Subject, feature: str, effort: Effort, elsewhere: Elsewhere | None = None) -> str | None:
+def outcome(subject: Subject, feature: str, effort: Effort, layer_process: LayerProcess | None = None) -> str | None:
     """What comes of asking for a feature that is declared absent: RIGHT, IGNORED, ABSENT, or None if nothing does.
 
     A wrong answer to an option is told apart, as whoever sets it is not told that it does nothing. Of any other
@@ -68,14 +68,14 @@ def outcome(subject: Subject, feature: str, effort: Effort, elsewhere: Elsewhere
     """
     absent = {name: reason for name, reason in subject.not_offered.items() if name != feature}
     if feature in _OPTIONS:
-        caller = Caller(subject, effort.dtype, effort.device, elsewhere)
+        caller = Caller(subject, effort.dtype, effort.device, layer_process)
         functions = () if isinstance(subject, EnergyLayer) else subject.functions
         # no energy, which knows nothing of steps
         found = {_of_option(caller, f, feature, absent) for f in EVERY if f.name in functions and not f.is_energy}
         return next((each for each in (IGNORED, ABSENT, RIGHT) if each in found), None)
     subject, effort = replace(subject, not_offered=absent), replace(effort, examples=2, shrink=False)
     verdicts = {
-        judge_property(subject, p, effort, elsewhere).verdict
+        judge_property(subject, p, effort, layer_process).verdict
         for p in select(_PROPERTIES[feature])
         if p.kind == kind_of(subject) and not_offered(p, absent, effort.dtype) is None
     }

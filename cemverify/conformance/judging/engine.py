@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cemverify.conformance.asking.calls import Caller, traced_anew
-from cemverify.conformance.asking.experiments import Elsewhere, Lost, experiment
+from cemverify.conformance.asking.experiments import LayerProcess, Lost, experiment
 from cemverify.conformance.implementations.contract import Subject, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
@@ -49,7 +49,7 @@ def judge_property(
     subject: Subject,
     property_: Property,
     effort: Effort,
-    elsewhere: Elsewhere | None = None,
+    layer_process: LayerProcess | None = None,
     aiming: Aiming | None = None,
     explaining: Explaining | None = None,
     ran: Callable[[], Trail] | None = None,
@@ -60,12 +60,12 @@ def judge_property(
 
     Args:
         explaining: the time that is left for a violation, of which it takes some; as much as it wants by default.
-        elsewhere: the process in which the subject's functions are, if that is not this one.
+        layer_process: the process in which the subject's functions are, if that is not this one.
         aiming: what is known of its code, if there are to be questions around the numbers in it.
         ran: what ran of its code since this was last asked, if that is recorded call by call.
     """
     started = time.monotonic()
-    caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
+    caller = Caller(subject, property_.dtype or effort.dtype, effort.device, layer_process)
     budget, explaining = CoreBudget(effort.seconds, lambda: caller.processes), explaining or Explaining()
     search = PropertySearch(caller, property_, budget, aiming, explaining)
     record = unanswered(property_)
@@ -111,13 +111,13 @@ def judge_again(
     question: Any,
     dtype: torch.dtype,
     device: str,
-    elsewhere: Elsewhere | None = None,
+    layer_process: LayerProcess | None = None,
 ) -> Record:
     """Judges one saved question: violated, holds, or inconclusive, as where it is another property's."""
     started = time.monotonic()
     if (misfit := _misfit(property_, question, dtype)) is not None:
         return replace(unanswered(property_), verdict=Verdict.INCONCLUSIVE, reason=misfit)
-    search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, CoreBudget(math.inf))
+    search = PropertySearch(Caller(subject, dtype, device, layer_process), property_, CoreBudget(math.inf))
     record = unanswered(property_)
     try:
         search.look_at(question)
@@ -193,9 +193,9 @@ def _against_mutants(record: Record, search: PropertySearch, effort: Effort) -> 
     """The record, inconclusive if a mutant that is stated beside the property does not violate it."""
 
     def checked(caller: Caller, question: Any) -> Evidence:
-        if search.caller.elsewhere is not None:
+        if search.caller.layer_process is not None:
             # a sign of life: nothing else is heard of this process meanwhile
-            search.caller.elsewhere.asking(question)
+            search.caller.layer_process.asking(question)
         return search.property.check(caller, question)
 
     for name, mutant in search.property.mutants.items():
@@ -225,10 +225,10 @@ def _toothless(record: Record, name: str, outcome: str) -> Record:
 
 
 def _control_fails(caller: Caller, property_: Property, name: str, question: Any) -> bool:
-    if isinstance(caller.subject, EnergyLayer) and caller.elsewhere is not None:
+    if isinstance(caller.subject, EnergyLayer) and caller.layer_process is not None:
         # all but one function stay its own
         return bool(_layers_control_fails(caller, property_.id, property_.stated_in, name, question))
-    return _fails(control(name, replace(caller, elsewhere=None)), property_, question)
+    return _fails(control(name, replace(caller, layer_process=None)), property_, question)
 
 
 @experiment(calls=2)
@@ -250,8 +250,8 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
     try:
         part = _located(search, violation) if search.may_explain() else None
         beside = search.property.family == "rejection" or search.property.name in _NO_ANSWERS
-        if part is not None and part.name in UNDEFINED and (elsewhere := search.tally.examples - 1):
-            part = replace(part, because=f"{part.because}; at {elsewhere} other examples nothing is violated")
+        if part is not None and part.name in UNDEFINED and (others := search.tally.examples - 1):
+            part = replace(part, because=f"{part.because}; at {others} other examples nothing is violated")
         if part is not None and (part.name == TWO_ANSWERS or not beside):
             record = replace(record, part=part.name, because=part.because)
     except (Exception, Lost) as error:  # what was found stands all the same
@@ -306,7 +306,7 @@ def _with_lines(record: Record, search: PropertySearch, violation: Violation, ra
 
 def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None:
     """The question with the calls that its check makes; None if that cannot be saved."""
-    if caller.elsewhere is None:
+    if caller.layer_process is None:
         return save(caller, property_.check, question)
     try:
         case = _recorded_case(caller, property_.id, property_.stated_in, question)  # where each call can be looked at

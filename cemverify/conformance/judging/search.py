@@ -254,8 +254,8 @@ class PropertySearch:
     def _judge(self, question: Any) -> float:
         tally = self.tally
         tally.number += tally.violation is None
-        if self.caller.elsewhere is not None:
-            self.caller.elsewhere.asking(question)
+        if self.caller.layer_process is not None:
+            self.caller.layer_process.asking(question)
         try:
             evidence = self.property.check(self.caller, question)
             margin = evidence.worst.margin

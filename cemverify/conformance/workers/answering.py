@@ -42,11 +42,11 @@ class Request:
 
     number: int  # the answer carries it too
     experiment: str  # "module:name"
-    kind: type = Caller  # of the asker: a caller, or a box around one
+    kind: type = Caller  # of who asks: a caller, or a box around one
     # dtype, device: of the caller
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
-    absent: Mapping[str, str] | None = None  # what the asker takes as not offered, if that is not what was declared
+    absent: Mapping[str, str] | None = None  # what that takes as not offered, if that is not what was declared
     arguments: tuple[Any, ...] = ()
     named: Mapping[str, Any] | None = None
     t: int = 0  # the step that a box is asked for
@@ -102,11 +102,13 @@ def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> di
     """What an experiment came to, typed. Calls alone are recorded, as recording slows down all Python that runs."""
     if request.absent is not None:
         subject = replace(subject, not_offered=request.absent)
-    asker: Any = Caller(subject, request.dtype, request.device, watching=recorder.watching)
+    caller_or_box: Any = Caller(subject, request.dtype, request.device, watching=recorder.watching)
     if request.kind is not Caller:
-        asker = request.kind(asker, t=request.t)
+        caller_or_box = request.kind(caller_or_box, t=request.t)
     try:
-        return {"answer": experiment_of(request.experiment)(asker, *request.arguments, **(request.named or {}))}
+        return {
+            "answer": experiment_of(request.experiment)(caller_or_box, *request.arguments, **(request.named or {}))
+        }
     except Fault as fault:
         return {"fault": fault.cause, "text": str(fault)}
     except KeyboardInterrupt:  # not the user's, who interrupts the command

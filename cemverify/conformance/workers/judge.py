@@ -143,7 +143,7 @@ class Again:
 
 
 @dataclass
-class Respondent:
+class ChildProcess:
     """The implementation's process, which answers, as the judge sees it."""
 
     process: Any
@@ -164,22 +164,27 @@ class Respondent:
         self.line.meanwhile()
 
     def perform(
-        self, experiment: str, asker: Any, arguments: tuple[Any, ...], named: dict[str, Any], allowance: Allowance
+        self,
+        experiment: str,
+        caller_or_box: Any,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        allowance: Allowance,
     ) -> Any:
-        caller: Caller = getattr(asker, "caller", asker)
+        caller: Caller = getattr(caller_or_box, "caller", caller_or_box)
         # only if it is another one: see `recording`, which asks as if there were no autograd
         absent = None if caller.subject.not_offered is self.not_offered else dict(caller.subject.not_offered)
         return self._ask(
             Request(
                 self.number + 1,
                 experiment,
-                type(asker),
+                type(caller_or_box),
                 caller.dtype,
                 caller.device,
                 absent,
                 arguments,
                 named,
-                getattr(asker, "t", 0),
+                getattr(caller_or_box, "t", 0),
             ),
             allowance,
         )
@@ -272,7 +277,7 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
         signal.signal(number, signal.SIG_IGN)
     heart = _Heart(connection)
     try:
-        _serve(heart, Respondent(process, Channel(ours, heart.beat), effort.timeout), name, effort, loading)
+        _serve(heart, ChildProcess(process, Channel(ours, heart.beat), effort.timeout), name, effort, loading)
     finally:
         _leave(process)
 
@@ -296,26 +301,26 @@ class _Heart:
             self.connection.send(message)
 
 
-def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loading: float) -> None:
+def _serve(heart: _Heart, layer_process: ChildProcess, name: str, effort: Effort, loading: float) -> None:
     """Introduces the implementation and judges properties, as long as somebody asks and the processes are sound."""
-    introduced = _introduced(respondent, name, loading)
+    introduced = _introduced(layer_process, name, loading)
     if isinstance(introduced, NotLoaded):
         heart.say(introduced)
         return
     subject, code = introduced
-    respondent.not_offered = subject.not_offered
-    heart.say(Introduction(kind_of(subject), dict(subject.not_offered), respondent.origin, code))
+    layer_process.not_offered = subject.not_offered
+    heart.say(Introduction(kind_of(subject), dict(subject.not_offered), layer_process.origin, code))
     while True:
         try:
             wanted = heart.connection.recv()
         except (EOFError, OSError):
             return
         if isinstance(wanted, FirstCalls):
-            heart.say(_called(subject, wanted, effort, respondent))
-            if respondent.lost is not None:
+            heart.say(_called(subject, wanted, effort, layer_process))
+            if layer_process.lost is not None:
                 return
             continue
-        finished = _judged(subject, wanted, effort, respondent, code)
+        finished = _judged(subject, wanted, effort, layer_process, code)
         heart.say(finished)
         if finished.lost:
             return
@@ -337,34 +342,34 @@ def _leave(process: Any) -> NoReturn:
     os._exit(0)
 
 
-def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subject, OwnCode] | NotLoaded:
+def _introduced(layer_process: ChildProcess, name: str, loading: float) -> tuple[Subject, OwnCode] | NotLoaded:
     try:
-        limit = TimeLimit(loading, lambda: respondent.processes[1:])
-        await_something(respondent.line, limit, ends=lambda: any(map(is_stopped, respondent.processes[1:])))
-        description = answered(respondent.line.receive(time.monotonic() + loading))
+        limit = TimeLimit(loading, lambda: layer_process.processes[1:])
+        await_something(layer_process.line, limit, ends=lambda: any(map(is_stopped, layer_process.processes[1:])))
+        description = answered(layer_process.line.receive(time.monotonic() + loading))
         if "unloaded" in description:
             return NotLoaded(printable(str(description["unloaded"])))
-        respondent.origin = whence(description)
+        layer_process.origin = whence(description)
         return declared(description), from_plain(description["code"])
     except Overdue:
-        if any(map(is_stopped, respondent.processes[1:])):
+        if any(map(is_stopped, layer_process.processes[1:])):
             return NotLoaded(f"loading {name!r}: it stopped its own process, as SIGSTOP does")
         return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} s")
     except Closed:
-        return NotLoaded(f"loading {name!r}: {respondent.ending()}")
+        return NotLoaded(f"loading {name!r}: {layer_process.ending()}")
     except Exception as error:
         return NotLoaded(f"loading {name!r}: its process answered for it ({type(error).__name__})")
 
 
-def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Respondent) -> Called:
+def _called(subject: Subject, wanted: FirstCalls, effort: Effort, layer_process: ChildProcess) -> Called:
     try:
-        caller = Caller(subject, effort.dtype, effort.device, respondent)
+        caller = Caller(subject, effort.dtype, effort.device, layer_process)
         if wanted.absent is not None:
-            respondent.timeout = min(respondent.timeout, _ABSENT)
-            return Called(None, outcome=outcome(subject, wanted.absent, effort, respondent))
+            layer_process.timeout = min(layer_process.timeout, _ABSENT)
+            return Called(None, outcome=outcome(subject, wanted.absent, effort, layer_process))
         reason = first_calls(caller, wanted.functions)
         called = Called(reason, None if reason is not None else shown_twice(caller))
-        respondent.reached(finished=True)  # what comes next is a property's
+        layer_process.reached(finished=True)  # what comes next is a property's
         return called
     except Lost as lost:
         return Called(lost.reason)
@@ -375,45 +380,45 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
 
 
 def _judged(
-    subject: Subject, wanted: WantedProperty | Again, effort: Effort, respondent: Respondent, code: OwnCode
+    subject: Subject, wanted: WantedProperty | Again, effort: Effort, layer_process: ChildProcess, code: OwnCode
 ) -> FinishedProperty:
     """The engine's record, or one about faults that the engine cannot see."""
     property_ = by_id(wanted.property, wanted.stated_in)
-    respondent.question = None
+    layer_process.question = None
     explaining = Explaining(wanted.explaining if isinstance(wanted, WantedProperty) else math.inf)
-    trail, aiming, trails = None, Aiming(code, partial(respondent.reached, finished=False)), list[Trail]()
+    trail, aiming, trails = None, Aiming(code, partial(layer_process.reached, finished=False)), list[Trail]()
 
     def ran() -> Trail:
-        trails.append(respondent.reached(finished=True))
+        trails.append(layer_process.reached(finished=True))
         return trails[-1]
 
     try:
         if isinstance(wanted, WantedProperty):
             numbers, lines = aiming if code.numbers else None, ran if code.files else None
-            record = judge_property(subject, property_, effort, respondent, numbers, explaining, lines)
+            record = judge_property(subject, property_, effort, layer_process, numbers, explaining, lines)
         else:
             question = requested(wanted.question)
             if parameters := requested(wanted.parameters):
-                restore_parameters(Caller(subject, effort.dtype, effort.device, respondent), parameters)
-            record = judge_again(subject, property_, question, effort.dtype, effort.device, respondent)
-        if respondent.lost is None and (replaced := respondent.replaced()):
+                restore_parameters(Caller(subject, effort.dtype, effort.device, layer_process), parameters)
+            record = judge_again(subject, property_, question, effort.dtype, effort.device, layer_process)
+        if layer_process.lost is None and (replaced := layer_process.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
             record = replace(by_fault(unanswered(property_), Tampered.cause, reason), seconds=record.seconds)
-        if respondent.lost is None and effort.reads_code:
+        if layer_process.lost is None and effort.reads_code:
             ran()
             trail = joined(trails)
     except Lost as lost:
         record = by_fault(unanswered(property_), lost.cause, lost.reason)
-        if respondent.question is not None:
+        if layer_process.question is not None:
             dtype = property_.dtype or effort.dtype
             record = replace(
                 record,
-                counterexample={"case": respondent.question.describe()},
-                saved=_case_of(property_, respondent.question, dtype, effort, subject.arrays),
+                counterexample={"case": layer_process.question.describe()},
+                saved=_case_of(property_, layer_process.question, dtype, effort, subject.arrays),
             )
         return FinishedProperty(record, lost=True, around=frozenset(aiming.around))
     # what comes next deserves a sound process
-    lost_with_it = respondent.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause)
+    lost_with_it = layer_process.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause)
     explained = 0.0 if isinstance(wanted, Again) else wanted.explaining - explaining.left
     return FinishedProperty(record, lost_with_it, trail, frozenset(aiming.around), explained)
 
