@@ -10,7 +10,7 @@ Its layers are those of `cemverify.cem`, whose energies are known.
 import torch
 
 from cemverify.cem.models import LanguageModel
-from synthetic.side_by_side.presets import tiny
+from synthetic.studies.side_by_side.rows import tiny
 
 BYTES = 256  # the vocabulary of a corpus without a tokeniser
 

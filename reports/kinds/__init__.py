@@ -10,8 +10,8 @@ from cemverify.results.envelope import Table, tables_of
 from cemverify.results.tables import csv_rows
 from reports.kinds import benchmarks, check, claims, power, readings
 from synthetic.figures.sheets import Sheet, numbers, printed
-from synthetic.side_by_side import tables as language
 from synthetic.studies.recursion import tables as recursion
+from synthetic.studies.side_by_side import tables as language
 
 Content = Mapping[str, Any]
 

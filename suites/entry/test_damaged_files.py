@@ -49,7 +49,7 @@ from suites.runs.light import walks
 from synthetic.corpora import sources
 from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.tokenisers import Symbols
-from synthetic.side_by_side.presets import contenders
+from synthetic.studies.side_by_side.rows import contenders
 from synthetic.training import checkpoints
 from synthetic.training.metrics import Metrics
 from synthetic.training.recipe import Recipe

@@ -34,7 +34,7 @@ from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.tokens import Batches
-from synthetic.side_by_side.presets import Contender, contenders
+from synthetic.studies.side_by_side.rows import Contender, contenders
 from synthetic.training.recipe import Recipe
 from synthetic.training.training import train
 

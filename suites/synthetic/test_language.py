@@ -26,10 +26,10 @@ from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
 from synthetic.language import COMMANDS
 from synthetic.language.arguments import Command
-from synthetic.side_by_side import presets
-from synthetic.side_by_side.model_results import ModelResult
-from synthetic.side_by_side.presets import Contender, LanguageConfig, contenders, smoke_on_cuda, tiny
-from synthetic.side_by_side.report import reasons_to_fail
+from synthetic.studies.side_by_side import rows as presets
+from synthetic.studies.side_by_side.conclusion import reasons_to_fail
+from synthetic.studies.side_by_side.rows import Contender, LanguageConfig, contenders, smoke_on_cuda, tiny
+from synthetic.studies.side_by_side.trainings import ModelResult
 from synthetic.training import machine
 from synthetic.training.cost import Cost, parameters
 from synthetic.training.training import Training

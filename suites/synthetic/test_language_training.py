@@ -23,7 +23,7 @@ from cemverify.console.errors import UsageError
 from suites.kit.processes import together
 from suites.synthetic import losses
 from synthetic.corpora.tokens import Batches, Tokens
-from synthetic.side_by_side.presets import Contender, contenders, smoke, tiny
+from synthetic.studies.side_by_side.rows import Contender, contenders, smoke, tiny
 from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, on_meta, parameters, paths, words
 from synthetic.training.machine import choose, leave

@@ -20,7 +20,7 @@ from synthetic import memory
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
 from synthetic.corpora.hub import DatasetSpec
-from synthetic.side_by_side.presets import PresetChoice
+from synthetic.studies.side_by_side.rows import PresetChoice
 from synthetic.training.recipe import RecipeChanges
 
 CORPORA = ("library", "markov", "hidden")

@@ -22,10 +22,9 @@ from synthetic.language.arguments import (
     named_texts,
     preset_choice,
 )
-from synthetic.side_by_side.model_results import Keeping
-from synthetic.side_by_side.presets import DEFAULT_PRESET
-from synthetic.side_by_side.report import TrainingFindings, geometry, paths_of, payload, tables
-from synthetic.side_by_side.training_run import TrainingRun, train_side_by_side
+from synthetic.studies.side_by_side.conclusion import TrainingFindings, geometry, payload, tables
+from synthetic.studies.side_by_side.rows import DEFAULT_PRESET
+from synthetic.studies.side_by_side.trainings import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
 from synthetic.training.machine import choose, compiler_missing, leave
 from synthetic.training.steps import warning
@@ -91,17 +90,18 @@ def _check_options(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not."""
     check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=named_texts(options))
-    keeping = None if options.folder is None else Keeping(options.folder, options.save_every, options.resume)
-    models, corpus = preset_choice(options), corpus_choice(options)
-    training = TrainingRun(models, corpus, options.corpora, options.seed, options.workers, keeping)
+    run = TrainingRun(
+        *(preset_choice(options), corpus_choice(options), options.corpora, options.seed, options.workers),
+        *(options.folder, options.save_every, options.resume),
+    )
     try:
         machine = choose(options.device, compiled=options.compile, sharded=options.sharded)
         if options.compile and (missing := compiler_missing(machine.device)):
             note(f"note: {missing}; training goes on without it")
             machine = replace(machine, compiled=False)
-        maker = Maker.now(options.again, {}, training.seed, machine.device)
+        maker = Maker.now(options.again, {}, run.seed, machine.device)
         try:
-            findings = train_side_by_side(training, machine)
+            findings = TrainingFindings(*train_side_by_side(run, machine))
             maker = replace(maker, configuration=asdict(findings.config))
             code = _tell(findings, maker, options) if machine.rank == 0 else 0
         except BaseException:
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         leave()
         return code
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt(_left_behind(keeping)) from interrupt
+        raise KeyboardInterrupt(_left_behind(run)) from interrupt
 
 
 def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace) -> int:
@@ -118,7 +118,7 @@ def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace)
     content = payload(findings)
     printed, steps = tables(findings, finite(result("language", maker, [], content))), geometry(findings)
     show(terminal([*printed, *(steps if options.geometry else ())]))
-    show(f"\n{words(paths_of(findings.config, findings.ground), compiled=findings.ground.compiled)}")
+    show(f"\n{words(findings.paths, compiled=findings.ground.machine.compiled)}")
     show("\n" + ("fail:" if findings.reasons else f"pass: {findings.passed}"))
     for reason in findings.reasons:
         show(f"  {reason}")
@@ -131,10 +131,10 @@ def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace)
     return 1 if findings.reasons else 0
 
 
-def _left_behind(keeping: Keeping | None) -> str:
+def _left_behind(run: TrainingRun) -> str:
     """What an interrupted run says."""
-    if keeping is None:
+    if run.folder is None:
         return "interrupted; nothing was written"
-    if keeping.every is None and not keeping.resume:
-        return f"interrupted; {keeping.folder} holds the metrics so far, and no checkpoint (--save-every)"
-    return f"interrupted; checkpoints are in {keeping.folder}, and the same command with --resume goes on"
+    if run.every is None and not run.resume:
+        return f"interrupted; {run.folder} holds the metrics so far, and no checkpoint (--save-every)"
+    return f"interrupted; checkpoints are in {run.folder}, and the same command with --resume goes on"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from cemverify.cem import presets as paper
@@ -87,9 +88,9 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
     return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in models)
 
 
-def tiny(vocabulary: int) -> LanguageConfig:
-    """Seconds on one CPU core: shows that all parts work together."""
-    recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2)
+def tiny(vocabulary: int, precision: Literal["float32", "bfloat16"] = "float32") -> LanguageConfig:
+    """Seconds on one CPU core: shows that all parts work together. On a GPU in the precision that it trains in."""
+    recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2, precision=precision)
     return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, 200)
 
 
@@ -97,12 +98,6 @@ def smoke(vocabulary: int) -> LanguageConfig:
     """A few minutes on two CPU cores; small batches, as more steps of fewer tokens learn faster here."""
     recipe = Recipe(steps=320, batch=4, context=128, learning_rate=3e-3)
     return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, 80)
-
-
-def tiny_on_cuda(vocabulary: int) -> LanguageConfig:
-    """`tiny` in the precision that a GPU trains in."""
-    config = tiny(vocabulary)
-    return replace(config, recipe=replace(config.recipe, precision="bfloat16"))
 
 
 def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
@@ -115,14 +110,10 @@ def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
     return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, 50)
 
 
-Preset = Callable[[int], LanguageConfig]
-
-PRESETS: Mapping[str, Mapping[str, Preset]] = {
-    "tiny": {"cpu": tiny, "cuda": tiny_on_cuda},
+PRESETS: Mapping[str, Mapping[str, Callable[[int], LanguageConfig]]] = {
+    "tiny": {"cpu": tiny, "cuda": partial(tiny, precision="bfloat16")},
     "smoke": {"cpu": smoke, "cuda": smoke_on_cuda},
 }
-
-
 DEFAULT_PRESET = "smoke"
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
-from cemverify.cem.models import LanguageModelConfig
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_share
 from synthetic.corpora.corpus import CorpusPart
 from synthetic.figures.sheets import plain
-from synthetic.side_by_side.model_results import Ground, ModelResult
-from synthetic.side_by_side.presets import LanguageConfig
-from synthetic.side_by_side.tables import models
+from synthetic.studies.side_by_side.rows import LanguageConfig
+from synthetic.studies.side_by_side.tables import models
+from synthetic.studies.side_by_side.trainings import Ground, ModelResult
 from synthetic.training.cost import Paths, on_meta, paths
-from synthetic.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,12 @@ class TrainingFindings:
 
     config: LanguageConfig
     ground: Ground
-    results: tuple[ModelResult, ...]
-    reasons: tuple[str, ...]  # what speaks against it, one sentence each; () is a pass
+    results: Sequence[ModelResult]
+
+    @cached_property
+    def reasons(self) -> list[str]:
+        """What speaks against it, one sentence each; [] is a pass."""
+        return reasons_to_fail(self.results, self.ground.yardsticks.bigram, self.config.band, self.ground.floor)
 
     @property
     def passed(self) -> str:
@@ -45,12 +47,18 @@ class TrainingFindings:
             sentence += "; every energy falls where it must"
         return sentence
 
+    @cached_property
+    def paths(self) -> dict[str, Paths]:
+        """The paths that the layers of each contender take, by its name."""
+        machine = self.ground.machine
+        how: dict[str, Any] = {"processes": machine.world, "compiled": machine.compiled}
+        return {c.name: paths(on_meta(c.model), self.config.recipe, **how) for c in self.config.contenders}
+
 
 def payload(findings: TrainingFindings) -> dict[str, Any]:
     """What the result file holds beside its tables."""
-    config, ground, reasons = findings.config, findings.ground, list(findings.reasons)
+    config, ground, reasons = findings.config, findings.ground, findings.reasons
     corpus, y = ground.corpus, ground.yardsticks
-    taken = paths_of(config, ground)
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
     return {
         "corpus": {
@@ -62,20 +70,12 @@ def payload(findings: TrainingFindings) -> dict[str, Any]:
             "entropy_rate": None if ground.rate is None else asdict(ground.rate),
         },
         "peak_flops_per_second": ground.peak_flops,
-        "compiled": ground.compiled,
-        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in findings.results],
+        "compiled": ground.machine.compiled,
+        "models": [
+            {**_model(result, ground), "paths": findings.paths[result.contender.name]} for result in findings.results
+        ],
         "verdict": {"pass": not reasons, "reasons": reasons, "band": config.band, "why_band": config.why_band},
     }
-
-
-def paths_of(config: LanguageConfig, ground: Ground) -> dict[str, Paths]:
-    """The paths that the layers of each contender take, by its name."""
-    return {c.name: _paths(c.model, config.recipe, ground.processes, ground.compiled) for c in config.contenders}
-
-
-@cache
-def _paths(model: LanguageModelConfig, recipe: Recipe, processes: int, compiled: bool) -> Paths:
-    return paths(on_meta(model), recipe, processes=processes, compiled=compiled)
 
 
 def tables(findings: TrainingFindings, content: Mapping[str, Any]) -> list[Table]:
@@ -90,25 +90,21 @@ def tables(findings: TrainingFindings, content: Mapping[str, Any]) -> list[Table
     return made
 
 
-def utilisation(result: ModelResult, ground: Ground) -> float:
-    """The share of the measured peak that the matrix products of training reach (MFU)."""
-    reached = result.cost.training * result.training.tokens_per_second
-    return reached / (ground.peak_flops * ground.processes)
-
-
 def _part(part: CorpusPart) -> dict[str, Any]:
     return {"tokens": len(part.tokens), "bytes": part.bytes, "documents": part.documents}
 
 
 def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
     bits, error = result.bits, result.standard_error
+    reached = result.cost.training * result.training.tokens_per_second
     return {
         "name": result.contender.name,
         "config": asdict(result.contender.model),
         "parameters": result.parameters,
         "flops_per_token": asdict(result.cost),
         "tokens_per_second": result.training.tokens_per_second,
-        "utilisation": utilisation(result, ground),
+        # MFU: the share of the measured peak that the matrix products of training reach
+        "utilisation": reached / (ground.peak_flops * ground.machine.world),
         "peak_bytes": result.peak_bytes,
         "batches_digest": result.training.batches,
         "training_bits_per_token": list(result.training.bits),

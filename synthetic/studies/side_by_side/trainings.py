@@ -1,0 +1,240 @@
+"""Contenders trained on the same batches, scored and looked into, one after another or side by side.
+
+Under torchrun every process runs this: the first one makes the corpus and speaks, and all train each model together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, from_numpy
+
+from cemverify.cem.models import LanguageModel
+from cemverify.console.errors import UsageError
+from cemverify.console.streams import note
+from cemverify.processes.cores import cores, on_one_thread
+from cemverify.results.envelope import check_outputs
+from cemverify.runs.executors import processes
+from synthetic.corpora.chains import Rate
+from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
+from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.tokenisers import Symbols
+from synthetic.corpora.tokens import Batches, spread_windows
+from synthetic.corpora.yardsticks import Yardsticks, yardsticks
+from synthetic.studies.side_by_side.rows import Contender, LanguageConfig, PresetChoice
+from synthetic.training.checkpoints import save_weights, saved_step
+from synthetic.training.cost import Cost, cost
+from synthetic.training.machine import Machine, by_the_first, forget_peak_memory, peak_flops, peak_memory
+from synthetic.training.metrics import Metrics
+from synthetic.training.recipe import Recipe
+from synthetic.training.steps import LayerProbe, Steps, probe, steps_of
+from synthetic.training.training import Saving, Training, TrainingStep, check_shares, score, train, unsharded
+
+SECONDS_BETWEEN_LINES = 5.0
+PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What is trained, on what, and what is kept of it."""
+
+    models: PresetChoice  # a preset and what is changed of it
+    corpus: CorpusChoice
+    corpora: Path  # the folder where tokens lie
+    seed: int = 0  # of weights and batches
+    workers: int | None = None  # processes on this machine; None takes one for each CPU
+    folder: Path | None = None  # of metrics, weights and checkpoints; None keeps nothing
+    every: int | None = None  # steps between checkpoints; None keeps none but the weights at the end
+    # whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """What was found out about one model."""
+
+    contender: Contender
+    parameters: int  # how many it has
+    cost: Cost  # FLOPs per token
+    training: Training
+    validation: Tensor | None  # bits per token of each validation window, (W,); None if it diverged
+    probes: tuple[LayerProbe, ...]  # of all layers after training; () for a model that diverged
+    peak_bytes: int  # of memory while it was trained
+    # start, trained: how the steps of its CEM layers lie before and after training; () after a run that diverged
+    start: tuple[Steps, ...] = ()
+    trained: tuple[Steps, ...] = ()
+
+    @property
+    def bits(self) -> float | None:
+        """Mean bits per token over the validation windows; None if it diverged."""
+        return None if self.validation is None else float(self.validation.mean())
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of `bits` over the validation windows of this one model; None with fewer than two."""
+        if self.validation is None or len(self.validation) < 2:
+            return None
+        return float(self.validation.std(correction=1)) / math.sqrt(len(self.validation))
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A corpus, the windows that are scored, and what simpler models and the device reach."""
+
+    corpus: Corpus
+    windows: Tensor  # (W, J+1), of the validation part
+    yardsticks: Yardsticks
+    floor: Tensor | None  # the least bits per token there can be on each window, (W,)
+    # of the source. None of most corpora; a hidden chain may be too short to estimate its rate from
+    rate: Rate | None
+    peak_flops: float  # FLOP/s of matrix products on this device
+    machine: Machine
+
+    @property
+    def per_byte(self) -> float:
+        """Tokens per byte: what turns bits per token into bits per byte; over all of the validation part."""
+        return self.corpus.validation.tokens_per_byte
+
+
+def train_side_by_side(run: TrainingRun, machine: Machine) -> tuple[LanguageConfig, Ground, list[ModelResult]]:
+    """Trains and measures all contenders of a run; progress goes to stderr."""
+    corpus = _open_together(run, machine)
+    config = run.models.config(machine.device, corpus.vocabulary)
+    chain = chain_of(run.corpus)
+    if chain is not None:  # how soon a model finds the order of a chain is a matter of its positions
+        config = replace(config, band=math.inf, why_band="no band is asked for on a chain")
+    with on_one_thread():
+        windows = spread_windows(corpus.validation.tokens, config.validation_windows, config.recipe.context)
+        ground = Ground(
+            *(corpus, windows, yardsticks(corpus.train.tokens, corpus.vocabulary, windows)),
+            None if chain is None else from_numpy(chain.surprisals(windows).mean(1)),
+            None if chain is None else chain.rate(),
+            peak_flops(machine.device, config.recipe.precision),
+            machine,
+        )
+        # before any work: does a window fit?
+        Batches(corpus.train.tokens, run.seed, config.recipe.batch, config.recipe.context)
+        return config, ground, _train_all(run, config, ground)
+
+
+def _open_together(run: TrainingRun, machine: Machine) -> Corpus:
+    """The first process makes the corpus, the others find it; or all hear why there is none."""
+
+    def make() -> Corpus:
+        # wrong numbers need no corpus to be told
+        check_shares(run.models.config(machine.device, Symbols().vocabulary).recipe, machine)
+        check_outputs(folders=[run.folder])
+        return open_corpus(run.corpus, run.corpora)
+
+    return by_the_first(make, first=machine.rank == 0) or open_corpus(run.corpus, run.corpora)
+
+
+def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground) -> list[ModelResult]:
+    """One result for each contender, in their order."""
+    workers, machine = min(cores() if run.workers is None else run.workers, len(config.contenders)), ground.machine
+    if workers <= 1 or machine.cuda or machine.world > 1:
+        return [train_contender(run, config, c, ground.corpus, ground.windows, machine) for c in config.contenders]
+    by_cost = sorted(config.contenders, key=lambda c: -cost(c.model, config.recipe.context).training)  # longest first
+    # torch's optimisers import its compiler, which takes longer than torch itself
+    with processes(workers, [__name__, "torch._dynamo"]).open() as pool:
+        try:
+            futures = {c.name: pool.submit(_train_here, run, config, c, ground.windows, machine) for c in by_cost}
+            return [futures[c.name].result() for c in config.contenders]
+        except BrokenProcessPool as error:
+            raise UsageError("a worker process died, most likely for want of memory; try --workers 1") from error
+
+
+def _train_here(
+    run: TrainingRun, config: LanguageConfig, contender: Contender, windows: Tensor, machine: Machine
+) -> ModelResult:
+    """Trains a contender in a worker process, which opens the corpus that the first process made."""
+    with on_one_thread():
+        return train_contender(run, config, contender, open_corpus(run.corpus, run.corpora), windows, machine)
+
+
+def train_contender(
+    run: TrainingRun, config: LanguageConfig, contender: Contender, corpus: Corpus, windows: Tensor, machine: Machine
+) -> ModelResult:
+    """Trains a contender and measures it on windows of the validation part, (W, J+1)."""
+    recipe = config.recipe
+    model = LanguageModel(contender.model, torch.Generator().manual_seed(run.seed))
+    few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1]
+    start = steps_of(model, few)
+    if recipe.precision == "float64":
+        model = model.double()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    specification = _specification(contender, recipe, corpus, run.seed)
+    saving, metrics, done = None, Metrics(None), 0
+    folder = None if run.folder is None else run.folder / contender.slug
+    if folder is not None:
+        checkpoint = folder / "checkpoint.safetensors"
+        done = saved_step(checkpoint) if run.resume else 0
+        if run.every is not None or run.resume:
+            saving = Saving(checkpoint, run.every or recipe.steps, specification, run.resume)
+        if machine.rank == 0:
+            metrics = Metrics(folder / "metrics.jsonl", done)
+    few = few.to(machine.device)
+    tell = _progress(contender.name, recipe)
+
+    def look(step: TrainingStep) -> None:
+        metrics.add(asdict(step))
+        if step.step % config.probe_every == 0 and step.step < recipe.steps:
+            layers = probe(unsharded(model), few)
+            metrics.add({"step": step.step, "layers": [asdict(layer) for layer in layers]})
+        if machine.rank == 0:
+            tell(step)
+
+    forget_peak_memory(machine.device)
+    batches = Batches(corpus.train.tokens, run.seed, recipe.batch, recipe.context)
+    try:
+        training = train(model, recipe, batches, machine, saving=saving, observe=look)
+        spent, peak = cost(contender.model, recipe.context), peak_memory(machine.device)
+        result = ModelResult(contender, count, spent, training, None, (), peak, start)
+        whole = unsharded(model)
+        scores = score(whole, windows, recipe, machine) if training.diverged_at is None else None
+        if scores is not None and scores.isfinite().all():
+            layers = probe(whole, few)
+            result = replace(result, validation=scores, probes=layers, trained=steps_of(whole, few))
+            if done < recipe.steps:
+                metrics.add({"step": recipe.steps, "layers": [asdict(layer) for layer in layers]})
+            if folder is not None:
+                save_weights(folder / "weights.safetensors", whole, specification, writes=machine.rank == 0)
+        return result
+    finally:
+        metrics.close()
+
+
+def _progress(name: str, recipe: Recipe) -> Callable[[TrainingStep], None]:
+    """Prints a line on stderr every few seconds and at the end of a training."""
+    last = -math.inf
+
+    def tell(step: TrainingStep) -> None:
+        nonlocal last
+        left = recipe.steps - step.step
+        if left and time.monotonic() - last < SECONDS_BETWEEN_LINES:
+            return
+        last = time.monotonic()
+        ahead = f"  {left * recipe.batch * recipe.context / step.rate:.0f} s left for this model" if left else ""
+        done = f"step {step.step}/{recipe.steps}  {step.bits:.3f} bits/token  {step.rate:,.0f} tokens/s"
+        note(f"{name:11} {done}{ahead}")
+
+    return tell
+
+
+def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: int) -> dict[str, Any]:
+    """JSON that decides a run on the CPU bit for bit."""
+    return {
+        "vocabulary": corpus.vocabulary,
+        "corpus": corpus.digest,
+        "tokeniser": corpus.tokeniser,
+        "seed": seed,
+        "model": asdict(contender.model),
+        "recipe": asdict(recipe),
+    }
