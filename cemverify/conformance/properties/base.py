@@ -207,13 +207,9 @@ class Property:
 
 def case_property(
     id_: str,
-    claim: str,
-    source: str,
-    formula: str,
-    why: str,
+    *,
     check: Check,
     space: Space,
-    *,
     needs: Iterable[str] = (),
     function: str | None = None,
     **more: Any,
@@ -221,12 +217,12 @@ def case_property(
     """A property of CEM implementations over the cases of a space; it needs their features, and others.
 
     Args:
-        function: the one that is asked, if it is not the layer's own: its energy, or decoding.
+        function: the one that is asked, if it is not the layer's own: its energy, or decoding. more: of `Property`.
     """
     features = space.features() | {*needs}
     if function is not None:
         features = features - {space.layer} | {function, *(("start",) if function.endswith("_energy") else ())}
-    return Property(id_, claim, source, formula, why, check, Over(space), features, **more)
+    return Property(id_, check=check, questions=Over(space), needs=features, **more)
 
 
 # --- statements -----------------------------------------------------------------------------------------
@@ -255,9 +251,7 @@ def of_module(module: ModuleType) -> Iterator[Property]:
     yield from _STATED.get(module.__name__, ())
 
 
-def states(
-    id_: str, claim: str, source: str, formula: str, why: str, spaces: Mapping[str, Space], **more: Any
-) -> Callable[[Check], Check]:
+def states(id_: str, *, spaces: Mapping[str, Space], **more: Any) -> Callable[[Check], Check]:
     """Above a check of cases: what it judges, over the cases of each space.
 
     Args:
@@ -266,17 +260,16 @@ def states(
     """
     return statement(
         lambda check: [
-            case_property(id_.format(key), claim, source, formula, why, check, space, **more)
-            for key, space in spaces.items()
+            case_property(id_.format(key), check=check, space=space, **more) for key, space in spaces.items()
         ]
     )
 
 
+# --- updates --------------------------------------------------------------------------------------------
+
+
 # Trivial answers, none of which may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
-
-
-# --- updates --------------------------------------------------------------------------------------------
 
 
 def answer_is_right(function: Function, rival: Rival) -> Check:
@@ -298,13 +291,9 @@ def answer_is_right(function: Function, rival: Rival) -> Check:
 
 def update_property(
     id_: str,
-    claim: str,
-    source: str,
-    formula: str,
-    why: str,
+    *,
     space: Space,
     rival: Rival,
-    *,
     function: str | None = None,
     checked: Callable[[Function, Rival], Check] = answer_is_right,
     **more: Any,
@@ -313,4 +302,4 @@ def update_property(
     check = checked(function_of(function or space.layer), rival)
     premise = rival.premise if function is None else rival.premise.replace("the output", "the energy")
     more = {"premise": premise, "controls": TRIVIAL, "function": function, **more}
-    return case_property(id_, claim, source, formula, why, check, space, **more)
+    return case_property(id_, check=check, space=space, **more)

@@ -30,17 +30,18 @@ def _in_every_context(function: Function, check: Callable[[Function, Caller, InC
     space = mixed(function.layer, activations=SMOOTH, apart=not function.starts_at_the_memory)
     return Property(
         f"contexts/{function.name.replace('_', '-')}/any-options",
-        "Answers are the same in every context, and arguments are left alone: ways to call a function, calls before "
-        "it or its backward pass, layouts of arrays, numbers in them, batches and steps, crossed in pairs.",
-        "docs/contract.md",
-        "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever record",
-        "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
+        claim="Answers are the same in every context, and arguments are left alone: ways to call a function, calls "
+        "before it or its backward pass, layouts of arrays, numbers in them, batches and steps, crossed in pairs.",
+        source="docs/contract.md",
+        formula="F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever "
+        "record",
+        why="Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
         "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap, "
         "another call before the backward pass.",
-        partial(check, function),
+        check=partial(check, function),
         # decoding asks one token after the other
-        Table(space, long=function.name != "decode", part=_PART.get(function.name, _OF_ENERGIES)),
-        frozenset({function.name}),
+        questions=Table(space, long=function.name != "decode", part=_PART.get(function.name, _OF_ENERGIES)),
+        needs=frozenset({function.name}),
         dtype=torch.float64,
         premise="the right answer is not that of a layer that does nothing",
         controls=frozenset({"zero", "constant", "random"}),

@@ -35,12 +35,12 @@ def _decoding(
     """Above a check of decoding: what it judges, over the cases of each space."""
     return states(
         f"structure/decode/{name}",
-        claim,
-        source,
-        "decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
-        "Text is generated from the cache and losses are computed without it. Where they differ, the model that is "
-        "deployed is not the one that was evaluated.",
-        spaces,
+        claim=claim,
+        source=source,
+        formula="decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
+        why="Text is generated from the cache and losses are computed without it. Where they differ, the model that "
+        "is deployed is not the one that was evaluated.",
+        spaces=spaces,
         function="decode",
         premise=SEVERAL_TOKENS,
         **more,

@@ -32,13 +32,13 @@ from cemverify.conformance.questions.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
 _ATTENTION = Explanation(
-    "eps(x - eta P g) <= eps(x) - eta g.P g, for every eta > 0",
-    "The attention energy is concave, so a right step lowers it by at least this much. That the energy falls at "
+    formula="eps(x - eta P g) <= eps(x) - eta g.P g, for every eta > 0",
+    why="The attention energy is concave, so a right step lowers it by at least this much. That the energy falls at "
     "all would prove little: it falls for almost any update.",
 )
 _MLP = Explanation(
-    "xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.P g,  eta < 2 / (L lambda_max(P))",
-    "The element-wise energy bends, so only steps up to a known size are safe. Where the bound fails, the update "
+    formula="xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.P g,  eta < 2 / (L lambda_max(P))",
+    why="The element-wise energy bends, so only steps up to a known size are safe. Where the bound fails, the update "
     "is not this energy's, or the step is longer than it says.",
 )
 
@@ -55,17 +55,17 @@ _KINDS = {kind: PreconditionerConfig(kind) for kind in ("identity", "diagonal", 
 
 @_descends(
     "descent/attention/any-step-size-with-diagonal-and-bias",
-    "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
-    "docs/mathematics.md §4",
-    *_ATTENTION,
-    {"": Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP)},
+    claim="The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
+    source="docs/mathematics.md §4",
+    **_ATTENTION,
+    spaces={"": Space("attention", {"diagonal": "shared", "position": "alibi"}, step_sizes=_ANY_STEP)},
 )
 @_descends(
     "descent/attention/any-step-size-{}",
-    "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
-    "docs/mathematics.md §4 (concavity)",
-    *_ATTENTION,
-    {name: Space("attention", {}, kind, step_sizes=_ANY_STEP) for name, kind in _KINDS.items()},
+    claim="The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
+    source="docs/mathematics.md §4 (concavity)",
+    **_ATTENTION,
+    spaces={name: Space("attention", {}, kind, step_sizes=_ANY_STEP) for name, kind in _KINDS.items()},
 )
 def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Evidence:
     """eps(x - eta P g) <= eps(x) - eta g.Pg, at any step size."""
@@ -75,10 +75,10 @@ def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Ev
 
 @_descends(
     "descent/attention/along-steps",
-    "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
-    "Eq. 3; docs/mathematics.md §4",
-    *_ATTENTION,
-    {"": Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))},
+    claim="Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
+    source="Eq. 3; docs/mathematics.md §4",
+    **_ATTENTION,
+    spaces={"": Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))},
     needs=(),
 )
 def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
@@ -94,10 +94,10 @@ def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
 
 @_descends(
     "descent/mlp/safe-step-{}",
-    "Up to the safe step size, the element-wise energy falls by at least eta (1 - eta L lambda_max / 2) g.Pg.",
-    "docs/mathematics.md §9",
-    *_MLP,
-    {name: Space("mlp", {}, kind, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999)) for name, kind in _KINDS.items()},
+    claim="Up to the safe step size, the element-wise energy falls by at least eta (1 - eta L lambda_max / 2) g.Pg.",
+    source="docs/mathematics.md §9",
+    **_MLP,
+    spaces={name: Space("mlp", {}, kind, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999)) for name, kind in _KINDS.items()},
 )
 def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     """xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max / 2) g.Pg for eta < 2 / (L lambda_max).
@@ -120,10 +120,10 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
 
 @_descends(
     "descent/mlp/along-steps",
-    "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
-    "docs/mathematics.md §9",
-    *_MLP,
-    {"": Space("mlp", steps=(2, 3))},
+    claim="Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
+    source="docs/mathematics.md §9",
+    **_MLP,
+    spaces={"": Space("mlp", steps=(2, 3))},
     premise="the energy falls by more than roundoff",
     controls=frozenset({"random"}),
 )
@@ -146,13 +146,13 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
 
 @_descends(
     "descent/attention/norm-{}-any-step-size",
-    "With RMSNorm and a positive scalar gain inside the recursion, or a gain per channel folded into both paths, the "
-    "energy at N(x) falls for every step size.",
-    "docs/mathematics.md §7c",
-    "eps(N(x')) <= eps(N(x)), for every eta > 0",
-    "With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls however long the "
-    "step is. With one gain per channel, as printed, it can rise.",
-    {norm: Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9]) for norm in ("scalar", "folded")},
+    claim="With RMSNorm and a positive scalar gain inside the recursion, or a gain per channel folded into both "
+    "paths, the energy at N(x) falls for every step size.",
+    source="docs/mathematics.md §7c",
+    formula="eps(N(x')) <= eps(N(x)), for every eta > 0",
+    why="With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls however "
+    "long the step is. With one gain per channel, as printed, it can rise.",
+    spaces={norm: Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9]) for norm in ("scalar", "folded")},
     premise="N(x) moves down the gradient by more than roundoff",
     controls=frozenset({"random"}),
 )

@@ -33,17 +33,18 @@ Prepare = Callable[[Case], Case]
 Premise = Callable[[Case], bool]
 
 _AT_EVERY_MAGNITUDE = Explanation(
-    "update and energy = golden, at arguments of every magnitude, of either sign",
-    "Formulas for exp, log and softplus switch branches. Around each switch there is a range where a naive one "
+    formula="update and energy = golden, at arguments of every magnitude, of either sign",
+    why="Formulas for exp, log and softplus switch branches. Around each switch there is a range where a naive one "
     "loses its digits.",
 )
 _AT_LARGE_NUMBERS = Explanation(
-    "update and energy = golden, at arguments of 1e4",
-    "exp overflows at 709, and at 89 in float32. Trained models do reach such logits, and infinity minus infinity "
-    "is NaN.",
+    formula="update and energy = golden, at arguments of 1e4",
+    why="exp overflows at 709, and at 89 in float32. Trained models do reach such logits, and infinity minus "
+    "infinity is NaN.",
 )
 _AT_SUBNORMAL_STATES = Explanation(
-    "update at subnormal x = golden", "A division by a norm or a maximum that is nearly zero gives NaN or noise."
+    formula="update at subnormal x = golden",
+    why="A division by a norm or a maximum that is nearly zero gives NaN or noise.",
 )
 
 
@@ -228,11 +229,11 @@ def _property(
 
     return case_property(
         f"extremes/{name}",
-        claim,
-        source,
-        *explanation,
-        check,
-        space,
+        claim=claim,
+        source=source,
+        **explanation,
+        check=check,
+        space=space,
         needs={"start", *needs},
         function=function,
         dtype=torch.float64,

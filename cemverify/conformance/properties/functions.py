@@ -225,10 +225,6 @@ def dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
 
 def contract_claim(
     name: str,
-    claim: str,
-    formula: str,
-    why: str,
-    premise: str,
     *,
     of: Iterable[Function] = EVERY,
     needs: Iterable[str] = (),
@@ -241,8 +237,8 @@ def contract_claim(
     readable.
 
     Args:
-        name: the last part of the ids. premise: what makes an example telling. of: the functions.
-        every_dtype: whether some questions are asked in the lower dtypes.
+        name: the last part of the ids. of: the functions. every_dtype: whether some questions are asked in the lower
+            dtypes. more: of `Property`.
     """
 
     def asked(function: Function, check: Check) -> Property:
@@ -255,35 +251,26 @@ def contract_claim(
 
         return Property(
             f"contract/{function.name.replace('_', '-')}/{name}",
-            claim,
-            "docs/contract.md",
-            formula,
-            why,
-            checked,
-            Over(space),
-            frozenset({function.name, *needs}),
-            premise=premise,
+            source="docs/contract.md",
+            check=checked,
+            questions=Over(space),
+            needs=frozenset({function.name, *needs}),
             **more,
         )
 
     return statement(lambda check: [asked(function, check) for function in of])
 
 
-def of_all(
-    name: str, claim: str, formula: str, why: str, space: Space, *, needs: Iterable[str] = (), **more: Any
-) -> Callable[[Judge], Judge]:
+def of_all(name: str, *, space: Space, needs: Iterable[str] = (), **more: Any) -> Callable[[Judge], Judge]:
     """Above a check of cases: what it judges of all functions together, before anything else, in a new process."""
     return statement(
         lambda check: [
             Property(
                 f"contract/all/{name}",
-                claim,
-                "docs/contract.md",
-                formula,
-                why,
-                check,
-                OfAllFunctions(space),
-                frozenset(needs),
+                source="docs/contract.md",
+                check=check,
+                questions=OfAllFunctions(space),
+                needs=frozenset(needs),
                 first=True,
                 once=True,
                 **more,

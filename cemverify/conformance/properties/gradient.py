@@ -49,10 +49,10 @@ _SOURCES: Mapping[Layer, str] = {
 
 @states(
     "gradient/{}/conservative-field",
-    "With the memory fixed, the Jacobian of the update in x is symmetric, and untying the output breaks this.",
-    "Eq. 1 (attention), Eq. 7 (MLP); docs/mathematics.md §2, §4",
-    *CONSERVATIVE,
-    {
+    claim="With the memory fixed, the Jacobian of the update in x is symmetric, and untying the output breaks this.",
+    source="Eq. 1 (attention), Eq. 7 (MLP); docs/mathematics.md §2, §4",
+    **CONSERVATIVE,
+    spaces={
         layer: Space(
             layer,
             step_sizes=(1.0,),
@@ -109,38 +109,38 @@ _ATTENTION = "eps(x_i) = -tau sum_k log sum_{j<=i} exp(beta_kj . x_i / tau + b_i
 _MLP = "xi(x_i) = -(W h_i) . phi(V x_i),  phi' = sigma"
 _STEP = "x' = x - eta P g"
 _OF_ATTENTION = Explanation(
-    f"{_STEP},  g = d eps / dx,  {_ATTENTION}",
-    "This is what makes the layer an energy layer. An untied output, a wrong temperature or a mask off by one "
+    formula=f"{_STEP},  g = d eps / dx,  {_ATTENTION}",
+    why="This is what makes the layer an energy layer. An untied output, a wrong temperature or a mask off by one "
     "still trains, and every statement about descent is false of it.",
 )
 _OF_THE_MLP = Explanation(
-    f"{_STEP},  g = d xi / dx = -V^T ((W h) * sigma(V x))",
-    "A gated MLP whose gate and down projections are tied is a gradient step; with gate and up exchanged, as the "
+    formula=f"{_STEP},  g = d xi / dx = -V^T ((W h) * sigma(V x))",
+    why="A gated MLP whose gate and down projections are tied is a gradient step; with gate and up exchanged, as the "
     "paper's superscripts suggest, it is not.",
 )
 _OF_DIAGONALS = Explanation(
-    f"{_STEP},  g = d eps / dx,  with A_k = W_Q,k^T W_K,k + diag(d)",
-    "The diagonal belongs to the scores and to the values. If it is left out of the values, as when an existing "
+    formula=f"{_STEP},  g = d eps / dx,  with A_k = W_Q,k^T W_K,k + diag(d)",
+    why="The diagonal belongs to the scores and to the values. If it is left out of the values, as when an existing "
     "attention kernel is given a bias, the update is the gradient of nothing.",
 )
 _OF_ROTARY = Explanation(
-    f"{_STEP},  beta_kij = W_Q,k^T R(i)^T R(j) W_K,k h_j",
-    "The values are the rotated keys, and the sum is rotated back by R(i)^T. The usual rotary attention leaves "
+    formula=f"{_STEP},  beta_kij = W_Q,k^T R(i)^T R(j) W_K,k h_j",
+    why="The values are the rotated keys, and the sum is rotated back by R(i)^T. The usual rotary attention leaves "
     "values unrotated, which looks right and is not a gradient.",
 )
 _OF_PRECONDITIONERS = Explanation(
-    f"{_STEP},  P = diag(softplus(d)), or with U V^T + V U^T, per head or shared",
-    "The preconditioner turns and scales the gradient. A transposed factor, a missing softplus or a P of the wrong "
-    "head still gives a plausible step in another direction.",
+    formula=f"{_STEP},  P = diag(softplus(d)), or with U V^T + V U^T, per head or shared",
+    why="The preconditioner turns and scales the gradient. A transposed factor, a missing softplus or a P of the "
+    "wrong head still gives a plausible step in another direction.",
 )
 _OF_NORMS = Explanation(
-    "x' = x - eta P F,  F the gradient at N(x) = G x / rms(x)  (norm-folded: G F)",
-    "With a norm inside the recursion, the energy is taken at N(x), and so is its gradient. Normalising only once, "
-    "or the memory with it, gives another layer.",
+    formula="x' = x - eta P F,  F the gradient at N(x) = G x / rms(x)  (norm-folded: G F)",
+    why="With a norm inside the recursion, the energy is taken at N(x), and so is its gradient. Normalising only "
+    "once, or the memory with it, gives another layer.",
 )
 _OF_ENERGIES = Explanation(
-    f"{_ATTENTION};  {_MLP}",
-    "The stated energy is what training curves, probes and proofs of descent are computed from. If it is not the "
+    formula=f"{_ATTENTION};  {_MLP}",
+    why="The stated energy is what training curves, probes and proofs of descent are computed from. If it is not the "
     "one that the update descends, they describe another layer.",
 )
 
@@ -153,11 +153,11 @@ def properties() -> Iterator[Property]:
             space = replace(space, textures=("plain", "non-contiguous"))
         yield update_property(
             f"gradient/{layer}/{name}",
-            "The update is -eta P times the gradient of the energy at x, with the memory fixed.",
-            source,
-            *explanation,
-            space,
-            rival,
+            claim="The update is -eta P times the gradient of the energy at x, with the memory fixed.",
+            source=source,
+            **explanation,
+            space=space,
+            rival=rival,
             looks_around=True,
         )
     layers: tuple[tuple[Layer, str, Rival], ...] = (
@@ -169,13 +169,13 @@ def properties() -> Iterator[Property]:
         steps = (1, 2, 3, 6) if layer != "block" else (1, 2, 3)
         yield update_property(
             f"gradient/{layer}/any-options",
-            "T steps equal T steps of the reference descent, for any combination of options.",
-            source,
-            "x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
-            "Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
+            claim="T steps equal T steps of the reference descent, for any combination of options.",
+            source=source,
+            formula="x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
+            why="Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
             "norm that meets a preconditioner per head. Every pair of options meets in some example.",
-            mixed(layer, steps=steps, apart=layer != "block", rows=None),
-            rival,
+            space=mixed(layer, steps=steps, apart=layer != "block", rows=None),
+            rival=rival,
             looks_around=True,
         )
     yield from _long_rows()
@@ -183,11 +183,11 @@ def properties() -> Iterator[Property]:
         for name, claim, space, rival in _stated_energies(layer):
             yield update_property(
                 f"gradient/{layer}/stated-energy-{name}",
-                claim,
-                source,
-                *_OF_ENERGIES,
-                space,
-                rival,
+                claim=claim,
+                source=source,
+                **_OF_ENERGIES,
+                space=space,
+                rival=rival,
                 function=f"{layer}_energy",
                 looks_around=True,
             )
@@ -203,33 +203,37 @@ def _long_rows() -> Iterator[Property]:
     ):
         yield update_property(
             f"gradient/attention/{name}",
-            "In rows of up to 300 tokens, and of every length up to 96 in turn, the update is the gradient step.",
-            "Eq. 1 (sum over j <= i)",
-            f"{_STEP},  sums over all j <= i, up to 300 tokens",
-            "Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
+            claim="In rows of up to 300 tokens, and of every length up to 96 in turn, the update is the gradient "
+            "step.",
+            source="Eq. 1 (sum over j <= i)",
+            formula=f"{_STEP},  sums over all j <= i, up to 300 tokens",
+            why="Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
             "say, does not show in rows that fit one block.",
-            Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",)),
-            NO_FIRST,
+            space=Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",)),
+            rival=NO_FIRST,
             checked=right_at_every_length,
             dtype=torch.float64,
         )
     yield update_property(
         "gradient/attention/wide",
-        "In models with up to 129 features and 16 heads of dimension up to 33, the update is the gradient step.",
-        "Eq. 1, 5; docs/mathematics.md §1",
-        *_OF_ATTENTION,
-        Space("attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",)),
-        SWAPPED_HEADS,
+        claim="In models with up to 129 features and 16 heads of dimension up to 33, the update is the gradient "
+        "step.",
+        source="Eq. 1, 5; docs/mathematics.md §1",
+        **_OF_ATTENTION,
+        space=Space(
+            "attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",)
+        ),
+        rival=SWAPPED_HEADS,
         needs={"head-dim"},
         dtype=torch.float64,
     )
     yield update_property(
         "gradient/attention/stated-energy-long-rows",
-        "In rows of up to 300 tokens, and of every length up to 96 in turn, the stated energy is the paper's.",
-        "Eq. 1 (sum over j <= i)",
-        *_OF_ENERGIES,
-        Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",)),
-        NO_FIRST,
+        claim="In rows of up to 300 tokens, and of every length up to 96 in turn, the stated energy is the paper's.",
+        source="Eq. 1 (sum over j <= i)",
+        **_OF_ENERGIES,
+        space=Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",)),
+        rival=NO_FIRST,
         function="attention_energy",
         checked=right_at_every_length,
         dtype=torch.float64,
@@ -263,14 +267,14 @@ def _attention_options() -> Iterator[_Option]:
     yield "diagonal-shared", source, _OF_DIAGONALS, space(diagonal="shared"), NO_DIAGONAL
     yield "diagonal-per-head", source, _OF_DIAGONALS, space(diagonal="per-head"), OTHER_DIAGONALS
     slopes = Explanation(
-        f"{_STEP},  b_ijk = -m_k |i - j|,  m_k Press's slopes",
-        "The sign decides whether a token attends to its neighbours or to the most distant past, and the slopes "
+        formula=f"{_STEP},  b_ijk = -m_k |i - j|,  m_k Press's slopes",
+        why="The sign decides whether a token attends to its neighbours or to the most distant past, and the slopes "
         "differ from the printed 2^-k unless there are eight heads.",
     )
     yield "alibi", "App. A; docs/mathematics.md §8", slopes, space(position="alibi"), NO_POSITION
     bias = Explanation(
-        f"{_STEP},  b_ijk = b_self,k if j = i, else b_cross,k",
-        "A bias on the diagonal of the scores is easily put on the wrong side of the mask, or divided by the "
+        formula=f"{_STEP},  b_ijk = b_self,k if j = i, else b_cross,k",
+        why="A bias on the diagonal of the scores is easily put on the wrong side of the mask, or divided by the "
         "temperature once too often.",
     )
     source = "Sec. 2.3; docs/mathematics.md §8"

@@ -52,12 +52,13 @@ def _compiled(layer: Layer, check: Check) -> Property:
     space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
     return Property(
         f"modes/{layer}/compiled",
-        "Compiling changes no output, of numbers of any size, in any dtype (permuted attention: in inductor's form).",
-        "contract",
-        *COMPILED,
-        check,
-        OfEveryDtype(space),
-        space.features() | {"compile"},
+        claim="Compiling changes no output, of numbers of any size, in any dtype (permuted attention: in inductor's "
+        "form).",
+        source="contract",
+        **COMPILED,
+        check=check,
+        questions=OfEveryDtype(space),
+        needs=space.features() | {"compile"},
         dtype=torch.float64,
         # each of attention takes half a second: one for each dtype, and of the MLP another with other options
         premise="the update is not zero",
@@ -102,11 +103,11 @@ def properties() -> Iterator[Property]:
         ):  # fmt: skip
             yield case_property(
                 f"modes/{layer}/{name}",
-                claim,
-                "contract",
-                *explanation,
-                partial(_of_call, check),
-                mixed(layer, steps=(1, 2), apart=layer != "block"),
+                claim=claim,
+                source="contract",
+                **explanation,
+                check=partial(_of_call, check),
+                space=mixed(layer, steps=(1, 2), apart=layer != "block"),
                 needs={feature},
                 dtype=torch.float64,
                 premise="the update is not zero",

@@ -57,12 +57,12 @@ def mlp_error_follows_the_law(caller: Caller, case: Case) -> Evidence:
 
 
 _OF_ATTENTION = Explanation(
-    "|F - golden| <= c u (1 + S) |update|,  S the largest logit; or the running bound of the sums",
-    "A sum or a softmax in too low a precision costs digits that no loss curve shows until training diverges.",
+    formula="|F - golden| <= c u (1 + S) |update|,  S the largest logit; or the running bound of the sums",
+    why="A sum or a softmax in too low a precision costs digits that no loss curve shows until training diverges.",
 )
 _OF_THE_MLP = Explanation(
-    "|F - golden| <= c u |update|; or the running bound of the sums",
-    "A sum over thousands of hidden units in bfloat16 loses most of its digits.",
+    formula="|F - golden| <= c u |update|; or the running bound of the sums",
+    why="A sum over thousands of hidden units in bfloat16 loses most of its digits.",
 )
 
 
@@ -78,33 +78,34 @@ def properties() -> Iterator[Property]:
         }
         yield Property(
             f"precision/attention/{name}",
-            f"In {name} attention's relative error is at most {_ATTENTION[dtype][0]:g} u (1 + largest logit).",
-            "docs/mathematics.md §16",
-            *_OF_ATTENTION,
-            attention_error_follows_the_law,
-            _OfTheLaw("attention"),
-            frozenset({"attention", f"dtype:{name}"}),
+            claim=f"In {name} attention's relative error is at most {_ATTENTION[dtype][0]:g} u (1 + largest logit).",
+            source="docs/mathematics.md §16",
+            **_OF_ATTENTION,
+            check=attention_error_follows_the_law,
+            questions=_OfTheLaw("attention"),
+            needs=frozenset({"attention", f"dtype:{name}"}),
             **law,
         )
         yield Property(
             f"precision/mlp/{name}",
-            f"In {name} the MLP's relative error is at most {_MLP[dtype][0]:g} u, {_MLP[dtype][1]:g} u per token.",
-            "docs/mathematics.md §16",
-            *_OF_THE_MLP,
-            mlp_error_follows_the_law,
-            _OfTheLaw("mlp", hidden),
-            frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
+            claim=f"In {name} the MLP's relative error is at most {_MLP[dtype][0]:g} u, {_MLP[dtype][1]:g} u per "
+            f"token.",
+            source="docs/mathematics.md §16",
+            **_OF_THE_MLP,
+            check=mlp_error_follows_the_law,
+            questions=_OfTheLaw("mlp", hidden),
+            needs=frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
             **law,
         )
     yield from _bounded()
     for dtype, name, since in ((torch.bfloat16, "bfloat16", "2026.11"), (torch.float16, "float16", "2026.12")):
         yield update_property(
             f"precision/attention/{name}-any-options",
-            f"In {name} answers stay within their running error bound, for any combination of options.",
-            "docs/mathematics.md §16",
-            *_OF_ATTENTION,
-            mixed("attention", steps=(1,), textures=("plain", "non-contiguous")),
-            SWAPPED_HEADS,
+            claim=f"In {name} answers stay within their running error bound, for any combination of options.",
+            source="docs/mathematics.md §16",
+            **_OF_ATTENTION,
+            space=mixed("attention", steps=(1,), textures=("plain", "non-contiguous")),
+            rival=SWAPPED_HEADS,
             needs={f"dtype:{name}"},
             dtype=dtype,
             since=since,
@@ -125,14 +126,14 @@ def _bounded() -> Iterator[Property]:
     for layer, explanation, rival in layers:
         id_ = f"precision/{layer}/float32-any-options"
         space = mixed(layer, steps=(1, 2), apart=layer != "block", each_value=True)
-        yield update_property(id_, claim, source, *explanation, space, rival, **float32)
+        yield update_property(id_, claim=claim, source=source, **explanation, space=space, rival=rival, **float32)
     yield case_property(
         "precision/decode/float32-any-options",
-        claim,
-        source,
-        *BOUNDED,
-        cache_changes_nothing,
-        mixed("attention", steps=(1, 2), apart=False, each_value=True),
+        claim=claim,
+        source=source,
+        **BOUNDED,
+        check=cache_changes_nothing,
+        space=mixed("attention", steps=(1, 2), apart=False, each_value=True),
         function="decode",
         premise=SEVERAL_TOKENS,
         **float32,
@@ -140,7 +141,16 @@ def _bounded() -> Iterator[Property]:
     for layer, _, rival in layers[:2]:
         id_ = f"precision/{layer}-energy/float32-any-options"
         space = mixed(layer, each_value=True)
-        yield update_property(id_, claim, source, *BOUNDED, space, rival, function=f"{layer}_energy", **float32)
+        yield update_property(
+            id_,
+            claim=claim,
+            source=source,
+            **BOUNDED,
+            space=space,
+            rival=rival,
+            function=f"{layer}_energy",
+            **float32,
+        )
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ _SOURCE = "Eq. 3; docs/mathematics.md §12"
 
 
 _DESCENT = Explanation(
-    "x^(t+1) = x^(t) - eta P g(x^(t); h),  t = 0 ... T-1",
-    "With T = 1, a memory that is recomputed between the steps does not show; with T = 2 it does.",
+    formula="x^(t+1) = x^(t) - eta P g(x^(t); h),  t = 0 ... T-1",
+    why="With T = 1, a memory that is recomputed between the steps does not show; with T = 2 it does.",
 )
 
 
@@ -35,21 +35,21 @@ def properties() -> Iterator[Property]:
         space = replace(few, steps=(2, 3, 4, 7, 8))
         yield update_property(
             f"recursion/{layer}/equals-descent",
-            "T steps equal T steps of gradient descent on the energy.",
-            _SOURCE,
-            *_DESCENT,
-            space,
-            ONE_STEP,
+            claim="T steps equal T steps of gradient descent on the energy.",
+            source=_SOURCE,
+            **_DESCENT,
+            space=space,
+            rival=ONE_STEP,
         )
         yield update_property(
             f"recursion/{layer}/many-steps",
-            f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",
-            _SOURCE,
-            _DESCENT.formula,
-            "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another way "
-            "to take many shows only beyond it.",
-            replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",)),
-            ONE_STEP,
+            claim=f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",
+            source=_SOURCE,
+            formula=_DESCENT["formula"],
+            why="A layer may be run for longer than it was trained. A limit on its steps, a table of them or "
+            "another way to take many shows only beyond it.",
+            space=replace(space, steps=_MANY, step_sizes=GENTLE, sizes=FEW_OF_ALL, textures=("plain",)),
+            rival=ONE_STEP,
         )
     full = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
     with_diagonal = "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent."
@@ -62,4 +62,6 @@ def properties() -> Iterator[Property]:
         ),
     ):
         source = "Algorithm 1; docs/mathematics.md §12"
-        yield update_property(f"recursion/{name}", claim, source, *_DESCENT, space, ONE_STEP)
+        yield update_property(
+            f"recursion/{name}", claim=claim, source=source, **_DESCENT, space=space, rival=ONE_STEP
+        )

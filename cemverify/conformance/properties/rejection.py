@@ -208,13 +208,14 @@ def _property(
 ) -> Property:
     return Property(
         f"rejection/{layer}/{name}",
-        f"A ValueError or TypeError with a message is raised for {fault}.",
-        "contract",
-        "F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does not",
-        "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
-        check,
-        questions,
-        Space(layer).features() | {"validation", need},
+        claim=f"A ValueError or TypeError with a message is raised for {fault}.",
+        source="contract",
+        formula="F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does "
+        "not",
+        why="Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
+        check=check,
+        questions=questions,
+        needs=Space(layer).features() | {"validation", need},
         premise="the valid input is answered",
         floor=1.0,
         controls=frozenset({"identity"}),

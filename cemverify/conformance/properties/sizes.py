@@ -126,14 +126,14 @@ def _property(
         needs.add(f"dtype:{str(dtype).removeprefix('torch.')}")
     return Property(
         f"sizes/{name}",
-        claim,
-        _SOURCE,
-        "the same update, energy or decoded row, at the sizes that users have",
-        "Tiles, tables of positions and accumulators have limits that no small case reaches. A green says "
+        claim=claim,
+        source=_SOURCE,
+        formula="the same update, energy or decoded row, at the sizes that users have",
+        why="Tiles, tables of positions and accumulators have limits that no small case reaches. A green says "
         "nothing beyond the sizes that were asked.",
-        right_where_asked(asked, rival),
-        OneAfterTheOther(tuple(spaces)),
-        frozenset(needs),
+        check=right_where_asked(asked, rival),
+        questions=OneAfterTheOther(tuple(spaces)),
+        needs=frozenset(needs),
         dtype=dtype,
         looks_around=dtype == torch.float64,
         premise=rival.premise,

@@ -27,10 +27,10 @@ _PER_HEAD = PreconditionerConfig("diagonal", per_head=True)
 
 @states(
     "structure/{}",
-    "A token's output does not depend on later tokens, in x or in the memory.",
-    "Eq. 1 (sum over j <= i)",
-    *CAUSAL,
-    {
+    claim="A token's output does not depend on later tokens, in x or in the memory.",
+    source="Eq. 1 (sum over j <= i)",
+    **CAUSAL,
+    spaces={
         "attention/causality": Space("attention", steps=(1, 2), tokens=2),
         "attention/causality-with-diagonal-and-bias": Space(
             "attention", {"diagonal": "per-head", "position": "self-cross"}, steps=(1, 2), tokens=2
@@ -58,11 +58,11 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
 
 @states(
     "structure/mlp/token-independence",
-    "A token's output depends on that token only.",
-    "Eq. 7",
-    "x_j changed for all j != i:  x'_i unchanged",
-    "An MLP that mixes tokens bypasses the causal mask.",
-    {"": Space("mlp", steps=(1, 2), tokens=2)},
+    claim="A token's output depends on that token only.",
+    source="Eq. 7",
+    formula="x_j changed for all j != i:  x'_i unchanged",
+    why="An MLP that mixes tokens bypasses the causal mask.",
+    spaces={"": Space("mlp", steps=(1, 2), tokens=2)},
     premise="the update is not zero",
     controls=_READS_OTHERS,
 )
@@ -78,10 +78,10 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
 
 @states(
     "structure/{}/batch-independence",
-    "A batch row's output does not depend on the other rows.",
-    "Eq. 1, 7",
-    *ROWS_APART,
-    {
+    claim="A batch row's output does not depend on the other rows.",
+    source="Eq. 1, 7",
+    **ROWS_APART,
+    spaces={
         "attention": Space("attention", steps=(1, 2), batch=2),
         "mlp": Space("mlp", steps=(1, 2), batch=2),
         "block": _BLOCK,
@@ -108,11 +108,11 @@ def led_by_heads(case: Case) -> set[str]:
 
 @states(
     "structure/attention/head-order{}",
-    "The order of the heads does not matter.",
-    "Eq. 1 (sum over k)",
-    "F(heads in reverse order, with all that belongs to them) = F(heads)",
-    "If it matters which head is which, some weight, bias or preconditioner is paired with the wrong head.",
-    {
+    claim="The order of the heads does not matter.",
+    source="Eq. 1 (sum over k)",
+    formula="F(heads in reverse order, with all that belongs to them) = F(heads)",
+    why="If it matters which head is which, some weight, bias or preconditioner is paired with the wrong head.",
+    spaces={
         "": Space("attention", steps=(1, 2)),
         "-with-per-head-diagonal": Space("attention", {"diagonal": "per-head"}, steps=(1, 2)),
         "-with-per-head-preconditioner": Space("attention", {}, _PER_HEAD, steps=(1, 2)),

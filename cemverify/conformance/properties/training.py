@@ -86,18 +86,18 @@ def _with_normal_roots(case: Case) -> Case:
 
 
 _TRAINS = Explanation(
-    "v^T d x^(T)/dw, for x, h and every weight w",
-    "Training follows these products. A detached key, an in-place edit or a custom backward pass leaves the output "
-    "right and trains towards something else.",
+    formula="v^T d x^(T)/dw, for x, h and every weight w",
+    why="Training follows these products. A detached key, an in-place edit or a custom backward pass leaves the "
+    "output right and trains towards something else.",
 )
 _AT_EVERY_MAGNITUDE = Explanation(
-    "v^T d x^(T)/dw, at arguments of every magnitude, of either sign",
-    "An answer may be finite where its gradient is not: a quotient of exponentials that overflow, or the branch of a "
-    "`where` that is not taken, gives infinity times zero in the backward pass.",
+    formula="v^T d x^(T)/dw, at arguments of every magnitude, of either sign",
+    why="An answer may be finite where its gradient is not: a quotient of exponentials that overflow, or the branch "
+    "of a `where` that is not taken, gives infinity times zero in the backward pass.",
 )
 _ENERGY_TRAINS = Explanation(
-    "v^T d eps/dw, for x, h and every weight",
-    "A regulariser or a probe differentiates the stated energy. A detached branch in it gives zeros without any "
+    formula="v^T d eps/dw, for x, h and every weight",
+    why="A regulariser or a probe differentiates the stated energy. A detached branch in it gives zeros without any "
     "error.",
 )
 
@@ -166,11 +166,11 @@ def _products(
     asked = function_of(function or space.layer)
     property_ = case_property(
         f"training/{asked.name.replace('_', '-')}/{name}",
-        claim,
-        "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
-        *explanation,
-        partial(products_are_right, function=asked) if check is None else check,
-        space,
+        claim=claim,
+        source="Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
+        **explanation,
+        check=partial(products_are_right, function=asked) if check is None else check,
+        space=space,
         needs={"gradients", *(("start",) if check is not None else ()), *needs},
         function=function,
         dtype=dtype,

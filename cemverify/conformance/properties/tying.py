@@ -41,7 +41,7 @@ def _recovers(
 
     def state(update: Update) -> Update:
         more: dict[str, Any] = {"dtype": torch.float64, "premise": "the update is not zero", "controls": TRIVIAL}
-        states(id_, claim, source, formula, why, spaces, **more)(equals(what, update))
+        states(id_, claim=claim, source=source, formula=formula, why=why, spaces=spaces, **more)(equals(what, update))
         return update
 
     return state
@@ -147,12 +147,12 @@ def _rms_norm(case: Case, x: Tensor) -> Tensor:
 
 @states(
     "tying/attention/untying-breaks-the-field",
-    "An untied output projection makes the update field non-conservative.",
-    "Eq. 5; docs/mathematics.md §1, §7b",
-    "J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
-    "If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and its green "
-    "means nothing.",
-    {"": Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))},
+    claim="An untied output projection makes the update field non-conservative.",
+    source="Eq. 5; docs/mathematics.md §1, §7b",
+    formula="J = d(M (x' - x))/dx is not symmetric, M a fixed matrix",
+    why="If a layer's field stays symmetric when its output is turned, the test of symmetry sees nothing, and its "
+    "green means nothing.",
+    spaces={"": Space("attention", step_sizes=(1.0,), sizes=FEW_COORDINATES, textures=("plain", "non-contiguous"))},
     needs={"start"},
     dtype=torch.float64,
     premise="an untied output projection must break the symmetry",

@@ -25,37 +25,39 @@ CLAIMS: Sequence[TrainedClaim] = (
     TrainedClaim(
         "trained/update",
         "On real states, the update is -eta P dE/dg.",
-        Explanation("x' = x - eta P dE/dg on real states", "Trained weights reach where no random ones do."),
+        Explanation(
+            formula="x' = x - eta P dE/dg on real states", why="Trained weights reach where no random ones do."
+        ),
         frozenset({"energy", "gradient-step"}),
     ),
     TrainedClaim(
         "trained/slope",
         "To first order, every energy falls.",
-        Explanation("dE/dx . (x' - x) < 0 on real states", "The share of tokens whose energy falls."),
+        Explanation(formula="dE/dx . (x' - x) < 0 on real states", why="The share of tokens whose energy falls."),
         frozenset({"energy", "slope"}),
     ),
     TrainedClaim(
         "trained/whole-step",
         "No whole step raises an energy.",
-        Explanation("E(x') <= E(x) on real states", "Trained step sizes may be too long."),
+        Explanation(formula="E(x') <= E(x) on real states", why="Trained step sizes may be too long."),
         frozenset({"energy", "monotone"}),
     ),
     TrainedClaim(
         "trained/preconditioner",
         "P is positive definite.",
-        Explanation("P > 0", "Training may push P out of the cone where it descends."),
+        Explanation(formula="P > 0", why="Training may push P out of the cone where it descends."),
         frozenset({"P"}),
     ),
     TrainedClaim(
         "trained/symmetry",
         "The update is a gradient field.",
-        Explanation("J = J^T on real states", "A field that has drifted has no energy."),
+        Explanation(formula="J = J^T on real states", why="A field that has drifted has no energy."),
         frozenset({"conservative", "differences"}),
     ),
     TrainedClaim(
         "trained/precision",
         "In {dtype}, the update is as close to the float64 one as the dtype allows.",
-        Explanation("F in the model's dtype ~ F in float64", "What rounding costs on real states."),
+        Explanation(formula="F in the model's dtype ~ F in float64", why="What rounding costs on real states."),
         frozenset({"other dtype", "dtype:{dtype}"}),
     ),
 )

@@ -44,10 +44,10 @@ from cemverify.conformance.questions.contexts import USUAL
 
 @contract_claim(
     "shape-and-dtype",
-    "The answer has the right shape, and the dtype of x: float64, float32 or bfloat16.",
-    "shape(x') = shape(x),  dtype(x') = dtype(x),  device(x') = device(x)",
-    "A layer that answers in float32 whatever it is given silently lowers the precision of everything after it.",
-    "the call returns an answer",
+    claim="The answer has the right shape, and the dtype of x: float64, float32 or bfloat16.",
+    formula="shape(x') = shape(x),  dtype(x') = dtype(x),  device(x') = device(x)",
+    why="A layer that answers in float32 whatever it is given silently lowers the precision of everything after it.",
+    premise="the call returns an answer",
     floor=1.0,
 )
 def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -82,9 +82,9 @@ def _short(dtype: object) -> str:
 
 @contract_claim(
     "inputs-unchanged",
-    "A call leaves its arguments unchanged, and modules in eval mode.",
-    *ARGUMENTS_KEPT,
-    "the call returns an answer",
+    claim="A call leaves its arguments unchanged, and modules in eval mode.",
+    **ARGUMENTS_KEPT,
+    premise="the call returns an answer",
     floor=1.0,
 )
 def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -147,9 +147,9 @@ _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel 
 
 @contract_claim(
     "edited-arrays",
-    "Edited arrays are read again, and what was returned before does not change.",
-    *READ_ANEW,
-    "other numbers give another output",
+    claim="Edited arrays are read again, and what was returned before does not change.",
+    **READ_ANEW,
+    premise="other numbers give another output",
     every_dtype=True,
     once=True,
 )
@@ -272,9 +272,9 @@ def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
 
 @contract_claim(
     "windows",
-    "Views are read as they are: windows, transposed and expanded arrays, weights in any order.",
-    *WINDOWS_READ,
-    MOVES,
+    claim="Views are read as they are: windows, transposed and expanded arrays, weights in any order.",
+    **WINDOWS_READ,
+    premise=MOVES,
 )
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
@@ -313,10 +313,10 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size, *, one
 
 @contract_claim(
     "shared-memory",
-    "Arrays that share memory are read correctly: overlapping x and h, one array for two weights.",
-    "F(x, h overlapping) = F(copies)",
-    "x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
-    MOVES,
+    claim="Arrays that share memory are read correctly: overlapping x and h, one array for two weights.",
+    formula="F(x, h overlapping) = F(copies)",
+    why="x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
+    premise=MOVES,
 )
 def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> Evidence:
     """x and h may be windows of one array, and one array may be two weights.
@@ -371,11 +371,11 @@ def _thinned(joined: Any) -> tuple[Any, Any]:
 
 @contract_claim(
     "one-array",
-    "x and h may be the same array; the output is that for two equal arrays.",
-    "F(x, x) = F(x, copy of x)",
-    "In self-attention the state and the memory are one array. Whoever updates it in place moves the memory that "
+    claim="x and h may be the same array; the output is that for two equal arrays.",
+    formula="F(x, x) = F(x, copy of x)",
+    why="In self-attention the state and the memory are one array. Whoever updates it in place moves the memory that "
     "must stay fixed.",
-    MOVES,
+    premise=MOVES,
     of=[function for function in EVERY if not function.starts_at_the_memory],
     controls=frozenset({"random"}),
 )

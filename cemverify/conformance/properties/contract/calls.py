@@ -36,10 +36,10 @@ from cemverify.conformance.questions.spaces import mixed, scattered_case
 
 @of_all(
     "first-calls",
-    "The first answer of each function in a new process is right, and so is one after many others.",
-    "the first call in a process, and a later one in another shape = the golden answer",
-    "What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first shape.",
-    mixed("block", steps=(2, 3), textures=("plain",)),
+    claim="The first answer of each function in a new process is right, and so is one after many others.",
+    formula="the first call in a process, and a later one in another shape = the golden answer",
+    why="What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first shape.",
+    space=mixed("block", steps=(2, 3), textures=("plain",)),
     premise="no right answer is that of a layer that does nothing",
     floor=0.5,
 )
@@ -77,12 +77,12 @@ _POSITIONS = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3,
 
 @of_all(
     "training-after-other-uses",
-    "Gradients are right after calls of the same shapes in inference mode and in a lower dtype.",
-    "v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
-    "A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation cannot be "
-    "saved for a backward pass, or have the precision of another dtype.",
+    claim="Gradients are right after calls of the same shapes in inference mode and in a lower dtype.",
+    formula="v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
+    why="A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation "
+    "cannot be saved for a backward pass, or have the precision of another dtype.",
     # angles are what is kept most often, and what a lower dtype spoils most
-    replace(_POSITIONS, choices={**_POSITIONS.choices, "position": ("rotary",)}),
+    space=replace(_POSITIONS, choices={**_POSITIONS.choices, "position": ("rotary",)}),
     needs={"gradients"},
     premise="the products with respect to all arrays are not zero",
     floor=0.3,
@@ -117,9 +117,9 @@ def _parts(caller: Caller, case: Case) -> list[tuple[Function, Case]]:
 
 @contract_claim(
     "determinism",
-    "The same call returns the same bits, whatever was called in between.",
-    *REPEATABLE,
-    "the call in between returns something else",
+    claim="The same call returns the same bits, whatever was called in between.",
+    **REPEATABLE,
+    premise="the call in between returns something else",
     floor=0.5,
     once=True,
 )
@@ -132,10 +132,10 @@ def repeats_its_bits(function: Function, caller: Caller, case: Case) -> Evidence
 
 @contract_claim(
     "threads",
-    "A call returns the same while another thread makes one, and so does that one.",
-    "two calls in two threads = each call alone",
-    "Servers and data loaders call from several threads; state that calls share mixes their answers.",
-    "the other call began during the first, and returns something else",
+    claim="A call returns the same while another thread makes one, and so does that one.",
+    formula="two calls in two threads = each call alone",
+    why="Servers and data loaders call from several threads; state that calls share mixes their answers.",
+    premise="the other call began during the first, and returns something else",
     once=True,
     needs={"threads"},
 )
@@ -171,9 +171,9 @@ _SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # o
 
 @contract_claim(
     "settings-unchanged",
-    "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
-    *SETTINGS_KEPT,
-    "the call returns an answer",
+    claim="A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
+    **SETTINGS_KEPT,
+    premise="the call returns an answer",
     every_dtype=True,
     once=True,
     floor=1.0,
@@ -185,9 +185,9 @@ def settings_stay(function: Function, caller: Caller, case: Case) -> Evidence:
 
 @contract_claim(
     "surroundings",
-    "Settings of the process change no answer.",
-    *UNMOVED,
-    MOVES,
+    claim="Settings of the process change no answer.",
+    **UNMOVED,
+    premise=MOVES,
     dtype=torch.float64,
 )
 def answers_are_the_same_anywhere(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -197,10 +197,10 @@ def answers_are_the_same_anywhere(function: Function, caller: Caller, case: Case
 
 @of_all(
     "first-uses",
-    "The first call with an option changes no setting of the process and seeds no random generator.",
-    SETTINGS_KEPT.formula,
-    "What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
-    mixed("block", textures=("plain",)),
+    claim="The first call with an option changes no setting of the process and seeds no random generator.",
+    formula=SETTINGS_KEPT["formula"],
+    why="What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
+    space=mixed("block", textures=("plain",)),
     premise="the call returns an answer",
     floor=1.0,
 )

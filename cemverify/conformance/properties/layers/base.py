@@ -141,12 +141,8 @@ class Asking:
 
 def energy_layer_property(
     id_: str,
-    claim: str,
-    formula: str,
-    why: str,
-    check: Check,
-    premise: str,
     *,
+    check: Check,
     needs: Iterable[str] = (),
     source: str = "x' = x - eta P dE/dg, memory fixed (Eq. 3)",
     cases: Cases = _USUAL,
@@ -158,20 +154,16 @@ def energy_layer_property(
     free = {"any-memory"} if texture == "huge-memory" else {"any-states"} if texture else set()
     return Property(
         id_,
-        claim,
-        source,
-        formula,
-        why,
-        Asking(check, cases.texture),
-        cases,
-        frozenset(needs) | free,
+        source=source,
+        check=Asking(check, cases.texture),
+        questions=cases,
+        needs=frozenset(needs) | free,
         kind="energy layer",
-        premise=premise,
         controls=frozenset(controls),
         **{"dtype": torch.float64, **more},
     )
 
 
-def states(id_: str, claim: str, formula: str, why: str, premise: str, **more: Any) -> Callable[[Check], Check]:
+def states(id_: str, **more: Any) -> Callable[[Check], Check]:
     """Above a check: the property that it judges, by the arguments of `energy_layer_property`."""
-    return statement(lambda check: [energy_layer_property(id_, claim, formula, why, check, premise, **more)])
+    return statement(lambda check: [energy_layer_property(id_, check=check, **more)])

@@ -111,12 +111,13 @@ def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str,
 
 @states(
     "contexts/layer/update",
-    "The update and its gradients are the same in every context: ways to call it, calls before it, layouts of "
+    claim="The update and its gradients are the same in every context: ways to call it, calls before it, layouts of "
     "arrays, crossed in pairs.",
-    "x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record gradients",
-    "Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
+    formula="x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record "
+    "gradients",
+    why="Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
     "inference mode and reused in training, gradients that are lost where the state is frozen.",
-    "the update, or some gradient, is not zero",
+    premise="the update, or some gradient, is not zero",
     needs={"editable"},
     source="contract",
     cases=_AtUnusedSizes(),

@@ -516,9 +516,11 @@ def properties() -> Iterator[Property]:
     """What the contract says of calls, asked of every function that an energy layer declares."""
     also = "If state and memory lie in one array, the answer is that for their numbers."
     of_windows = Explanation(
-        "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", f"{WINDOWS_READ.why} {also}"
+        formula="F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", why=f"{WINDOWS_READ['why']} {also}"
     )
-    of_dtype = Explanation("dtype(x') = dtype(x)", "A layer that changes the dtype changes that of all that follows.")
+    of_dtype = Explanation(
+        formula="dtype(x') = dtype(x)", why="A layer that changes the dtype changes that of all that follows."
+    )
     answers, moves = "the call returns an answer", "the update is not zero"
     repeated = OfCalls(twice_gives_the_same)
     for id_, claim, explanation, check, premise in (
@@ -545,10 +547,10 @@ def properties() -> Iterator[Property]:
     ):  # fmt: skip
         yield energy_layer_property(
             id_,
-            claim,
-            *explanation,
-            check,
-            premise,
+            claim=claim,
+            **explanation,
+            check=check,
+            premise=premise,
             needs={"editable"} if check is edits_are_seen else {"torch"} if id_.endswith("no-gradients") else set(),
             cases=Cases(plain=True),
             once=check in (repeated, edits_are_seen),  # what was kept may be spoilt for good

@@ -58,10 +58,10 @@ _CONVEX = Compared.ANSWER("L((x + y)/2) <= (L(x) + L(y))/2", "between")
 
 @states(
     "descent/layer/slope",
-    "To first order, the stated energy falls along the update.",
-    "dE/dx . (x' - x) < 0",
-    "An update that does not even point downhill descends nothing.",
-    "the slope differs from zero by more than roundoff",
+    claim="To first order, the stated energy falls along the update.",
+    formula="dE/dx . (x' - x) < 0",
+    why="An update that does not even point downhill descends nothing.",
+    premise="the slope differs from zero by more than roundoff",
     needs={"energy", "slope"},
     cases=Cases(crowd=_CROWD),
     controls={"random"},
@@ -95,11 +95,11 @@ def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
 
 @states(
     "descent/layer/along-steps",
-    "To first order, the stated energy falls at every step.",
-    "dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
-    "Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
+    claim="To first order, the stated energy falls at every step.",
+    formula="dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
+    why="Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
     "at the first step only.",
-    "the slope at some step differs from zero by more than roundoff",
+    premise="the slope at some step differs from zero by more than roundoff",
     needs={"energy", "slope"},
     cases=Cases(crowd=8),
     controls={"random"},
@@ -121,10 +121,10 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
 
 @states(
     "descent/layer/whole-step",
-    "The whole step, however long, does not raise the stated energy.",
-    "E(x') <= E(x)",
-    "A step can point downhill and go too far. A layer that declares monotone descent promises that it does not.",
-    "the energy changes by more than roundoff",
+    claim="The whole step, however long, does not raise the stated energy.",
+    formula="E(x') <= E(x)",
+    why="A step can point downhill and go too far. A layer that declares monotone descent promises that it does not.",
+    premise="the energy changes by more than roundoff",
     needs={"energy", "monotone"},
     source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
     cases=Cases(crowd=_CROWD, long=10),
@@ -192,10 +192,10 @@ def _turns(box: Box, q: Question) -> tuple[Arrays, list[str]]:
 
 @states(
     "descent/layer/smoothness",
-    "The step respects the declared bound on the energy's curvature and lowers the energy.",
-    "E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
-    "The declared bound L is what the choice of a step size rests on; if it is too small, the energy may rise.",
-    "the energy changes by more than roundoff",
+    claim="The step respects the declared bound on the energy's curvature and lowers the energy.",
+    formula="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
+    why="The declared bound L is what the choice of a step size rests on; if it is too small, the energy may rise.",
+    premise="the energy changes by more than roundoff",
     needs={"energy", "smoothness"},
     source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
     cases=Cases(crowd=_CROWD, long=10),
@@ -239,10 +239,10 @@ def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
 
 @states(
     "descent/layer/lagrangian-convex",
-    "The Lagrangian is convex, so the energy falls along -dE/dg.",
-    "(g(x) - g(y)) . (x - y) >= 0",
-    "With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
-    "the states differ by more than roundoff",
+    claim="The Lagrangian is convex, so the energy falls along -dE/dg.",
+    formula="(g(x) - g(y)) . (x - y) >= 0",
+    why="With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
+    premise="the states differ by more than roundoff",
     needs={"lagrangian"},
     source="Krotov & Hopfield, arXiv 2008.06996",
     cases=Cases(crowd=_CROWD),
@@ -269,11 +269,11 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
 def _equilibrium(name: str, where: str, **more: Any) -> Callable[[Check], Check]:
     return states(
         f"descent/layer/{name}",
-        f"{where} is an equilibrium: the gradient there is within the declared tolerance.",
-        "|dE/dx| <= tolerance at the returned state",
-        "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
+        claim=f"{where} is an equilibrium: the gradient there is within the declared tolerance.",
+        formula="|dE/dx| <= tolerance at the returned state",
+        why="A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
         "derivatives are wrong.",
-        "the gradient at the start is far beyond the tolerance",
+        premise="the gradient at the start is far beyond the tolerance",
         needs={"energy", "equilibrium"},
         source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
         controls={"constant"},

@@ -41,12 +41,12 @@ Displaced = Callable[[Named], Arrays]
 
 @states(
     "training/layer/derivatives-agree",
-    "Automatic derivatives of the update agree with finite differences of its values.",
-    "v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
-    "What backpropagation says of the update must be what the update does, with an energy or without. A "
+    claim="Automatic derivatives of the update agree with finite differences of its values.",
+    formula="v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
+    why="What backpropagation says of the update must be what the update does, with an energy or without. A "
     "solver that records its last iteration alone, a detached branch or a straight-through trick trains on "
     "another function. If that is meant, declare not_offered=('gradients',).",
-    "some derivative is not zero",
+    premise="some derivative is not zero",
     needs={"gradients", "differences"},
     source="(v . d/dw) (c . u) for the state, the memory and each parameter w",
     cases=Cases(plain=True),

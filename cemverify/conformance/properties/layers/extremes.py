@@ -20,10 +20,10 @@ from cemverify.conformance.questions.black_boxes import Question
 
 @states(
     "extremes/layer/huge-lagrangian",
-    "At states 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
-    "g(x) = dL/dx at 1024 x",
-    "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
-    "the gradient is not zero",
+    claim="At states 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
+    formula="g(x) = dL/dx at 1024 x",
+    why="A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
+    premise="the gradient is not zero",
     needs={"lagrangian"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
     cases=Cases(texture="exploding-states"),
@@ -37,11 +37,12 @@ def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
 def properties() -> Iterator[Property]:
     """The update where state and memory are huge, zero or alike, and where one axis is long."""
     huge = Explanation(
-        "x' - x = -eta P dE/dg at 256 x", "Overflow inside the layer comes long before the state overflows."
+        formula="x' - x = -eta P dE/dg at 256 x",
+        why="Overflow inside the layer comes long before the state overflows.",
     )
     far = Explanation(
-        "x' - x = -eta P dE/dg with 256 m",
-        "What is clipped or normalised beyond some length shows only where a memory is that long.",
+        formula="x' - x = -eta P dE/dg with 256 m",
+        why="What is clipped or normalised beyond some length shows only where a memory is that long.",
     )
     # differences of the energy are too wide where both are huge: a softmax takes its turns within them
     further = {"huge-memory": {"memory"}, "huge": {"memory", "autograd"}}
@@ -54,21 +55,21 @@ def properties() -> Iterator[Property]:
     ):
         yield energy_layer_property(
             f"extremes/layer/{texture}",
-            f"{title} the update is -eta P times the gradient of the stated energy.",
-            *explanation,
-            update_is_gradient,
-            "the gradient is not zero",
+            claim=f"{title} the update is -eta P times the gradient of the stated energy.",
+            **explanation,
+            check=update_is_gradient,
+            premise="the gradient is not zero",
             needs=GRADIENT_STEP | further.get(texture, set()),
             cases=Cases(texture=texture),
             floor=0.05,
         )
     yield energy_layer_property(
         "extremes/layer/long-rows",
-        "Where one axis is long, up to 257, the update is -eta P times the gradient of the stated energy.",
-        "x' - x = -eta P dE/dg, with up to 257 tokens, patterns, rows: one axis at a time",
-        "Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
-        update_is_gradient,
-        "the gradient is not zero",
+        claim="Where one axis is long, up to 257, the update is -eta P times the gradient of the stated energy.",
+        formula="x' - x = -eta P dE/dg, with up to 257 tokens, patterns, rows: one axis at a time",
+        why="Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
+        check=update_is_gradient,
+        premise="the gradient is not zero",
         needs=GRADIENT_STEP,
         cases=Cases(few=True, long=1, plain=True),
     )

@@ -43,10 +43,10 @@ _COORDINATES = 24
 
 @states(
     "gradient/layer/energy",
-    "At every step, the update is -eta P times the gradient of the stated energy.",
-    "x' = x - eta P dE/dg, at every step",
-    "This is what the declaration says. Everything that is derived from the energy rests on it.",
-    "the gradient is not zero",
+    claim="At every step, the update is -eta P times the gradient of the stated energy.",
+    formula="x' = x - eta P dE/dg, at every step",
+    why="This is what the declaration says. Everything that is derived from the energy rests on it.",
+    premise="the gradient is not zero",
     needs=GRADIENT_STEP,
     controls={"constant"},
     looks_around=True,
@@ -62,10 +62,10 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/masked",
-    "Where tokens are masked, the others' update is -eta P times the gradient of the energy with that mask.",
-    "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
-    "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
-    "a token is masked, and the gradient is not zero",
+    claim="Where tokens are masked, the others' update is -eta P times the gradient of the energy with that mask.",
+    formula="x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
+    why="An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
+    premise="a token is masked, and the gradient is not zero",
     needs={*GRADIENT_STEP, "masked", "masked-gradient"},
     cases=Cases({"J": 2}, plain=True),
 )
@@ -81,11 +81,11 @@ def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/derivatives-agree",
-    "The automatic derivative of the energy agrees with finite differences of its values.",
-    "autograd of E = central differences of E",
-    "A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
+    claim="The automatic derivative of the energy agrees with finite differences of its values.",
+    formula="autograd of E = central differences of E",
+    why="A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
     "other property would be judged by it.",
-    "the gradient is not zero",
+    premise="the gradient is not zero",
     needs={"energy", "autograd"},
 )
 def derivatives_agree(box: Box, q: Question) -> Evidence:
@@ -105,9 +105,9 @@ def derivatives_agree(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/conservative-field",
-    "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
-    *CONSERVATIVE,
-    "the Jacobian is not zero",
+    claim="The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
+    **CONSERVATIVE,
+    premise="the Jacobian is not zero",
     needs={"conservative"},
 )
 def field_is_conservative(box: Box, q: Question) -> Evidence:
@@ -118,11 +118,11 @@ def field_is_conservative(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/symmetric-coupling",
-    "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
-    "d x'_i / d x_j = (d x'_j / d x_i)^T",
-    "If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
+    claim="Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
+    formula="d x'_i / d x_j = (d x'_j / d x_i)^T",
+    why="If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
     "like that unless it is built so.",
-    "some token's state changes another's update",
+    premise="some token's state changes another's update",
     needs={"conservative", "coupled"},
     cases=Cases({"J": 2}),
 )
@@ -170,10 +170,10 @@ def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
 
 @states(
     "gradient/layer/preconditioner",
-    "A single symmetric positive definite matrix P makes every update -P times the gradient.",
-    "x' - x = -P dE/dg for one P = P^T > 0, at all states",
-    "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
-    "the preconditioner can be determined to better than roundoff",
+    claim="A single symmetric positive definite matrix P makes every update -P times the gradient.",
+    formula="x' - x = -P dE/dg for one P = P^T > 0, at all states",
+    why="A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
+    premise="the preconditioner can be determined to better than roundoff",
     needs={*GRADIENT_STEP, "unknown-preconditioner"},
     looks_around=True,
 )
@@ -197,10 +197,10 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/proximal",
-    "The proximal map ends where the penalty and the squared distance are least together.",
-    "prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
-    "A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
-    "the proximal map moves the state",
+    claim="The proximal map ends where the penalty and the squared distance are least together.",
+    formula="prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
+    why="A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
+    premise="the proximal map moves the state",
     needs={"proximal"},
     source="x' = prox(x - eta dE/dx) (Beck & Teboulle 2009, ISTA)",
     looks_around=True,
@@ -237,10 +237,10 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/lagrangian",
-    "The state map is the gradient of the Lagrangian.",
-    "g(x) = dL/dx",
-    "The state map and its Lagrangian are two statements of one thing.",
-    "the gradient is not zero",
+    claim="The state map is the gradient of the Lagrangian.",
+    formula="g(x) = dL/dx",
+    why="The state map and its Lagrangian are two statements of one thing.",
+    premise="the gradient is not zero",
     needs={"lagrangian", "both-maps"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
     looks_around=True,
@@ -261,10 +261,10 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
 
 @states(
     "gradient/layer/lagrangian-rate",
-    "Along the update, the Lagrangian changes by g . dx.",
-    "dL = g . dx along the update",
-    "A Lagrangian that is right at one point only fits no trajectory.",
-    "the Lagrangian changes",
+    claim="Along the update, the Lagrangian changes by g . dx.",
+    formula="dL = g . dx along the update",
+    why="A Lagrangian that is right at one point only fits no trajectory.",
+    premise="the Lagrangian changes",
     needs={"lagrangian"},
     source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
 )

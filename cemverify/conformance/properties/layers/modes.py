@@ -32,9 +32,9 @@ def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
     name = str(dtype).removeprefix("torch.")
     return states(
         f"precision/layer/{name}",
-        f"In {name}, the update is as close to the float64 one as the dtype allows.",
-        *BOUNDED,
-        "the update differs from zero by more than the roundoff of the dtype",
+        claim=f"In {name}, the update is as close to the float64 one as the dtype allows.",
+        **BOUNDED,
+        premise="the update differs from zero by more than the roundoff of the dtype",
         dtype=dtype,
         # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count
         cases=Cases(texture="plain", plain=True, sometimes="faint", tokens=0 if dtype == torch.float32 else 600),
@@ -91,18 +91,18 @@ def properties() -> Iterator[Property]:
     """An energy layer compiled, mapped, and on a CUDA device."""
     plain = "the update is not zero"
     yield energy_layer_property(
-        "modes/layer/compiled", "Compiling changes no output (permuted attention: in inductor's form).",
-        *COMPILED,
-        OfCalls(compiled_is_eager, update_alone=True), plain,
+        "modes/layer/compiled", claim="Compiling changes no output (permuted attention: in inductor's form).",
+        **COMPILED,
+        check=OfCalls(compiled_is_eager, update_alone=True), premise=plain,
         needs={"compile"}, source="contract", cases=Cases(few=True, plain=True),
     )  # fmt: skip
     yield energy_layer_property(
-        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", *MAPPED,
-        OfCalls(mapped_is_looped, update_alone=True), plain,
+        "modes/layer/vmap", claim="Mapping over an additional axis gives what a loop gives.", **MAPPED,
+        check=OfCalls(mapped_is_looped, update_alone=True), premise=plain,
         needs={"vmap"}, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield energy_layer_property(
-        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", *ON_CUDA,
-        OfCalls(cuda_is_cpu, update_alone=True), plain,
+        "modes/layer/cuda", claim="On a CUDA device the output is that on the CPU.", **ON_CUDA,
+        check=OfCalls(cuda_is_cpu, update_alone=True), premise=plain,
         needs={"cuda", "torch"}, source="contract",
     )  # fmt: skip

@@ -34,11 +34,11 @@ _states = partial(states, needs={"reference"}, source="the declared reference", 
 
 @_states(
     "structure/layer/reference",
-    "The update is that of the stated reference, for short and long rows and many of them.",
-    "u(x, m) = u_ref(x, m)",
-    "A form that is written in chunks, in parallel or for a device is compared with the plain one by some tolerance, "
-    "at a few lengths. It errs at others: in the last chunk, in a batch of one, at the ends of ranges.",
-    "the update is not zero",
+    claim="The update is that of the stated reference, for short and long rows and many of them.",
+    formula="u(x, m) = u_ref(x, m)",
+    why="A form that is written in chunks, in parallel or for a device is compared with the plain one by some "
+    "tolerance, at a few lengths. It errs at others: in the last chunk, in a batch of one, at the ends of ranges.",
+    premise="the update is not zero",
     cases=Cases(long=2, many=9, sometimes="large"),
     controls={"random"},
     looks_around=True,
@@ -55,10 +55,10 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
 
 @_states(
     "training/layer/reference",
-    "Gradients of the update are those of the stated reference.",
-    "v^T du/dw = v^T du_ref/dw",
-    "A backward pass that is written by hand, or goes chunk by chunk, is right where it was tried.",
-    "some gradient is not zero",
+    claim="Gradients of the update are those of the stated reference.",
+    formula="v^T du/dw = v^T du_ref/dw",
+    why="A backward pass that is written by hand, or goes chunk by chunk, is right where it was tried.",
+    premise="some gradient is not zero",
     needs={"reference", "gradients"},
     cases=Cases(long=2, plain=True),
     looks_around=True,

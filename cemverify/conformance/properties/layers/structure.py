@@ -40,9 +40,9 @@ _states = partial(states, source="memory fixed during the call (Eq. 3)")
 
 @_states(
     "structure/layer/causality",
-    "A token's update does not depend on later tokens.",
-    *CAUSAL,
-    _SEVERAL,
+    claim="A token's update does not depend on later tokens.",
+    **CAUSAL,
+    premise=_SEVERAL,
     needs={"causality"},
     cases=_SEVERAL_TOKENS,
     controls={"random"},
@@ -81,10 +81,10 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
 
 @_states(
     "structure/layer/own-state",
-    "With the memory fixed, other tokens' states do not affect a token's update.",
-    "x_j changed for all j != i at fixed memory:  x'_i unchanged",
-    "The energy is per token with the memory fixed. If states couple, what is minimised is another function.",
-    _SEVERAL,
+    claim="With the memory fixed, other tokens' states do not affect a token's update.",
+    formula="x_j changed for all j != i at fixed memory:  x'_i unchanged",
+    why="The energy is per token with the memory fixed. If states couple, what is minimised is another function.",
+    premise=_SEVERAL,
     needs={"own-state"},
     cases=_SEVERAL_TOKENS,
     controls={"random"},
@@ -96,10 +96,10 @@ def own_state_only(box: Box, q: Question) -> Evidence:
 
 @_states(
     "structure/layer/energy-per-token",
-    "With the memory fixed, other tokens' states do not affect a token's energy.",
-    "x_j changed for all j != i at fixed memory:  E_i unchanged",
-    "A stated energy that mixes tokens is not the sum that the update descends token by token.",
-    _SEVERAL,
+    claim="With the memory fixed, other tokens' states do not affect a token's energy.",
+    formula="x_j changed for all j != i at fixed memory:  E_i unchanged",
+    why="A stated energy that mixes tokens is not the sum that the update descends token by token.",
+    premise=_SEVERAL,
     needs={"energy", "energy-per-token"},
     cases=_SEVERAL_TOKENS,
     controls={"random-energy"},
@@ -127,9 +127,9 @@ def _others_stay(
 
 @_states(
     "structure/layer/batch-independence",
-    "A batch row's update and energy do not depend on the other rows.",
-    *ROWS_APART,
-    "the update is not zero",
+    claim="A batch row's update and energy do not depend on the other rows.",
+    **ROWS_APART,
+    premise="the update is not zero",
     cases=_SEVERAL_ROWS,
     controls={"random"},
 )
@@ -156,11 +156,11 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
 
 @_states(
     "structure/layer/batch-invariance",
-    "A batch row's update has the same bits in any batch.",
-    "u(x_b) among other rows = u(x_b) alone, bit for bit",
-    "Serving frameworks batch requests as they come. Where a kernel's order of sums follows the batch, the same "
+    claim="A batch row's update has the same bits in any batch.",
+    formula="u(x_b) among other rows = u(x_b) alone, bit for bit",
+    why="Serving frameworks batch requests as they come. Where a kernel's order of sums follows the batch, the same "
     "prompt has other answers at other times, and what is sampled is not what is trained.",
-    "the update is not zero",
+    premise="the update is not zero",
     needs={"batch-invariant"},
     since="2026.12",
     cases=_SEVERAL_ROWS,
@@ -185,10 +185,10 @@ def bits_do_not_depend_on_the_batch(box: Box, q: Question) -> Evidence:
 
 @_states(
     "structure/layer/batch-energy",
-    "The energy of a batch is the sum or mean of its rows' energies, as declared.",
-    "E(x_1, ..., x_B) = sum or mean over b of E(x_b), as declared",
-    "Where a sum is declared and a mean is taken, the step is shorter by the size of the batch.",
-    "there are several rows, and their energies are not zero",
+    claim="The energy of a batch is the sum or mean of its rows' energies, as declared.",
+    formula="E(x_1, ..., x_B) = sum or mean over b of E(x_b), as declared",
+    why="Where a sum is declared and a mean is taken, the step is shorter by the size of the batch.",
+    premise="there are several rows, and their energies are not zero",
     needs={"energy", "batch-energy"},
     cases=_SEVERAL_ROWS,
 )
@@ -211,10 +211,10 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
 
 @_states(
     "structure/layer/permutation",
-    "The update of reordered tokens is the reordered update.",
-    "F(pi x) = pi F(x)",
-    "A layer without positions that depends on the order has positions after all.",
-    "the new order changes the update",
+    claim="The update of reordered tokens is the reordered update.",
+    formula="F(pi x) = pi F(x)",
+    why="A layer without positions that depends on the order has positions after all.",
+    premise="the new order changes the update",
     needs={"permutable"},
     cases=_SEVERAL_TOKENS,
     controls={"random"},
@@ -237,10 +237,10 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
 
 @_states(
     "structure/layer/mask",
-    "Masked tokens change nothing.",
-    "x_j, h_j changed where mask_j = 0:  everything else unchanged",
-    "Padding that is read changes results with the length of the longest row in the batch.",
-    "a token is masked, and the others' updates are not zero",
+    claim="Masked tokens change nothing.",
+    formula="x_j, h_j changed where mask_j = 0:  everything else unchanged",
+    why="Padding that is read changes results with the length of the longest row in the batch.",
+    premise="a token is masked, and the others' updates are not zero",
     needs={"masked"},
     cases=_SEVERAL_TOKENS,
 )

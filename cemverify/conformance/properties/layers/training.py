@@ -36,8 +36,8 @@ from cemverify.conformance.questions.black_boxes import Named, Question, wears
 ROUNDINGS = 64
 _NEEDS = {"energy", "gradient-step", "autograd", "gradients", "known-preconditioner"}
 _TRAINS = Explanation(
-    "v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",
-    "A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer then "
+    formula="v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",
+    why="A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer then "
     "trains on gradients of something else.",
 )
 _LOUD = (1.0, 1.0, 2.0**10, 1.0, 2.0**-10)  # how large what comes back from behind the layer is, in turn
@@ -52,9 +52,9 @@ class _NoGradient(Fault):
 
 @states(
     "training/layer/parameters",
-    "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
-    *_TRAINS,
-    "some gradient is not zero",
+    claim="Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
+    **_TRAINS,
+    premise="some gradient is not zero",
     needs={*_NEEDS, "parameters"},
     cases=Cases(long=5, many=9),
     looks_around=True,
@@ -65,9 +65,9 @@ def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
 
 @states(
     "training/layer/states",
-    "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
-    *_TRAINS,
-    "some gradient is not zero",
+    claim="Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
+    **_TRAINS,
+    premise="some gradient is not zero",
     needs=_NEEDS,
     cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
     looks_around=True,
@@ -78,11 +78,11 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
 
 @states(
     "training/layer/other-parameters",
-    "Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
-    "u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
-    "Training moves parameters to where the layer was never tried: a limit on their size, or something that "
+    claim="Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
+    formula="u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
+    why="Training moves parameters to where the layer was never tried: a limit on their size, or something that "
     "is kept of their earlier values, shows only there.",
-    "the update is not zero",
+    premise="the update is not zero",
     needs={*_NEEDS, "parameters"},
     once=True,  # what was kept of earlier values need not come back
 )
