@@ -10,7 +10,8 @@ from typing import Any
 
 from cemverify.results import envelope
 from cemverify.results.envelope import ResultError
-from reports.kinds import PrintedTable, printed_tables
+from reports.kinds import sheets_of
+from synthetic.figures.sheets import Sheet
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     return list(results.values())
 
 
-def tables_of(source: ResultFile, fold: bool, mark: str = "Bold", narrow: bool = False) -> list[PrintedTable]:
-    """The tables of a result, as `printed_tables` makes them."""
+def tables_of(source: ResultFile, fold: bool, narrow: bool = False) -> list[Sheet]:
+    """The tables of a result, as `sheets_of` makes them."""
     with complete(source):
-        return printed_tables(source.content, fold, mark, narrow)
+        return sheets_of(source.content, fold, narrow)
 
 
 def complete(source: ResultFile) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from reports.commands import add_paths
 
 if TYPE_CHECKING:
     from reports.collect import ResultFile
-    from reports.kinds import PrintedTable
+    from synthetic.figures.sheets import Sheet
 
 DESCRIPTION = """\
 Prints the tables of result files. Rows that say the same are folded ("gradient: 51 hold"); numbers have as many
@@ -74,20 +74,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the tables of the result files in the format that is asked for; returns the exit code."""
     import sys
+    from dataclasses import replace
 
     from cemverify.console.streams import columns
     from cemverify.results.envelope import check_outputs, show
     from cemverify.results.tables import comma_separated, terminal
     from reports.collect import collect
+    from synthetic.figures.sheets import numbers, printed
 
     check_outputs(folders=[options.output])
     sources = collect(options.paths)
-    pairs = chosen(options, sources)
-    tables, origins = [table.table for _, table in pairs], [source.origin for source, _ in pairs]
+    kept = chosen_of(options, sources)
+    mark = "A star" if options.format == "terminal" else "Bold"
+    tables = [replace(printed(sheet, mark), label=label) for _, sheet, label in kept]
+    origins = [source.origin for source, _, _ in kept]
     if options.format == "terminal":
         text = terminal(tables, origins, options.width or columns(sys.stdout))
     elif options.format == "csv":
-        text = comma_separated(tables, origins, [table.csv for _, table in pairs])
+        text = comma_separated(tables, origins, [numbers(sheet) for _, sheet, _ in kept])
     else:
         text = RENDERERS[options.format](tables, origins)
     if options.output is not None:
@@ -96,51 +100,55 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def chosen(options: argparse.Namespace, sources: Sequence[ResultFile]) -> list[tuple[ResultFile, PrintedTable]]:
+def chosen_of(options: argparse.Namespace, sources: Sequence[ResultFile]) -> list[tuple[ResultFile, Sheet, str]]:
     """The tables and columns that are asked for, each with the file it is of and a label."""
-    from dataclasses import replace
-
     from cemverify.console.errors import UsageError, one_of
     from cemverify.processes.atomic_files import slug
     from reports.collect import tables_of
     from reports.kinds import places
 
-    mark = "A star" if options.format == "terminal" else "Bold"
-    every = [(source, tables_of(source, not options.all, mark, narrow=True)) for source in sources]
+    every = [(source, tables_of(source, not options.all, narrow=True)) for source in sources]
     for name in options.tables or ():
-        one_of("table", name, {table.name: table for _, tables in every for table in tables})
-    kept: list[tuple[ResultFile, PrintedTable]] = []
-    for source, tables in every:
-        narrow = options.format == "latex" and any(table.name == "summary" for table in tables)
+        one_of("table", name, {sheet.name: sheet for _, sheets in every for sheet in sheets})
+    kept: list[tuple[ResultFile, Sheet, str]] = []
+    for source, sheets in every:
+        narrow = options.format == "latex" and any(sheet.name == "summary" for sheet in sheets)
         taken = [
-            t for t in tables if (t.name in options.tables if options.tables else (t.name == "summary") == narrow)
+            s for s in sheets if (s.name in options.tables if options.tables else (s.name == "summary") == narrow)
         ]
-        for i, table in enumerate(taken):
-            again = sum(before.name == table.name for before in taken[:i])
-            label = f"{slug(source.path.stem)}-{slug(table.name)}{f'-{again + 1}' if again else ''}"
-            kept.append((source, replace(table, table=replace(table.table, label=label))))
-    columns = list(dict.fromkeys(column for _, table in kept for column in table.table.columns))
+        for i, sheet in enumerate(taken):
+            again = sum(before.name == sheet.name for before in taken[:i])
+            label = f"{slug(source.path.stem)}-{slug(sheet.name)}{f'-{again + 1}' if again else ''}"
+            kept.append((source, sheet, label))
+    names = list(dict.fromkeys(column.heading for _, sheet, _ in kept for column in sheet.columns))
     asked = options.columns or ()
     for name in asked:
-        if not places(columns, [name]):
-            raise UsageError(f"no table has a column {name!r}; choose from {', '.join(columns)}")
-    return [(s, t.only(asked, mark)) for s, t in kept if not asked or places(t.table.columns, asked)]
+        if not places(names, [name]):
+            raise UsageError(f"no table has a column {name!r}; choose from {', '.join(names)}")
+    chosen = []
+    for source, sheet, label in kept:
+        at = places([column.heading for column in sheet.columns], asked)
+        if not asked:
+            at = [i for i, column in enumerate(sheet.columns) if not column.spare]
+        if at:
+            chosen.append((source, sheet.only(at), label))
+    return chosen
 
 
 def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     """Writes the tables as Markdown and CSV."""
-
     from cemverify.processes.atomic_files import slug
     from cemverify.results.envelope import check_outputs, write_text
     from cemverify.results.tables import markdown
     from reports.collect import tables_of
+    from synthetic.figures.sheets import numbers, printed
 
-    folded = [(source, table) for source in sources for table in tables_of(source, fold=True)]
-    whole = [(source, table) for source in sources for table in tables_of(source, fold=False)]
-    text = markdown([table.table for _, table in folded], [source.origin for source, _ in folded])
+    folded = [(source, sheet) for source in sources for sheet in tables_of(source, fold=True)]
+    whole = [(source, sheet) for source in sources for sheet in tables_of(source, fold=False)]
+    text = markdown([printed(sheet) for _, sheet in folded], [source.origin for source, _ in folded])
     files = {folder / "report.md": f"# Report\n\n{text}\n"}
-    for number, (source, table) in enumerate(whole, 1):
-        files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = table.csv
+    for number, (source, sheet) in enumerate(whole, 1):
+        files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = numbers(sheet)
     check_outputs(*files, read=[source.path for source in sources])
     for path, content in files.items():
         write_text(path, content)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cemverify.results.envelope import Table, tables_of
-from cemverify.results.tables import csv_rows
+from cemverify.results.envelope import tables_of
 from reports.kinds import benchmarks, check, claims, power, readings
-from synthetic.figures.sheets import Sheet, numbers, printed
+from synthetic.figures.sheets import Sheet
 from synthetic.studies.recursion import tables as recursion
 from synthetic.studies.side_by_side import tables as language
 
@@ -41,36 +40,6 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-@dataclass(frozen=True)
-class PrintedTable:
-    """One table of a result: for people, and as CSV for programs."""
-
-    table: Table
-    name: str  # what it is asked for by; "summary" of a narrow one
-    sheet: Sheet | None = None  # what it is printed from; None for one that a file holds as text
-
-    @property
-    def csv(self) -> str:
-        """What programs get."""
-        return csv_rows(self.table) if self.sheet is None else numbers(self.sheet)
-
-    def only(self, asked: Sequence[str], mark: str) -> PrintedTable:
-        """The table with some of its columns, in the order asked for, or with the usual ones.
-
-        Args:
-            mark: as in `printed`.
-        """
-        table, at = self.table, places(self.table.columns, asked)
-        if self.sheet is None:
-            if not asked:
-                return self
-            rows = [[row[i] for i in at] for row in table.rows]
-            return replace(self, table=replace(table, columns=[table.columns[i] for i in at], rows=rows))
-        at = at or [i for i, column in enumerate(self.sheet.columns) if not column.spare]
-        sheet = self.sheet.only(at)
-        return replace(self, table=replace(printed(sheet, mark), label=table.label), sheet=sheet)
-
-
 def places(columns: Sequence[str], asked: Sequence[str]) -> list[int]:
     """Where the columns asked for stand: those of that name, or else those whose names begin so."""
     found: list[int] = []
@@ -87,22 +56,21 @@ def headline(content: Content) -> str:
     return str(content["tables"][0]["title"]) if content["tables"] else f"a result of kind {content['kind']}"
 
 
-def printed_tables(content: Content, fold: bool, mark: str = "Bold", narrow: bool = False) -> list[PrintedTable]:
+def sheets_of(content: Content, fold: bool, narrow: bool = False) -> list[Sheet]:
     """The tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
 
     Args:
         narrow: whether those are among them that say again what others say, in fewer columns.
-        fold: whether rows that say the same are one row. mark: as in `printed`.
+        fold: whether rows that say the same are one row.
 
     Raises:
         KeyError, TypeError, IndexError: the result lacks what its kind has.
     """
-    stored = tables_of(content)
-    kind = KINDS.get(content["kind"])
-    tables = []
+    stored, kind = tables_of(content), KINDS.get(content["kind"])
+    sheets: list[Sheet] = []
     if kind is not None:
         sheets = [*(kind.summaries(content) if narrow and kind.summaries else ()), *kind.sheets(content, fold)]
-        tables = [PrintedTable(printed(sheet, mark), sheet.name or content["kind"], sheet) for sheet in sheets]
-        titles = {one.table.title for one in tables}
-        stored = [table for table in stored[kind.replaced if tables else 0 :] if table.title not in titles]
-    return tables + [PrintedTable(table, "stored") for table in stored]
+        sheets = [replace(sheet, name=sheet.name or content["kind"]) for sheet in sheets]
+        titles = {sheet.caption for sheet in sheets}
+        stored = [table for table in stored[kind.replaced if sheets else 0 :] if table.title not in titles]
+    return sheets + [Sheet.of(table, "stored") for table in stored]

@@ -22,6 +22,7 @@ from reports.kinds.check import Tally, families, tallies
 from reports.page.listing import Listing, listings
 from reports.pictures.gallery import pictures_of
 from synthetic.figures.drawing import Picture, inline
+from synthetic.figures.sheets import printed
 
 # Characters. A page is under 3 MB.
 TABLES_BUDGET = 1_100_000
@@ -253,10 +254,10 @@ def _tables(sources: Sequence[ResultFile]) -> tuple[list[tuple[Table, str]], lis
     # counterexamples are told above, beside what they violate
     for source in sorted(sources, key=lambda source: source.content["kind"] == "counterexample"):
         for fold in (False, True):
-            printed = [(table.table, source.origin) for table in tables_of(source, fold)]
-            size = sum(_size(table) + len(source.origin) for table, _ in printed)
+            made = [(printed(sheet), source.origin) for sheet in tables_of(source, fold)]
+            size = sum(_size(table) + len(source.origin) for table, _ in made)
             if spent + size <= TABLES_BUDGET:
-                tables += printed
+                tables += made
                 spent += size
                 break
         else:

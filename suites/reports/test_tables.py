@@ -22,7 +22,7 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import RENDERERS, Strong, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
 from reports.collect import collect
-from reports.kinds import printed_tables
+from reports.kinds import sheets_of
 from reports.matrix.standings import lines_of
 from reports.pictures.standings import matrix
 from suites.reports.examples import a_check, a_language, a_power, a_property, a_recursion, violated
@@ -156,7 +156,7 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys
     halved = 2 * (0.5, 0.51, 0.49)
     assert winner({"a": [0.1]}) is None
     assert winner({"a": [0.1], "b": [0.2]}) is None
-    table = printed_tables(a_recursion(halved), fold=True)[0].table
+    table = printed(sheets_of(a_recursion(halved), fold=True)[0])
     bold = [cell for row in table.rows for cell in row if isinstance(cell, Strong)]
     assert len(bold) == 1
     assert f"**{bold[0]}**" in markdown([table])
@@ -176,7 +176,7 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys
 def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> None:
     content = a_recursion()
     content["rows"][6]["deeper"] |= {"n": 5, "conclusion": "better"}
-    (row,) = [row for row in printed_tables(content, fold=True)[0].table.rows if row[0] == "CEM, T = 4"]
+    (row,) = [row for row in printed(sheets_of(content, fold=True)[0]).rows if row[0] == "CEM, T = 4"]
     assert row[-1] == "too few functions (6 needed)"
     assert headline(content).endswith("too few functions (6 needed) (only rate)")
 
@@ -184,10 +184,10 @@ def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> No
 def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
     content = a_recursion()
     rates = content["made_by"]["configuration"]["rates"]
-    assert [row[1] for row in printed_tables(content, True)[0].table.rows[5:7]] == [f"{rates[0]:g} (only rate)"] * 2
+    assert [row[1] for row in printed(sheets_of(content, True)[0]).rows[5:7]] == [f"{rates[0]:g} (only rate)"] * 2
     rates.append(1.0)
     content["rows"][6]["at_edge"] = True
-    assert [row[1] for row in printed_tables(content, True)[0].table.rows[5:7]] == ["0.01", "0.01 (edge)"]
+    assert [row[1] for row in printed(sheets_of(content, True)[0]).rows[5:7]] == ["0.01", "0.01 (edge)"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_tables_and_columns_are_chosen_by_name(capsys: pytest.CaptureFixture[str
 
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
-    table = printed_tables(a_recursion(), fold=True)[0].table
+    table = printed(sheets_of(a_recursion(), fold=True)[0])
     assert [row[0] for row in table.rows[1::4]] == ["ridge", "CEM, T = 2"]
     assert [row[0] for row in table.rows[-2:]] == ["CEM, T = 4", "exact GP (floor)"]
     assert table.rules == [5, 7]
@@ -287,16 +287,17 @@ def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
 
 def test_a_study_and_its_report_have_the_same_tables_and_csv_has_every_digit() -> None:
     content = a_recursion()
-    tables = printed_tables(content, fold=True)
-    assert [one.table.title for one in tables] == [table["title"] for table in content["tables"]]
-    assert [[list(map(str, row)) for row in one.table.rows] for one in tables[1:]] == [
+    sheets = sheets_of(content, fold=True)
+    tables = [printed(sheet) for sheet in sheets]
+    assert [table.title for table in tables] == [table["title"] for table in content["tables"]]
+    assert [[list(map(str, row)) for row in table.rows] for table in tables[1:]] == [
         [[str(cell) for cell in row] for row in table["rows"]] for table in content["tables"][1:]
     ]
-    assert str(content["rows"][5]["rmse"]["std"]) in tables[0].csv
+    assert str(content["rows"][5]["rmse"]["std"]) in numbers(sheets[0])
 
 
 def test_a_model_that_diverged_says_so_in_the_place_of_its_bits() -> None:
-    table = printed_tables(a_language({"good": 2.0, "bad": None}), fold=True)[0].table
+    table = printed(sheets_of(a_language({"good": 2.0, "bad": None}), fold=True)[0])
     assert "diverged at step 3" in table.rows[1]
 
 
@@ -304,14 +305,14 @@ def test_families_are_folded_and_violations_are_not() -> None:
     held = [a_property(f"gradient/attention/case-{i}", margin=i / 10) for i in range(5)]
     absent = [a_property(f"gradient/attention/absent-{i}", "not offered", None) for i in range(3)]
     content = a_check(properties=[*held, violated("gradient/attention/plain"), *absent])
-    folded = printed_tables(content, fold=True)[0].table
+    folded = printed(sheets_of(content, fold=True)[0])
     assert [row[0] for row in folded.rows] == [
         "gradient/attention/plain",
         "gradient: 5 hold",
         "gradient: 3 not offered",
     ]
     assert folded.rows[1][5] == "0.400"
-    assert len(printed_tables(content, fold=False)[0].table.rows) == 9
+    assert len(printed(sheets_of(content, fold=False)[0]).rows) == 9
 
 
 def test_a_terminal_table_fits_its_width() -> None:

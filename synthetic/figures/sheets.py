@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING
-from cemverify.results.tables import Strong, csv_rows
+from cemverify.results.tables import Strong, cell_text, csv_rows
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Group:
 class Sheet:
     """A table of numbers, with their units and uncertainties, in groups of rows."""
 
-    title: str  # one line; printed, what its columns say of themselves follows
+    title: str  # one line
     columns: Sequence[Column]  # its headings
     groups: Sequence[Group]  # its rows
     legend: str = ""  # one sentence below it
@@ -71,6 +71,18 @@ class Sheet:
         """The rows of all groups, in their order."""
         for group in self.groups:
             yield from group.rows
+
+    @property
+    def caption(self) -> str:
+        """The title, and what the columns say of themselves."""
+        told = "; ".join(column.about for column in self.columns if column.about)
+        return f"{self.title}: {told}" if told else self.title
+
+    @staticmethod
+    def of(table: Table, name: str) -> Sheet:
+        """A table that a file holds as text."""
+        rows = [[cell_text(cell) for cell in row] for row in table.rows]
+        return Sheet(table.title, [Column(column) for column in table.columns], [Group("", rows)], name=name)
 
     def only(self, at: Sequence[int]) -> Sheet:
         """The table with the columns of these numbers."""
@@ -105,9 +117,7 @@ def printed(sheet: Sheet, mark: str = "Bold") -> Table:
         ]
     is_marked = any(isinstance(cell, Strong) for row in rows for cell in row)
     below = [*([f"{mark} marks {sheet.best}."] if is_marked else []), *([sheet.legend] if sheet.legend else [])]
-    told = "; ".join(column.about for column in sheet.columns if column.about)
-    title = f"{sheet.title}: {told}" if told else sheet.title
-    return Table(title, [column.heading for column in sheet.columns], rows, rules, below)
+    return Table(sheet.caption, [column.heading for column in sheet.columns], rows, rules, below)
 
 
 def plain(sheet: Sheet) -> Table:
