@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -136,53 +136,30 @@ def measure(
 def table(title: str, rows: Sequence[Row]) -> Table:
     """One line for each kind and path; no time is shown for a path that missed its error budget."""
     columns = (
-        "tokens",
-        "attention",
-        "path",
-        "time / MHA",
-        "FLOPs / MHA",
-        "time / FLOPs",
-        "peak GB",
-        "MHA's",
-        "error / budget",
+        *("tokens", "attention", "path", "time / MHA", "FLOPs / MHA", "time / FLOPs"),
+        *("peak GB", "MHA's", "error / budget"),
     )
     return Table(title, columns, [_cells(row) for row in rows])
 
 
 def _cells(row: Row) -> list[Any]:
-    own = [f"{row.shape.tokens:,}", row.kind.name, row.path]
-    budget = f"{row.budget.margin:.2f}"
-    if not row.budget.holds:
-        return [*own, f"error budget missed: {row.budget.name}", f"{row.flop_ratio:.2f}", "", "", "", budget]
+    failure = row.timing.failure or (row.baseline.failure and f"MHA: {row.baseline.failure}")
     memory = [gigabytes(row.timing.peak), gigabytes(row.baseline.peak)]
-    if row.timing.failure or row.baseline.failure:
-        return [
-            *own,
-            row.timing.failure or f"MHA: {row.baseline.failure}",
-            f"{row.flop_ratio:.2f}",
-            "",
-            *memory,
-            budget,
-        ]
-    speed_ratio = ratio(row.timing, row.baseline)
-    return [
-        *own,
-        show_ratio(speed_ratio),
-        f"{row.flop_ratio:.2f}",
-        f"{speed_ratio.mean / row.flop_ratio:.2f}",
-        *memory,
-        budget,
-    ]
+    if not row.budget.holds:
+        failure, memory = f"error budget missed: {row.budget.name}", ["", ""]
+    time, quotient = failure, ""
+    if not failure:
+        measured = ratio(row.timing, row.baseline)
+        time, quotient = show_ratio(measured), f"{measured.mean / row.flop_ratio:.2f}"
+    own = [f"{row.shape.tokens:,}", row.kind.name, row.path]
+    return [*own, time, f"{row.flop_ratio:.2f}", quotient, *memory, f"{row.budget.margin:.2f}"]
 
 
 def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
     """The measurements as a result file keeps them."""
     return [
         {
-            "tokens": row.shape.tokens,
-            "batch": row.shape.batch,
-            "dim": row.shape.dim,
-            "heads": row.shape.heads,
+            **asdict(row.shape),
             "attention": row.kind.name,
             "path": row.path,
             "seconds": list(row.timing.seconds),

@@ -161,7 +161,7 @@ def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
                 content = envelope.read(file)
                 counts = content["counts"]
                 named = [
-                    f"{p['id']} ({p['verdict']}{_margin(p['margin'])})"
+                    f"{p['id']} ({p['verdict']}{'' if (m := p['margin']) is None else f', margin {m:.2f}'})"
                     for p in content["properties"]
                     if p["verdict"] in ("violated", "inconclusive", "suite error")
                 ]
@@ -173,10 +173,6 @@ def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
             yield Findings([Table(f"cemverify check on {setting.device} in {dtype}", columns, rows)], data)
 
     return run
-
-
-def _margin(margin: float | None) -> str:
-    return "" if margin is None else f", margin {margin:.2f}"
 
 
 def attend(setting: Setting) -> Iterator[Findings]:
@@ -222,7 +218,8 @@ def train(setting: Setting) -> Iterator[Findings]:
             break
         batch, context = setting.scaled((8, CONTEXT), (1, 128))
         steps.append(training.measure(c, batch=batch, context=context, device=setting.device, steps=5, seconds=4.0))
-        _forget()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         order = {c.name + str(c.path): i for i, c in enumerate(contenders)}
         listed = sorted(steps, key=lambda s: (s.contender.name[:4], order[s.contender.name + str(s.contender.path)]))
         data = {"training": training.as_json(listed), "peak_flops": speed, "asked": len(contenders)}
@@ -313,11 +310,6 @@ def _shrunk(config: Any) -> Any:
     attention_, mlp = config.block.attention, config.block.mlp
     block = replace(config.block, attention=replace(attention_, dim=32, heads=2), mlp=replace(mlp, dim=32, hidden=64))
     return replace(config, vocabulary=256, layers=2, block=block)
-
-
-def _forget() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _run(arguments: Sequence[str], seconds: float) -> tuple[int | None, str]:
@@ -459,19 +451,16 @@ def compose(folder: Path, maker: Maker) -> dict[str, Any]:
     if not stages:
         raise ResultError(f"no stage has left anything in {folder}; run `python -m benchmarks gpu` first")
     tables = [Table(t["title"], t["columns"], t["rows"]) for stage in stages for t in stage["tables"]]
-    return envelope.result("gpu", maker, [_overview(stages), *tables], {"stages": stages, "owed": owed(stages)})
+    by_name = {stage["stage"]: stage for stage in stages}
+    rows = [[stage.name, *_standing(by_name.get(stage.name))] for stage in STAGES]
+    overview = Table("Stages", ("stage", "state", "device", "seconds", "at"), rows)
+    return envelope.result("gpu", maker, [overview, *tables], {"stages": stages, "owed": owed(stages)})
 
 
 def owed(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     """What no stage on a GPU has said."""
     answered = {s["stage"] for s in stages if s["device"]["type"].startswith("cuda") and s["tables"]}
     return [stage.owed for stage in STAGES if stage.owed and stage.name not in answered]
-
-
-def _overview(stages: Sequence[Mapping[str, Any]]) -> Table:
-    by_name = {stage["stage"]: stage for stage in stages}
-    rows = [[s.name, *_standing(by_name.get(s.name))] for s in STAGES]
-    return Table("Stages", ("stage", "state", "device", "seconds", "at"), rows)
 
 
 def _standing(stage: Mapping[str, Any] | None) -> list[Any]:

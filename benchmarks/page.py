@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,6 @@ from reports.pictures.gallery import pictures_of
 from synthetic.figures.drawing import Picture
 from synthetic.training.machine import peak_flops
 
-WIDTH = 118  # of running text
 DIM, HEADS, HIDDEN = 256, 4, 688
 LENGTHS = ((4, 512), (2, 1024), (1, 2048))  # batch and tokens
 
@@ -170,41 +168,16 @@ shared diagonal beyond T = 4, or with one per head, what is read is more than th
 and a whole step is computed again, a third more FLOPs. *Peak GB* is measured on a GPU only."""
 
 
-def conclusions(result: Mapping[str, Any]) -> Iterator[str]:
-    """What the benchmarks show, in a few sentences; nothing of what was not measured."""
-    data = result["benchmarks"]
-    attention = [row for row in data.get("attention", {}).get("rows", ()) if not row["failure"] and row["seconds"]]
-    spans = {
-        T: [mean_ratio(row["seconds"], row["baseline_seconds"]) for row in attention if row["attention"] == f"T={T}"]
-        for T in (1, 2, 4, 8)
-    }
-    spread = ", ".join(f"{_span(ratios)} (T = {T})" for T, ratios in spans.items() if ratios)
-    if spread:
-        yield f"CEM attention without ALiBi or diagonal takes {spread} times as long as multi-head attention (MHA)."
-    blocks = {row["layer"]: row["seconds"] for row in data.get("block", {}).get("block", ())}
-    spread = ", ".join(
-        f"{mean_ratio(blocks[name], blocks['Llama']):.1f} (T = {T})"
-        for T in (1, 2, 4, 8)
-        if blocks.get(name := f"CEM T={T}") and blocks.get("Llama")
-    )
-    if spread:
-        yield f"A whole block, with ALiBi and a shared diagonal, takes {spread} times as long as Llama's."
-    worst = [
-        mean_ratio(row["seconds"], row["baseline_seconds"]) / row["flop_ratio"]
-        for row in attention
-        if row["attention"].startswith(("T=4", "T=8"))
-    ]
-    if worst:
-        yield (
-            "Beyond T = 2 attention keeps little for the backward pass and computes much again: its time over FLOPs"
-            f" is {_span(worst)} of MHA's."
-        )
-
-
-def _span(ratios: Sequence[float]) -> str:
-    """ "0.9 to 1.0"."""
-    low, high = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
-    return low if low == high else f"{low} to {high}"
+def conclusion(result: Mapping[str, Any]) -> str:
+    """What attention costs, in a sentence; nothing where it was not measured."""
+    attention = (result["benchmarks"].get("attention") or {"rows": ()})["rows"]
+    spans = []
+    for T in (1, 2, 4, 8):
+        rows = [row for row in attention if row["attention"] == f"T={T}" and row["seconds"] and not row["failure"]]
+        if ratios := [mean_ratio(row["seconds"], row["baseline_seconds"]) for row in rows]:
+            spans.append(f"{min(ratios):.2f} to {max(ratios):.2f} (T = {T})")
+    over = "times as long as multi-head attention (MHA)"
+    return f"CEM attention without ALiBi or diagonal takes {', '.join(spans)} {over}." if spans else ""
 
 
 def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
@@ -222,11 +195,7 @@ def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
             f" load average was {result['load']:.1f}. This process alone makes 1; with more, other work ran, and"
             " single figures may be off."
         ),
-        *(
-            [textwrap.fill(" ".join(sentences), WIDTH, break_on_hyphens=False)]
-            if (sentences := list(conclusions(result)))
-            else []
-        ),
+        *filter(None, [conclusion(result)]),
         LEGEND,
     ]
     if picture:

@@ -98,15 +98,11 @@ def test_the_command_writes_a_result_a_page_and_a_picture(
     assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
 
 
-def test_the_page_begins_with_what_was_found_and_says_nothing_of_what_was_not_measured() -> None:
-    timed = {"failure": None, "seconds": [2.0, 2.0], "baseline_seconds": [1.0, 1.0], "flop_ratio": 1.5}
-    rows = [timed | {"attention": "T=1"}, timed | {"attention": "T=8, ALiBi", "seconds": [3.0, 3.0]}]
-    sentences = " ".join(page.conclusions({"benchmarks": {"attention": {"rows": rows}}}))
-    assert "CEM attention without ALiBi or diagonal takes 2.0 (T = 1) times as long" in sentences
-    assert "T = 2)" not in sentences
-    assert "time over FLOPs is 2.0" in sentences
-    assert "block" not in sentences
-    assert list(page.conclusions({"benchmarks": {}})) == []
+def test_the_page_says_nothing_of_what_was_not_measured() -> None:
+    timed = {"failure": None, "seconds": [2.0, 2.0], "baseline_seconds": [1.0, 1.0], "attention": "T=1"}
+    sentence = page.conclusion({"benchmarks": {"attention": {"rows": [timed, timed | {"attention": "T=8, ALiBi"}]}}})
+    assert "takes 2.00 to 2.00 (T = 1) times as long" in sentence
+    assert page.conclusion({"benchmarks": {}}) == ""
 
 
 def test_the_peak_of_memory_is_that_of_this_program() -> None:
