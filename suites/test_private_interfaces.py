@@ -41,7 +41,7 @@ USED = {
         *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention")  # names of operators
     },
     "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},
-    "suites/fuzzing/zygote.py": {"multiprocessing.util", "_exit_function"},
+    "suites/entry/zygote.py": {"multiprocessing.util", "_exit_function"},
 }
 DOCUMENTED = ("connection", "context", "managers", "pool", "queues", "shared_memory", "sharedctypes", "synchronize")
 
@@ -103,7 +103,7 @@ def test_the_temporary_folder_of_sockets_is_the_one_that_is_set(monkeypatch: pyt
 
 def test_what_waits_for_the_end_of_a_process_can_be_run_before_it() -> None:
     parameters = inspect.signature(util._exit_function).parameters.values()  # type: ignore[attr-defined]
-    message = SEEN.format("suites/fuzzing/zygote.py")
+    message = SEEN.format("suites/entry/zygote.py")
     assert all(parameter.default is not inspect.Parameter.empty for parameter in parameters), message
     assert callable(util.Finalize), message
 

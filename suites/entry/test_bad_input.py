@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
 from cemverify.console.parsing import path
-from cemverify.results.envelope import Table, result
-from cemverify.results.provenance import Maker
 from docs.making.parsers import PROGRAMS, parsers
+from suites.entry import ground
 from suites.kit.commands import refused
-from suites.kit.source import ROOT
 
 HUGE = "9" * 400
-RESULTS = ROOT / "docs" / "results"
+SECONDS = {
+    "0": "must be a positive number, not 0",
+    "-1": "must be a positive number, not -1",
+    "nan": "must be a positive number, not nan",
+    "inf": "must be a positive number, not inf",
+    "1e10": "must be at most 1,000,000, not 1e10",
+    "much": "'much' is not a number",
+}
 
 # Wrong values of an option of each type; that every number of every command is read by one of these types, see below.
 NUMBERS = {
@@ -27,13 +31,8 @@ NUMBERS = {
         "1.5": "'1.5' is not a whole number",
         HUGE: "... (400 digits)",
     },
-    "--seconds": {
-        "0": "must be a positive number, not 0",
-        "-1": "must be a positive number, not -1",
-        "nan": "must be a positive number, not nan",
-        "inf": "must be a positive number, not inf",
-        "much": "'much' is not a number",
-    },
+    "--seconds": SECONDS,
+    "--timeout": SECONDS,
     "--seed": {
         "-1": "--seed: must be at least 0, not -1",
         "4294967296": "--seed: must be at most 4,294,967,295, not 4294967296",
@@ -55,10 +54,13 @@ ROWS = [
         (f"cemverify init --no-check --name {name}", "cannot name a Python module")
         for name in ("my-layer", "class", "../up", "", "naïve")
     ),
-    ("cemverify init --no-check --folder {text}", "cannot be written"),
+    ("cemverify init --no-check --folder text.json", "cannot be written"),
     ("cemverify check cemverify:reference --catalogue 2099.01", "there is no catalogue '2099.01' here"),
     ("cemverify claims nothing", "no claim 'nothing'"),
-    ("cemverify claims 7-sign --results {none}", "is no folder; name the one in which studies wrote their readings"),
+    (
+        "cemverify claims 7-sign --results none.json",
+        "is no folder; name the one in which studies wrote their readings",
+    ),
     ("cemverify claims a b", "'b' is one word too many"),
     ("cemverify check cemverify:reference c:d", "'c:d' is one word too many"),
     ("cemverify check cemverify:reference --dtype float16", "invalid choice: 'float16'"),
@@ -68,11 +70,11 @@ ROWS = [
     ("cemverify check cemverify:reference --json .", "cannot write .: it is a folder"),
     ("cemverify check cemverify:reference --json x/y --markdown x", "x cannot be a file, and a folder for x/y"),
     ("cemverify check cemverify:reference --json x --markdown y/../x", "two outputs have the same path"),
-    ("cemverify check cemverify:reference --save-counterexamples {text}", "it is not a folder"),
+    ("cemverify check cemverify:reference --save-counterexamples text.json", "it is not a folder"),
     ("cemverify check cemverify:reference --known", "--known: expected one argument"),
-    ("cemverify check cemverify:reference --known {none}", "cannot read"),
-    ("cemverify check cemverify:reference --known {text}", "is not TOML"),
-    ("cemverify check cemverify:reference --known {binary}", "is not UTF-8"),
+    ("cemverify check cemverify:reference --known none.json", "cannot read"),
+    ("cemverify check cemverify:reference --known text.json", "is not TOML"),
+    ("cemverify check cemverify:reference --known binary.json", "is not UTF-8"),
     ("cemverify check cemverify:reference --update-known", "--update-known needs --known"),
     ("cemverify check cemverify:reference --known k --update-known", "--update-known needs --reason"),
     ("cemverify check cemverify:reference --known k --reason because", "only with --update-known"),
@@ -85,10 +87,10 @@ ROWS = [
         "is in the past",
     ),
     ("cemverify check cemverify:reference --on-regression fail", "--on-regression needs --baseline"),
-    ("cemverify check cemverify:reference --baseline {none}", "cannot read"),
-    ("cemverify check cemverify:reference --baseline {atlas}", "of kind 'atlas'"),
-    ("cemverify replay {none}", "cannot read"),
-    ("cemverify replay {atlas}", "not a saved counterexample"),
+    ("cemverify check cemverify:reference --baseline none.json", "cannot read"),
+    ("cemverify check cemverify:reference --baseline r.json", "of kind 'atlas'"),
+    ("cemverify replay none.json", "cannot read"),
+    ("cemverify replay r.json", "not a saved counterexample"),
     ("cemverify power --workers -1", "must be at least 0, not -1"),
     ("cemverify power --workers 99999", "must be at most 4,096, not 99999"),
     ("cemverify power --shard 3/2", "--shard 3/2 names no part"),
@@ -126,7 +128,7 @@ ROWS = [
     ("synthetic examine suites.synthetic.own_kernels:misshapen", "got torch.Size([1, 1])"),
     ("synthetic examine suites.synthetic.own_kernels:nowhere", "its covariance is not finite"),
     ("synthetic examine suites.synthetic.own_kernels:indefinite", "not positive definite"),
-    ("synthetic examine suites.entry.leaving:kernel", "kernel raised SystemExit: 0"),
+    ("synthetic examine leaving:kernel", "kernel raised SystemExit: 0"),
     ("synthetic atlas --prior rfb", "unknown prior 'rfb'"),
     ("synthetic recursion --workers x", "'x' is not a whole number"),
     ("synthetic recursion --json r.json", "there is no option --json; perhaps --output is meant"),
@@ -143,13 +145,13 @@ ROWS = [
     ("synthetic recursion --prior rbf rbf", "is given twice"),
     ("synthetic recursion --steps 1 1", "is given twice"),
     ("synthetic recursion --device cpu:7", "device 'cpu:7' is not available"),
-    ("synthetic recursion --report {dial} --page p.md", "has no rows of a recursion study"),
-    ("synthetic recursion --report {dial}", "name the page with --page"),
-    ("synthetic recursion --report {none} --page {none}", "would be overwritten"),
+    ("synthetic recursion --report dial-mlp.json --page p.md", "has no rows of a recursion study"),
+    ("synthetic recursion --report dial-mlp.json", "name the page with --page"),
+    ("synthetic recursion --report none.json --page none.json", "would be overwritten"),
     ("synthetic recursion --shard half", "--shard half names no part"),
     ("synthetic recursion --shard 0/2", "--shard 0/2 names no part"),
     ("synthetic recursion --preset smoke --store /proc/s", "cannot be written"),
-    ("synthetic recursion --store {text}", "cannot be written"),
+    ("synthetic recursion --store text.json", "cannot be written"),
     ("synthetic language train --batch 1000000000000", "GB of memory"),
     ("synthetic language train --dim 1000000000", "GB of memory"),
     ("synthetic language train --depths 1 1", "depth 1 is given twice"),
@@ -160,42 +162,97 @@ ROWS = [
     ("synthetic language train --resume", "--folder where checkpoints are kept"),
     ("synthetic language train --text /dev/zero", "is neither a file nor a folder"),
     ("synthetic language study nothing", "nothing"),
-    ("synthetic language scale {recursion}", "holds no readings of `second-step`"),
-    ("synthetic language scale {undecided} --page p.md", "lacks what a result of kind 'readings' has"),
-    ("synthetic language scale {dial} --page {dial}", "is read, and would be overwritten"),
+    ("synthetic language scale recursion.json", "holds no readings of `second-step`"),
+    ("synthetic language scale undecided.json --page p.md", "lacks what a result of kind 'readings' has"),
+    ("synthetic language scale dial-mlp.json --page dial-mlp.json", "is read, and would be overwritten"),
     ("synthetic language study suites.synthetic.own_kernels:not_a_kernel --estimate", "is of type int; name a"),
     ("synthetic language study nowhere:STUDY --estimate", "nowhere"),
-    ("reports tables {none}", "cannot read"),
-    ("reports tables {text}", "is not JSON"),
-    ("reports tables {binary}", "is not JSON"),
-    ("reports tables {list}", "is not a result file"),
-    ("reports tables {deep}", "nested deeper"),
-    ("reports tables {loop}", "cannot read"),
-    ("reports tables {nan}", "NaN is no JSON number"),
-    ("reports tables {escaping}", "is damaged at kind: '../../x' is not one of"),
-    ("reports tables {numbered}", "is damaged at tables[0].title: 5 is not of type 'string'"),
-    ("reports tables {ragged} --output report", "is damaged: table 't' has rows of unequal length"),
-    ("reports tables {timeless}", "is damaged at made_by.duration_seconds: None is not of type 'number'"),
-    ("reports tables {folder}", "no result file in"),
-    ("reports tables {atlas} --output {text}", "cannot write"),
+    ("reports tables none.json", "cannot read"),
+    ("reports tables text.json", "is not JSON"),
+    ("reports tables binary.json", "is not JSON"),
+    ("reports tables list.json", "is not a result file"),
+    ("reports tables deep.json", "nested deeper"),
+    ("reports tables loop.json", "cannot read"),
+    ("reports tables nan.json", "NaN is no JSON number"),
+    ("reports tables escaping.json", "is damaged at kind: '../../x' is not one of"),
+    ("reports tables numbered.json", "is damaged at tables[0].title: 5 is not of type 'string'"),
+    ("reports tables ragged.json --output report", "is damaged: table 't' has rows of unequal length"),
+    ("reports tables timeless.json", "is damaged at made_by.duration_seconds: None is not of type 'number'"),
+    ("reports tables folder.json", "no result file in"),
+    ("reports tables r.json --output text.json", "cannot write"),
     ("reports tables \0", "has a null character, which no file name can hold"),
-    ("reports tables {atlas} --width 3", "must be at least 20"),
-    ("reports page {atlas} -o {folder}", "it is a folder"),
-    ("reports page {atlas} -o {atlas}", "is read, and would be overwritten"),
-    ("reports compare {atlas} {atlas} --json {atlas}", "is read, and would be overwritten"),
-    ("reports matrix {atlas}", "no result of `cemverify check --json`"),
-    ("reports compare {atlas}", "the following arguments are required: NEW"),
-    ("reports compare {atlas} {none}", "cannot read"),
-    ("reports compare {atlas} {list}", "is not a result file"),
-    ("reports compare {atlas} {atlas} --json {folder}", "it is a folder"),
+    ("reports tables r.json --width 3", "must be at least 20"),
+    ("reports page r.json -o folder.json", "it is a folder"),
+    ("reports page r.json -o r.json", "is read, and would be overwritten"),
+    ("reports compare r.json r.json --json r.json", "is read, and would be overwritten"),
+    ("reports matrix r.json", "no result of `cemverify check --json`"),
+    ("reports compare r.json", "the following arguments are required: NEW"),
+    ("reports compare r.json none.json", "cannot read"),
+    ("reports compare r.json list.json", "is not a result file"),
+    ("reports compare r.json r.json --json folder.json", "it is a folder"),
     ("benchmarks cpu", "unknown benchmark 'cpu'"),
-    ("benchmarks mlp --report {atlas}", "--report shows a result file as it is"),
-    ("benchmarks gpu --report --folder {folder}", "no stage has left anything"),
+    ("benchmarks mlp --report r.json", "--report shows a result file as it is"),
+    ("benchmarks gpu --report --folder folder.json", "no stage has left anything"),
     ("benchmarks gpu --only nothing", "unknown stage 'nothing'"),
     ("benchmarks gpu --device cpu:7", "device 'cpu:7' is not available"),
 ]
 
 
+OVERWRITTEN = "is read, and would be overwritten"
+TOO_MUCH = "at most 268,435,456 bytes are read, and it has more"
+COUNTEREXAMPLE = "found/gradient-mlp-silu"
+CHECK = "cemverify check right:mine"
+ROWS += [
+    # an input was overwritten, under whatever name
+    *((f"{CHECK} --{kind} right.py", OVERWRITTEN) for kind in ("json", "junit", "markdown")),
+    ("cemverify check right.py:mine --json right.py", OVERWRITTEN),
+    ("cemverify check package.layer:mine --markdown package/layer.py", OVERWRITTEN),
+    (f"{CHECK} --known known.toml --json known.toml", OVERWRITTEN),
+    (f"{CHECK} --baseline check.json --json check.json", OVERWRITTEN),
+    *(
+        (f"cemverify replay {COUNTEREXAMPLE}.json --json {COUNTEREXAMPLE}{suffix}", OVERWRITTEN)
+        for suffix in (".json", ".npz", ".py")
+    ),
+    ("reports page check.json -o to-check.json", OVERWRITTEN),
+    ("reports page results found -o results/second-step-mlp.json", OVERWRITTEN),
+    ("reports compare r.json r.json --json found/../r.json", OVERWRITTEN),
+    ("reports compare r.json r.json --json same.json", OVERWRITTEN),
+    ("benchmarks --report benchmarks.json --page benchmarks.json", OVERWRITTEN),
+    ("cemverify claims 15-matched-mlp --results results --json results/second-step-mlp.json", OVERWRITTEN),
+    (f"{CHECK} --save-counterexamples found --json found/../{COUNTEREXAMPLE}.json", "the name of a counterexample"),
+    # an output was replaced by a file, whatever it was
+    (f"{CHECK} --json loop", "Too many levels of symbolic links"),
+    ("synthetic language scale second-step-mlp.json --page to-null", "has to be a regular file"),
+    ("synthetic language train --folder loop", "Too many levels of symbolic links"),
+    # something unforeseen, or only after the work
+    *((f"{CHECK} --{kind} {'x' * 300}", "a name of 300 bytes is too long") for kind in ("json", "junit", "markdown")),
+    (f"{CHECK} --json {'x/' * 2000}x", "a path of 4,001 bytes and 2,001 parts is too long"),
+    (f"cemverify init --no-check --name {'x' * 300}", "a name of 300 characters is too long"),
+    (f"cemverify init --no-check --folder {'x' * 300}", "a name of 300 bytes is too long"),
+    (f"synthetic language fixed-memory --tokeniser {'x' * 300}", "no tokeniser 'xxx"),
+    ("cemverify power --no-bank --bank nothing", "no correct implementation is called 'nothing'"),
+    ("cemverify replay .", "is a folder"),
+    # read towards all memory
+    *(
+        (f"{line} {odd}", TOO_MUCH)
+        for odd in ("zeros", "sparse")
+        for line in (f"{CHECK} --baseline", f"{CHECK} --known", "reports tables", "reports page")
+    ),
+    ("cemverify check sparse.py:mine", TOO_MUCH),
+    ("cemverify repair sparse.py:mine", TOO_MUCH),
+    # an empty text is a name
+    *(
+        (f"{line} ", "an empty text names no file")
+        for line in (
+            "cemverify replay",
+            "cemverify power --store",
+            "synthetic recursion --store",
+            "cemverify init --folder",
+            "synthetic language train --text",
+            f"{CHECK} --json",
+        )
+    ),
+]
 ROWS += [
     (f"cemverify check cemverify:reference {option} {value}", sentence)
     for option, values in NUMBERS.items()
@@ -213,39 +270,32 @@ def test_every_number_of_every_command_is_read_by_what_refuses_another_word(prog
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Files that no command can read, by the names that rows give them."""
-    folder = tmp_path_factory.mktemp("bad")
-    published = json.loads((RESULTS / "second-step-attention.json").read_text())
-    sound = result("atlas", Maker.now("c", {}, 0, "cpu"), [Table("t", ["a"], [["1"]])], {})
-    contents = {
-        "text": "neither JSON nor TOML",
-        "list": "[1, 2]",
-        "deep": "[" * 100_000 + "]" * 100_000,
-        "atlas": json.dumps(sound),
-        "undecided": json.dumps({name: value for name, value in published.items() if name != "verdict"}),
-        "nan": json.dumps(sound | {"payload": float("nan")}),
-        "escaping": json.dumps(sound | {"kind": "../../x"}),
-        "ragged": json.dumps(sound | {"tables": [{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]}),
-        "timeless": json.dumps(sound | {"made_by": {**sound["made_by"], "duration_seconds": None}}),
-        "numbered": json.dumps(sound | {"tables": [{"title": 5, "columns": [], "rows": []}]}),
-    }
-    for name, content in contents.items():
-        (folder / f"{name}.json").write_text(content)
-    (folder / "binary.json").write_bytes(b"\xff\xfe\x00{")
-    (folder / "folder.json").mkdir()
-    (folder / "loop.json").symlink_to("loop.json")
-    names = (*contents, "binary", "folder", "loop", "none")
-    results = {"dial": str(RESULTS / "dial-mlp.json"), "recursion": str(RESULTS / "recursion.json")}
-    return {name: str(folder / f"{name}.json") for name in names} | results
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which commands are typed, with files that they can read and files that none can."""
+    made = tmp_path_factory.mktemp("bad")
+    ground.make(made)
+    ground.spoil(made)
+    return made
+
+
+def seen(folder: Path) -> list[tuple[str, int, int]]:
+    """What lies in it: each path, with its size and when it was changed."""
+    return sorted((str(path), (at := path.lstat()).st_size, at.st_mtime_ns) for path in folder.rglob("*"))
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"), [pytest.param(*row, id=row[0][:80].replace("\0", "NUL")) for row in ROWS]
 )
 def test_bad_input_is_one_sentence(
-    line: str, sentence: str, files: dict[str, str], here: Path, capsys: pytest.CaptureFixture[str]
+    line: str,
+    sentence: str,
+    folder: Path,
+    here: Path,  # which forgets what is imported
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = [files[word[1:-1]] if word[1:-1] in files and word[0] == "{" else word for word in line.split(" ")]
-    assert sentence in refused(words, capsys)
-    assert list(here.iterdir()) == []
+    before = seen(folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    assert sentence in refused(line.split(" "), capsys)
+    assert seen(folder) == before

@@ -341,7 +341,7 @@ ENDING = 60.0  # seconds without those of waiting for a core
 
 
 # while torch is imported; while the collector runs time and again; with a server and workers, which has most to end.
-# Other instants of other commands are drawn by `suites/fuzzing`.
+# Other instants of other commands are drawn by `drawn`.
 CASES = (
     pytest.param("cemverify claims --workers 1", "SIGINT", 0.8, marks=pytest.mark.thorough),
     pytest.param("cemverify claims --workers 1", "SIGTERM", 1.6, marks=pytest.mark.thorough),

@@ -1,6 +1,6 @@
 """Runs abuses: one process imports everything, and a fork of it runs each command in a folder of its own, watched.
 
-    python -m suites.fuzzing.zygote GROUND     abuses as JSON on stdin, a line each; outcomes as JSON on stdout
+    python -m suites.entry.zygote GROUND     pickled abuses on stdin, pickled outcomes on stdout
 
 A fork takes a few hundredths of a second where a start takes five. What a command computes for minutes is replaced by
 a sentence that the work would begin here, or by verdicts that are there already; what is read, checked and written
@@ -13,8 +13,8 @@ import contextlib
 import ctypes
 import gc
 import hashlib
-import json
 import os
+import pickle
 import pkgutil
 import resource
 import shutil
@@ -27,7 +27,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from importlib import import_module
 from inspect import isfunction
 from multiprocessing import util
@@ -36,8 +35,7 @@ from typing import Any, NoReturn
 
 from cemverify.conformance.workers.limits import descendants
 from cemverify.processes.time_limits import TimeLimit
-from suites.fuzzing import spoiling
-from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
+from suites.entry.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, is_whole
 from suites.kit.processes import catches, heed, replace_stream
 from suites.kit.source import PACKAGES, ROOT
 
@@ -63,15 +61,14 @@ def outcomes(abuses: Iterable[Abuse], ground: Path) -> Iterator[tuple[Abuse, Out
         [sys.executable, "-m", __name__, str(ground)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
     ) as zygote:
         assert zygote.stdin is not None
         assert zygote.stdout is not None
         for abuse in abuses:
-            zygote.stdin.write(json.dumps(as_json(abuse)) + "\n")
+            pickle.dump(abuse, zygote.stdin)
             zygote.stdin.flush()
-            yield abuse, Outcome(**json.loads(zygote.stdout.readline()))
+            yield abuse, pickle.load(zygote.stdout)  # noqa: S301 (our own)
         zygote.stdin.close()
 
 
@@ -81,7 +78,6 @@ def outcomes(abuses: Iterable[Abuse], ground: Path) -> Iterator[tuple[Abuse, Out
 def _imported() -> Mapping[str, Main]:
     """Imports whatever commands import."""
     from docs.making.parsers import PROGRAMS, parsers
-    from suites.entry import test_damaged_files
     from suites.kit.commands import MAINS
 
     for program in PROGRAMS:
@@ -92,22 +88,7 @@ def _imported() -> Mapping[str, Main]:
                 with contextlib.suppress(ImportError):  # what is optional and not here
                     import_module(module.name)
     import_module("torch._dynamo")
-    return {**MAINS, "read": _reading(test_damaged_files.READERS), "spoil": spoiling.main}
-
-
-def _reading(readers: Mapping[str, Any]) -> Main:
-    """`read NAME FILE`: a reader of the suite of damaged files, for files that no quick command reads."""
-    from cemverify.console.guard import enter
-    from cemverify.runs import CellStore
-    from cemverify.runs.exchange import bring
-
-    def main(words: Sequence[str]) -> int:
-        name, path = words
-        if name == "cells":
-            return enter(lambda _: lambda: 0 * bring(Path(path), CellStore(Path("new-store"))), [])
-        return enter(lambda _: lambda: 0 * bool(readers[name.replace("-", " ")].read(Path(path))), [])
-
-    return main
+    return MAINS
 
 
 def _work_is_told(*, starts_servers: bool) -> None:
@@ -115,13 +96,13 @@ def _work_is_told(*, starts_servers: bool) -> None:
     from cemverify.claims import JudgedClaim, find_claim
     from cemverify.conformance.judging.events import RunFinished
     from cemverify.console.errors import Refusal
-    from suites.entry.test_damaged_files import _records
+    from suites.entry.ground import records
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise Refusal("the work would begin here")
 
     def run(name: str, *_: Any, **__: Any) -> Iterator[RunFinished]:
-        yield RunFinished(name, _records(), 1.0)
+        yield RunFinished(name, records(), 1.0)
 
     def judged(*_: Any) -> Iterator[JudgedClaim]:
         yield JudgedClaim(find_claim("15-matched-mlp"), _FINDINGS)
@@ -137,7 +118,7 @@ def _work_is_told(*, starts_servers: bool) -> None:
     _replace("cemverify.conformance.workers.isolation", "run", run)
     if not starts_servers:
         _replace("cemverify.conformance.workers.nursery", "get_ready", lambda _: None)
-    _replace("cemverify.conformance.workers.isolation", "ask_again", lambda *_, **__: _records()[0])
+    _replace("cemverify.conformance.workers.isolation", "ask_again", lambda *_, **__: records()[0])
 
 
 def _replace(module: str, name: str, by: Callable[..., Any]) -> None:
@@ -184,7 +165,7 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, streams: Sequ
             resource.setrlimit(limit, (abuse.limits[name], abuse.limits[name]))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        code = main(abuse.words[1:])
+        code = main([word.replace("BOX", str(box)) for word in abuse.words[1:]])
     except SystemExit as ended:
         code = 0 if ended.code is None else int(ended.code)
     threading._shutdown()  # type: ignore[attr-defined]  # as at the end of an interpreter
@@ -308,8 +289,7 @@ def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
             finally:
                 os._exit(ended)
         code, seconds = _wait(child, abuse)
-        # an import waits for a core, and looks around after it; a spoiler sleeps for minutes
-        processes = _left(5.0 if abuse.kind != "spoiling" else 0.5)
+        processes = _left(5.0)  # an import waits for a core, and looks around after it
         after = _seen(box)
         fresh = [box / path for path in after.keys() - before.keys() if len(after[path]) == 64]
         return Outcome(
@@ -339,9 +319,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    for line in sys.stdin:
-        abuse = from_json(json.loads(line))
-        print(json.dumps(asdict(run_one(mains[abuse.words[0]], abuse, ground))), file=answers, flush=True)
+    with contextlib.suppress(EOFError):
+        while True:
+            abuse: Abuse = pickle.load(sys.stdin.buffer)  # noqa: S301 (our own)
+            pickle.dump(run_one(mains[abuse.words[0]], abuse, ground), answers.buffer)
+            answers.flush()
 
 
 if __name__ == "__main__":

@@ -1,24 +1,26 @@
-"""Strategies of abuses: arguments, damaged and special files, overwriting, environments, signals and kills."""
+"""Strategies of abuses: arguments, special files, overwriting, environments, signals, kills, hostile code."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from cemverify.conformance.questions.coverage import covering
 from docs.making.parsers import PROGRAMS, parsers
-from suites.entry.damage import damaged_bytes, damaged_json, with_digest
-from suites.fuzzing.abuses import SIGNALS, Abuse, as_json
-from suites.fuzzing.hostile import hostile
+from suites.conformance.hostile import AGAINST_JUDGES, BESIDES, INSTEAD, WRONGLY
+from suites.entry.abuses import Abuse
+from suites.entry.damage import damaged_bytes
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 # --- arguments, from the parsers themselves -----------------------------------------------------------------
 
@@ -55,18 +57,16 @@ _PATHS = (
         *_words("/dev/urandom r.json/ ./r.json new.md"),
     ),
 )
-_MADE = MappingProxyType(
-    {
-        "loop": "-> loop",
-        "dangling": "-> nowhere",
-        "fifo": "fifo",
-        "socket": "socket",
-        "sparse": "sparse",
-        "to-stdout": "-> /proc/self/fd/1",
-        "to-null": "-> /dev/null",
-        "found/to-right.py": "-> ../right.py",
-    }
-)
+_MADE = {
+    "loop": "-> loop",
+    "dangling": "-> nowhere",
+    "fifo": "fifo",
+    "socket": "socket",
+    "sparse": "sparse",
+    "to-stdout": "-> /proc/self/fd/1",
+    "to-null": "-> /dev/null",
+    "found/to-right.py": "-> ../right.py",
+}
 # positional arguments that lead each command past its parser
 _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
     {
@@ -182,87 +182,8 @@ def _place(path: str, made: Mapping[str, str]) -> str:
     return path
 
 
-# --- damaged files ------------------------------------------------------------------------------------------
-
-_PATH = "PATH"
 _TRAINED = "cemverify check model:build --checkpoint w.safetensors --layer 0"
 _COUNTEREXAMPLE = "found/gradient-mlp-silu"
-# who reads each file; those that no quick command reads are read as their command reads them
-_READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "r.json": (
-            "reports tables r.json --output new",
-            "reports page r.json -o new.html",
-            "reports compare r.json r.json",
-        ),
-        "check.json": (
-            *("cemverify check right:mine --baseline check.json", "reports page check.json -o new.html"),
-            *("reports matrix check.json --output new", "reports compare check.json r.json --json new.json"),
-            "reports tables . --format markdown",
-        ),
-        "known.toml": (
-            "cemverify check right:mine --known known.toml",
-            "cemverify check right:mine --known known.toml --update-known --reason because",
-        ),
-        f"{_COUNTEREXAMPLE}.json": (f"cemverify replay {_COUNTEREXAMPLE}.json --json new.json",),
-        f"{_COUNTEREXAMPLE}.npz": (f"cemverify replay {_COUNTEREXAMPLE}.json",),
-        "store/??/*.json": (f"read cell {_PATH}",),
-        "store/??/*.made_by": (f"read side-file-of-a-cell {_PATH}",),
-        "some.cells.jsonl": ("read cells some.cells.jsonl",),
-        "benchmarks.json": (
-            *("benchmarks --report benchmarks.json --page new.md", "reports tables benchmarks.json --format csv"),
-            "reports pictures benchmarks.json --output new",
-        ),
-        "recursion.json": ("reports page recursion.json -o new.html", "reports pictures recursion.json --output new"),
-        "results/second-step-mlp.json": (
-            "synthetic language scale results/second-step-mlp.json --page new.md",
-            "cemverify claims 15-matched-mlp --results results --json new.json",
-        ),
-        "right.py": (
-            *("cemverify check right:mine", "cemverify check right.py:mine", "cemverify repair right:mine"),
-            "cemverify init --no-check --name right",
-            f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine",
-        ),
-        "own.py": (
-            "cemverify check right:mine --properties-from own.py",
-            f"cemverify replay {_COUNTEREXAMPLE}.json --properties-from own.py",
-        ),
-        "model.py": (f"{_TRAINED} --tokens tokens.npy",),
-        "w.safetensors": (f"{_TRAINED} --tokens tokens.npy", "read weights-of-a-trained-model w.safetensors"),
-        "tokens.npy": (f"{_TRAINED} --tokens tokens.npy", "read tokens-for-a-trained-model tokens.npy"),
-        "checkpoint.safetensors": ("read checkpoint checkpoint.safetensors",),
-        "metrics.jsonl": ("read metrics metrics.jsonl",),
-        "corpora/*/corpus.json": (f"read corpus {_PATH}",),
-        "corpora/*/train.tokens": (f"read tokens {_PATH}",),
-        "gpu/stage-*.json": (
-            "benchmarks gpu --report --folder gpu --page new.md",
-            f"read stage-of-a-benchmark {_PATH}",
-        ),
-        "power.json": ("reports page power.json -o new.html", "reports tables power.json"),
-    }
-)
-
-
-def _as_read(name: str, content: bytes) -> st.SearchStrategy[bytes]:
-    if not name.endswith((".json", ".jsonl", ".made_by")):
-        return damaged_bytes(content)
-    line, *rest = [*content.splitlines(), b""] if name.endswith(".jsonl") else [content]
-    said = damaged_json(json.loads(line))
-    forged = said.map(with_digest) if rest or name == "store/??/*.json" else said
-    return damaged_bytes(content) | (said | forged).map(lambda damaged: b"\n".join([damaged, *rest]))
-
-
-@st.composite
-def damaged(draw: st.DrawFn, folder: Path) -> Abuse:
-    """A sound file with some of its bytes, or of what it says, changed, and a command that reads it."""
-    name = draw(st.sampled_from(sorted(_READ)))
-    path = str(next(folder.glob(name)).relative_to(folder))
-    line = draw(st.sampled_from(_READ[name])).replace(_PATH, path)
-    content = draw(_as_read(name, (folder / path).read_bytes()))
-    words = tuple(line.split())
-    resumed = ("metrics.jsonl",) if words[1] == "metrics" else ()  # training goes on in the same file
-    return Abuse("files", words, files={path: content.hex()}, changed=(*_written(words, {}), *resumed))
-
 
 # --- special files ------------------------------------------------------------------------------------------
 
@@ -275,7 +196,11 @@ _READING = (
     *("reports tables IN", "reports page IN -o new.html", "reports compare IN r.json", "reports compare r.json IN"),
     *("reports pictures IN --output new", "reports matrix IN", "benchmarks --report IN"),
     *("cemverify check right:mine --known IN", "cemverify check right:mine --baseline IN", "cemverify replay IN"),
-    *("cemverify check IN:mine", "cemverify check IN/x:mine", "cemverify claims --results IN", "read cells IN"),
+    *(
+        "cemverify check IN:mine",
+        "cemverify check IN/x:mine",
+        "cemverify claims --results IN",
+    ),
     *("cemverify check model:build --checkpoint IN --layer 0", "synthetic language scale IN"),
     "cemverify check model:build --checkpoint w.safetensors --layer 0 --tokens IN",
     *(
@@ -384,22 +309,57 @@ def overwriting(draw: st.DrawFn) -> Abuse:
 
 # --- environments -------------------------------------------------------------------------------------------
 
-_FACTORS: Mapping[str, tuple[object, ...]] = MappingProxyType(
+_CHECKED = "--properties rejection/mlp/zero-steps --examples 4 --workers 1"
+# commands as short as they can be, each with its exit code and the file that it writes (so few examples leave mutants
+# alive, and so small a language model is no better than bigrams)
+WORK: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
-        "line": (
-            *("cemverify list", "cemverify check right:mine --json new.json --markdown new.md"),
-            "cemverify claims --json new.json",
-            *("cemverify replay found/gradient-mlp-silu.json --json new.json", "reports tables . --output new"),
-            *("reports page . -o new.html", "reports pictures benchmarks.json --output new"),
-            "synthetic recursion --preset smoke --store store",
-            *("benchmarks --report benchmarks.json --page new.md", "cemverify init --no-check"),
-            "cemverify list --contract",
-            *("synthetic language study diagonal --estimate", "reports matrix check.json"),
-            *("cemverify list gradient/mlp/silu", "cemverify repair right:mine --json new.json"),
-            *("cemverify check right:mine --github --junit new.xml", "reports tables r.json --format latex"),
-            *(f"{_TRAINED} --tokens tokens.npy --json new.json", "cemverify check right:mine --suggest"),
-        ),
-        "streams": tuple((out, err) for out in ("open", "full", "closed") for err in ("open", "full", "closed")),
+        "cemverify list --help": (0, ""),
+        "cemverify list": (0, ""),
+        f"cemverify check reference {_CHECKED} --json BOX/new.json": (0, "new.json"),
+        "cemverify claims 15-matched-mlp --json BOX/new.json": (0, "new.json"),
+        "cemverify power --families recursion --seeds 1 --examples 2 --no-sweep --no-bank --workers 0 "
+        "--store BOX/new "
+        "--json BOX/new.json": (1, "new.json"),
+        "cemverify replay BOX/none.json": (2, ""),
+        "reports tables BOX/r.json": (0, ""),
+        "synthetic examine rbf --train-points 12 --test-points 6 --output BOX/new.json": (0, "new.json"),
+        "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --train-points 64 --workers 0 "
+        "--store BOX/new --output BOX/new.json": (0, "new.json"),
+        "synthetic language train --preset tiny --models llama-rope --steps 2 --dim 8 --layers 1 --heads 1 "
+        "--context 8 --batch 2 --corpus markov --length 2000 --workers 1 --corpora BOX/new "
+        "--output BOX/new.json": (1, "new.json"),
+    }
+)
+_QUICK = (
+    *("cemverify list", "cemverify check right:mine --json new.json --markdown new.md"),
+    "cemverify claims --json new.json",
+    *("cemverify replay found/gradient-mlp-silu.json --json new.json", "reports tables . --output new"),
+    *("reports page . -o new.html", "reports pictures benchmarks.json --output new"),
+    "synthetic recursion --preset smoke --store store",
+    *("benchmarks --report benchmarks.json --page new.md", "cemverify init --no-check"),
+    "cemverify list --contract",
+    *("synthetic language study diagonal --estimate", "reports matrix check.json"),
+    *("cemverify list gradient/mlp/silu", "cemverify repair right:mine --json new.json"),
+    *("cemverify check right:mine --github --junit new.xml", "reports tables r.json --format latex"),
+    *(f"{_TRAINED} --tokens tokens.npy --json new.json", "cemverify check right:mine --suggest"),
+)  # fmt: skip
+_STREAMS = tuple((out, err) for out in ("open", "full", "closed") for err in ("open", "full", "closed"))
+# in these every command does its work
+_MILD: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "line": tuple(WORK),
+        "streams": _STREAMS,
+        "folder": ("usual", "read-only", "deleted"),
+        "PYTHONIOENCODING": ("utf-8", "ascii", "latin-1"),
+        "COLUMNS": (None, "20"),
+        "HOME": ("usual", None),
+    }
+)
+_HARSH: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "line": _QUICK,
+        "streams": _STREAMS,
         "folder": ("usual", "deleted"),
         "TMPDIR": ("usual", "/none", "/proc", ""),
         "HOME": ("usual", None, "/proc", "/none"),
@@ -413,29 +373,30 @@ _FACTORS: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "PYTHONIOENCODING": (None, "ascii", "latin-1"),
         "CI": (None, "true"),
     }
-)  # fmt: skip
+)
 
 
-def environments(folder: Path) -> list[Abuse]:
-    """Every two values of any two factors meet."""
+def environments(factors: Mapping[str, tuple[object, ...]]) -> list[Abuse]:
+    """Commands in environments, so that every two values of any two factors meet."""
     rows = []
-    for array in covering(tuple(len(values) for values in _FACTORS.values())):
-        row = {name: values[i] for (name, values), i in zip(_FACTORS.items(), array, strict=True)}
-        variables = {
-            name: row[name]
-            for name in _FACTORS.keys() - {"line", "streams", "folder", "files", "bytes"}
-            if row[name] != "usual"
-        }
-        rows.append(
-            Abuse(
-                "environments",
-                tuple(str(row["line"]).split()),
-                environment=variables,  # type: ignore[arg-type]
-                limits={name: row[name] for name in ("files", "bytes") if row[name] is not None},  # type: ignore[misc]
-                streams=row["streams"],  # type: ignore[arg-type]
-                folder=str(row["folder"]),
-            )
+    for array in covering(tuple(len(values) for values in factors.values())):
+        row: dict[str, Any] = {name: values[i] for (name, values), i in zip(factors.items(), array, strict=True)}
+        line, streams, folder = (row.pop(name) for name in ("line", "streams", "folder"))
+        limits = {name: row.pop(name, None) for name in ("files", "bytes")}
+        work = factors is _MILD
+        code, file = WORK[line] if work else (None, "")
+        abuse = Abuse(
+            "work" if work else "environments",
+            tuple(line.split()),
+            environment={name: value for name, value in row.items() if value != "usual"},
+            limits={name: value for name, value in limits.items() if value is not None},
+            streams=streams,
+            folder=folder,
+            real=work,
+            ends=code,
+            writes=file,
         )
+        rows.append(abuse)
     return rows
 
 
@@ -469,51 +430,144 @@ def signalled(kind: str, numbers: Sequence[signal.Signals]) -> st.SearchStrategy
     return drawn()
 
 
+# --- code that does harm: in a call, as it is imported, or as a property of one's own judges -----------------
+
+# A line each. After these nothing right can be answered.
+_ENDS = r"""
+raise ValueError('no \x1b[2J')
+raise Unspeakable
+raise SystemExit('1 hold, 0 violated')
+os._exit(0)
+os.abort()
+exec('(' * 500)
+os.kill(os.getpid(), signal.SIGSTOP)
+bytearray(2**42)
+deeper(deeper)
+"""
+# After these something right may be answered.
+_GOES_ON = r"""
+print('1 hold, 0 violated \x1b[2J\r')
+os.write(2, b'error: \x1b[2J\n')
+os.closerange(0, 99)
+os.remove(FILE)
+open(FILE, 'w').write('(')
+os.utime(FILE, (0, 0))
+os.setsid()
+os.fork()
+ends_its_parent and ends_its_parent.pop()(os.getppid(), signal.SIGKILL)
+subprocess.Popen(['sleep', '600'], start_new_session=True)
+threading.Thread(target=time.sleep, args=(600,)).start()
+sys.stdout = sys.stderr = None
+sys.modules.clear()
+time.time = time.monotonic = None
+atexit.register(print, 'error: it was right')
+"""
+# These are what a property of one's own says, in place of what it got, what is due and how far apart they may be.
+_STATEMENTS = """
+None
+right
+right, None, 0
+right, right, float('nan')
+right, right, -1, 'yes'
+{}, {}, {}
+right[..., :0], right, 0
+"""
+_MODULE = """\
+import atexit, os, signal, subprocess, sys, threading, time
+
+from cemverify import layer_property, reference
+
+FILE = os.path.abspath(__file__)
+mine = reference
+ends_its_parent = [os.kill]  # once: an orphan's parent is whoever tries all this
+
+
+class Unspeakable(BaseException):
+    def __str__(self):
+        raise self
+
+
+def deeper(f):
+    return f(f)
+
+
+@layer_property(claim="It is itself.", source="us", of="mlp", options={{}}, name="itself")
+def itself(layer, question):
+    right = layer.update(question)
+    {judging}
+    return {said}
+
+
+{importing}
+"""
+_USUAL = {"importing": "pass", "judging": "pass", "said": "right, right, layer.roundoff(question)"}
+_LINE = "cemverify check {} --examples 5 --seconds 2 --timeout 2 --workers 1 --json new.json --properties {}"
+_IN_A_CALL = {**{name: cause is not None for name, (_, cause, _) in {**BESIDES, **INSTEAD}.items()},
+              **dict.fromkeys((*WRONGLY, *AGAINST_JUDGES), True)}  # fmt: skip
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> Abuse:
+    """A check of an implementation that does one harm."""
+    more = draw(st.sampled_from(("", " --github", " --black-box", " --save-counterexamples new")))
+    if draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(_IN_A_CALL)))
+        line = _LINE.format(f"suites.conformance.hostile:{name}", "gradient/attention/plain") + more
+        child = {"CEMVERIFY_TEST_CHILD": "child"}  # what one of them writes
+        return Abuse("hostile", tuple(line.split()), environment=child, real=True, wrong=_IN_A_CALL[name])
+    place, ends = draw(st.sampled_from(sorted(_USUAL))), draw(st.booleans())
+    deeds = _STATEMENTS if place == "said" else _ENDS if ends else _GOES_ON
+    module = _MODULE.format(**{**_USUAL, place: draw(st.sampled_from(deeds.strip().splitlines()))}).encode()
+    if draw(st.integers(0, 4)) == 0:
+        module, ends = draw(damaged_bytes(module)), False
+    asked = "gradient/mlp/silu" if place == "importing" else "own/itself --properties-from harm.py"
+    return Abuse(
+        "hostile",
+        tuple((_LINE.format("harm:mine", asked) + more).split()),
+        files={"harm.py": module.hex()},
+        changed=("harm.py",),
+        real=True,
+        wrong=ends and place == "importing",
+    )
+
+
 # --- all of them --------------------------------------------------------------------------------------------
 
 SHARES: Mapping[str, float] = MappingProxyType(
     {
-        "arguments": 0.34,
-        "files": 0.24,
-        "special files": 0.14,
-        "overwriting": 0.12,
-        "environments": 0.07,
-        "signals": 0.03,
+        "arguments": 0.45,
+        "special files": 0.18,
+        "overwriting": 0.15,
+        "environments": 0.09,
+        "work": 0.02,
+        "signals": 0.04,
         "kills": 0.02,
-        "hostile": 0.04,
+        "hostile": 0.05,
     }
 )
 
 
-def draw_all(folder: Path, count: int, start: int, kinds: Collection[str] = tuple(SHARES)) -> list[Abuse]:
-    """So many abuses, at least one of each kind, the same for the same seed; those of some kinds alone if asked.
+def draw_all(count: int, start: int) -> list[Abuse]:
+    """So many abuses, at least one of each kind, the same for the same seed.
 
     Args:
-        folder: the ground. start: the seed.
+        start: the seed.
     """
     strategies: Mapping[str, st.SearchStrategy[Abuse]] = {
         "arguments": arguments(),
-        "files": damaged(folder),
         "special files": special(),
         "overwriting": overwriting(),
         "signals": signalled("signals", SIGNALS),
         "kills": signalled("kills", [signal.SIGKILL]),
         "hostile": hostile(),
     }
-    abuses: list[Abuse] = []
-    for kind, strategy in strategies.items():
-        abuses += _drawn(strategy, _share(kind, count), start) if kind in kinds else []
-    if "environments" not in kinds:
-        return abuses
-    rows = environments(folder)
-    wanted = _share("environments", count)
-    first = start * wanted % len(rows)
-    return abuses + [*rows, *rows][first : first + min(wanted, len(rows))]
-
-
-def _share(kind: str, count: int) -> int:
-    """How many of so many abuses are of this kind: one at least."""
-    return max(1, round(SHARES[kind] * count))
+    shares = {kind: max(1, round(share * count)) for kind, share in SHARES.items()}
+    abuses = [abuse for kind, strategy in strategies.items() for abuse in _drawn(strategy, shares[kind], start)]
+    for kind, factors in (("environments", _HARSH), ("work", _MILD)):
+        rows = environments(factors)
+        first = start * shares[kind] % len(rows)
+        abuses += [*rows, *rows][first : first + min(shares[kind], len(rows))]
+    return abuses
 
 
 def _drawn(strategy: st.SearchStrategy[Abuse], count: int, start: int) -> list[Abuse]:
@@ -523,7 +577,7 @@ def _drawn(strategy: st.SearchStrategy[Abuse], count: int, start: int) -> list[A
     @settings(max_examples=3 * count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(strategy)
     def keep(abuse: Abuse) -> None:
-        abuses[json.dumps(as_json(abuse))] = abuse
+        abuses[repr(abuse)] = abuse
 
     keep()
     return list(abuses.values())[:count]

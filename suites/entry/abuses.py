@@ -13,7 +13,6 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 # Seconds after which a command counts as hung, on a busy machine too; and those of a core that it may use.
@@ -27,8 +26,8 @@ ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 class Abuse:
     """A command line and what it finds around it."""
 
-    kind: str  # which generator made it
-    words: tuple[str, ...]  # the command line, the program first
+    kind: str  # which strategy drew it
+    words: tuple[str, ...]  # the command line, the program first; BOX in a word is the folder of the files
     files: Mapping[str, str] = field(default_factory=dict)  # what replaces files of the ground, in hexadecimal digits
     # what else is put there, by path: "fifo", "socket", "folder", "sparse"; "-> TARGET", "= TARGET" for (hard) links
     made: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +39,8 @@ class Abuse:
     signals: tuple[int, float] | None = None  # number and seconds after the start
     real: bool = False  # whether it does its work, and not only what surrounds it
     wrong: bool = False  # whether what it judges is wrong, so that it may not succeed
+    ends: int | None = None  # its exit code where its output can be read and its folder is there; None: any
+    writes: str = ""  # the file that it must write then
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,6 @@ def complaints(abuse: Abuse, outcome: Outcome) -> list[str]:
     return [each for each in departures if not any(excuse.fits(each, abuse, outcome) for excuse in EXCUSED)]
 
 
-def excuses(abuse: Abuse, outcome: Outcome) -> list[str]:
-    """Why departures of an outcome from the rule stay; each reason once."""
-    departures = list(_complaints(abuse, outcome))
-    return [excuse.reason for excuse in EXCUSED if any(excuse.fits(each, abuse, outcome) for each in departures)]
-
-
 # of an error that nobody foresaw, or of reading what has no end
 _SIGNS = ("Traceback", "something unforeseen", "memory ran out")
 _MUTE, _CONTROLS, _CHANGES = "ends without a word of complaint", "sends control characters to a terminal", "changes "
@@ -87,6 +82,7 @@ def _complaints(abuse: Abuse, outcome: Outcome) -> Iterator[str]:
         yield f"exit code {outcome.code}"
     elif outcome.code == 0 and abuse.wrong:
         yield "passes what is wrong"
+    yield from _undone(abuse, outcome)
     errors = [line for line in outcome.stderr.splitlines() if line.startswith("error: ")]
     yield from (f"says {sign!r}" for sign in _SIGNS if sign in outcome.stderr)
     if len(errors) > 1:
@@ -104,6 +100,17 @@ def _complaints(abuse: Abuse, outcome: Outcome) -> Iterator[str]:
     yield from (f"leaves {name} among temporary files" for name in outcome.temporary)
     if outcome.processes:
         yield f"leaves {outcome.processes} processes"
+
+
+def _undone(abuse: Abuse, outcome: Outcome) -> Iterator[str]:
+    """What was to be done and was not: output that nobody can read is no success."""
+    if abuse.ends is None:
+        return
+    cannot = abuse.folder == "deleted" or (abuse.ends < 2 and abuse.streams[0] != "open")
+    if outcome.code != (code := 2 if cannot else abuse.ends):
+        yield f"exit code {outcome.code} in place of {code}"
+    if abuse.folder != "deleted" and abuse.writes and abuse.writes not in outcome.after:
+        yield f"does not write {abuse.writes}"
 
 
 def _controls(printed: str) -> bool:
@@ -159,15 +166,6 @@ EXCUSED = (
            _is_left_by_the_dead),
 )  # fmt: skip
 
-# What is not tried, and why.
-NOT_TRIED = (
-    "signals before the command has installed its handlers: the system ends it as it ends any program",
-    "what is computed for minutes, but under signals, kills and hostile implementations: a sentence stands for it",
-    "imports that hang: they are ended after two minutes, which a test of its own makes seconds",
-    "the commands of `suites` and `docs.making`: they write into the repository that they belong to",
-    "more than 3 GiB of addresses beyond those of a command that has imported everything, or 60 seconds of a core",
-)
-
 
 def is_whole(path: Path) -> bool:
     """Whether a file that a command has made has its end, as far as its format tells."""
@@ -186,22 +184,3 @@ def is_whole(path: Path) -> bool:
     if content.startswith(b"<!doctype html"):
         return content.rstrip().endswith(b"</html>")
     return bool(content)
-
-
-_ALWAYS = ("kind", "words")
-
-
-def as_json(abuse: Abuse) -> dict[str, Any]:
-    """To be sent to another process, and to be kept as a regression."""
-    usual = Abuse(abuse.kind, abuse.words)
-    unusual = {name: value for name, value in vars(abuse).items() if name in _ALWAYS or value != getattr(usual, name)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in unusual.items()}
-
-
-def from_json(content: Mapping[str, Any]) -> Abuse:
-    """The abuse that `as_json` has written as plain values."""
-    made: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
-    return Abuse(**made)
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
