@@ -23,10 +23,9 @@ from cemverify.catalogue.versions import introduced
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cli import main
+from cemverify.commands import contract_page, property_page
 from cemverify.commands import list as list_command
-from cemverify.commands import property_page
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.clauses import CLAUSES
 from cemverify.conformance.implementations.contract import implementation, kind_of, load
 from cemverify.conformance.implementations.features import FEATURES, OPTIONS, WEIGHTS
 from cemverify.conformance.judging.effort import Effort
@@ -261,20 +260,28 @@ def test_every_weight_that_an_implementation_gets_has_a_shape_on_the_page(per_he
     seen = set()
     for config in (attention, mlp):
         for name, shape in weight_shapes(config).items():
-            allowed = [re.findall(r"\w+", letters) for letters in WEIGHTS[name].shape.split(" or ")]
+            allowed = [re.findall(r"\w+", letters) for letters in WEIGHTS[name][0].split(" or ")]
             assert shape in [tuple(int(n) if n.isdigit() else sizes[n] for n in each) for each in allowed], name
             seen.add(name)
     assert seen == set(WEIGHTS)
 
 
-def test_every_clause_is_asked_by_properties_that_there_are_or_says_why_not() -> None:
-    for clause in CLAUSES:
-        assert select(clause.asked_by) if clause.asked_by else clause.unasked or clause.title == "The functions"
-        assert not clause.unasked or clause.unasked.endswith(".")
+# the patterns of properties that a section of the contract names
+ASKED_BY = [
+    re.findall("`(.+?)`", line) for line in re.findall("^Tested by (.+)", contract_page.as_markdown(), re.MULTILINE)
+]
+
+
+def test_every_section_of_the_contract_names_properties_that_there_are_or_says_why_not() -> None:
+    assert all(select(patterns) for patterns in ASKED_BY)
+    sections = contract_page.as_markdown().split("\n## ")[2:]  # the first says what the functions are
+    assert [text for text in sections if "\nTested by " not in text] == [
+        text for text in sections if text.endswith("Every property tests this.\n")
+    ]
 
 
 def test_every_property_that_comes_from_the_contract_alone_is_named_on_the_page() -> None:
-    named = {p.id for clause in CLAUSES if clause.asked_by for p in select(clause.asked_by)}
+    named = {p.id for patterns in ASKED_BY for p in select(patterns)}
     assert not [
         p.id for p in catalogue() if p.source == "contract" and p.kind == "CEM implementation" and p.id not in named
     ]

@@ -3,119 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-FUNCTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "attention": "attention(x, h, weights, config): x^(T) of CEM attention, (B, J, D)",
-        "mlp": "mlp(x, h, weights, config): x^(T) of the CEM gated MLP, (B, J, D)",
-        "block": "block(h, weights, config): the pre-norm block of attention and MLP, (B, J, D)",
-        "decode": "decode(h, weights, config): self-attention of h, token by token from a cache, (B, J, D)",
-        "attention_energy": "attention_energy(x, h, weights, config): attention's energy at each token, (B, J)",
-        "mlp_energy": "mlp_energy(x, h, weights, config): the MLP's energy at each token, (B, J)",
-    }
-)
+FUNCTIONS: Mapping[str, str] = {
+    "attention": "attention(x, h, weights, config): x^(T) of CEM attention, (B, J, D)",
+    "mlp": "mlp(x, h, weights, config): x^(T) of the CEM gated MLP, (B, J, D)",
+    "block": "block(h, weights, config): the pre-norm block of attention and MLP, (B, J, D)",
+    "decode": "decode(h, weights, config): self-attention of h, token by token from a cache, (B, J, D)",
+    "attention_energy": "attention_energy(x, h, weights, config): attention's energy at each token, (B, J)",
+    "mlp_energy": "mlp_energy(x, h, weights, config): the MLP's energy at each token, (B, J)",
+}
 
+# by name: the shape in the letters D, K, R, M and r, the option that brings it, and what it is
+WEIGHTS: Mapping[str, tuple[str, str, str]] = {
+    "W_Q": ("(K, R, D)", "attention", "query projection; its transpose is the output projection"),
+    "W_K": ("(K, R, D)", "attention", "key projection; keys are the values too"),
+    "diagonal": ("(D,) or (K, D)", "diagonal: shared, or per-head", "d in A_k = W_Q^T W_K + diag(d)"),
+    "to_self": ("(K,)", "position: self-cross", "the bias on a token's own key"),
+    "to_others": ("(K,)", "position: self-cross", "the bias on all other keys"),
+    "V": ("(M, D)", "MLP", "gate projection; its transpose is the down projection"),
+    "W": ("(M, D)", "MLP", "up projection"),
+    "P_d": ("(D,) or (K, D)", "a preconditioner, shared or per head", "d in diag(softplus(d))"),
+    "P_U": ("(D, r) or (K, D, r)", "a low-rank preconditioner", "U in U V^T + V U^T"),
+    "P_V": ("(D, r) or (K, D, r)", "a low-rank preconditioner", "V in U V^T + V U^T"),
+    "gain": ("(1,) or (D,)", "norm: scalar, or channel and folded", "the gain of the norm"),
+}
 
-@dataclass(frozen=True)
-class Weight:
-    """One of the named weights."""
-
-    shape: str  # in the letters B, J, D, K, R, M and r
-    when: str  # the option that brings it
-    meaning: str  # what it is
-
-
-WEIGHTS: Mapping[str, Weight] = MappingProxyType(
-    {
-        "W_Q": Weight("(K, R, D)", "attention", "query projection; its transpose is the output projection"),
-        "W_K": Weight("(K, R, D)", "attention", "key projection; keys are the values too"),
-        "diagonal": Weight("(D,) or (K, D)", "diagonal: shared, or per-head", "d in A_k = W_Q^T W_K + diag(d)"),
-        "to_self": Weight("(K,)", "position: self-cross", "the bias on a token's own key"),
-        "to_others": Weight("(K,)", "position: self-cross", "the bias on all other keys"),
-        "V": Weight("(M, D)", "MLP", "gate projection; its transpose is the down projection"),
-        "W": Weight("(M, D)", "MLP", "up projection"),
-        "P_d": Weight("(D,) or (K, D)", "a preconditioner, shared or per head", "d in diag(softplus(d))"),
-        "P_U": Weight("(D, r) or (K, D, r)", "a low-rank preconditioner", "U in U V^T + V U^T"),
-        "P_V": Weight("(D, r) or (K, D, r)", "a low-rank preconditioner", "V in U V^T + V U^T"),
-        "gain": Weight("(1,) or (D,)", "norm: scalar, or channel and folded", "the gain of the norm"),
-    }
-)
-
-OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "dim": "D",
-        "heads": "K (attention)",
-        "head_dim": "R, always given; read `config.R` (attention)",
-        "hidden": "M (MLP)",
-        "steps": "T, at least 1",
-        "step_size": "eta, positive",
-        "step": "has no meaning here: eta is given, learned or not",
-        "temperature": "tau, always a number (attention)",
-        "diagonal": "`none`, `shared` or `per-head` (attention)",
-        "position": "`none`, `alibi`, `self-cross` or `rotary`; never `alibi-printed` (attention)",
-        "causal": "always true (attention)",
-        "activation": "the name of sigma (MLP)",
-        "norm": "`none`, `scalar`, `channel` or `folded`",
-        "norm_eps": "the number that the norm adds to the mean square",
-        "preconditioner": "its `kind` is `identity`, `diagonal`, `low-rank` or `low-rank-printed`; it has a "
-        "`rank` r, and is `per_head` or not",
-        "init_std": "has no meaning here: the weights are given",
-        "beyond": "ignore it: extensions that are not in the paper; always at their defaults",
-    }
-)
+OPTIONS: Mapping[str, str] = {
+    "dim": "D",
+    "heads": "K (attention)",
+    "head_dim": "R, always given; read `config.R` (attention)",
+    "hidden": "M (MLP)",
+    "steps": "T, at least 1",
+    "step_size": "eta, positive",
+    "step": "has no meaning here: eta is given, learned or not",
+    "temperature": "tau, always a number (attention)",
+    "diagonal": "`none`, `shared` or `per-head` (attention)",
+    "position": "`none`, `alibi`, `self-cross` or `rotary`; never `alibi-printed` (attention)",
+    "causal": "always true (attention)",
+    "activation": "the name of sigma (MLP)",
+    "norm": "`none`, `scalar`, `channel` or `folded`",
+    "norm_eps": "the number that the norm adds to the mean square",
+    "preconditioner": "its `kind` is `identity`, `diagonal`, `low-rank` or `low-rank-printed`; it has a "
+    "`rank` r, and is `per_head` or not",
+    "init_std": "has no meaning here: the weights are given",
+    "beyond": "ignore it: extensions that are not in the paper; always at their defaults",
+}
 
 # As in `cemverify.cem.activations`, which needs torch; the tests hold the two together.
 _ACTIVATIONS = ("silu", "gelu", "gelu-tanh", "relu", "relu2", "sigmoid", "tanh", "softplus", "identity")
 
-LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
-    {
-        "energy": "an energy in addition to the update (energy layers)",
-        "causality": "a token's update does not depend on later tokens (energy layers)",
-        "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
-        "inference": "it works in torch's inference mode (energy layers)",
-    }
-)
+LAYER_FEATURES: Mapping[str, str] = {
+    "energy": "an energy in addition to the update (energy layers)",
+    "causality": "a token's update does not depend on later tokens (energy layers)",
+    "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
+    "inference": "it works in torch's inference mode (energy layers)",
+}
 # features of both kinds of implementation that an energy layer may declare absent
 SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
 # features that are tested only where they are claimed
 ON_REQUEST = ("dtype:float16",)
 
-FEATURES: Mapping[str, str] = MappingProxyType(
-    {
-        **FUNCTIONS,
-        "start": "x may differ from the memory h",
-        "steps": "more than one step, T > 1",
-        "step-size": "a step size other than 1",
-        "temperature": "a temperature other than the square root of the head dimension",
-        "head-dim": "heads whose dimension is not D / K",
-        "validation": "a ValueError or TypeError of its own, with a message, for bad input",
-        "gradients": "gradients flow to x, h and every weight, so that it can be trained",
-        "vmap": "its functions can be mapped over another axis (torch.func.vmap, jax.vmap)",
-        "threads": "its functions can be called from several threads at once",
-        "compile": "its functions can be compiled (torch.compile, jax.jit)",
-        "cuda": "its functions accept arrays on a CUDA device",
-        "diagonal:shared": "A_k = W_Q^T W_K + diag(d), one d for all heads",
-        "diagonal:per-head": "A_k = W_Q^T W_K + diag(d_k), one d_k per head",
-        "position:alibi": "ALiBi position biases, with the sign and slopes of Press et al.",
-        "position:self-cross": "one bias for a token's own key and one for all other keys",
-        "position:rotary": "rotary positions, half-split layout, base 10000",
-        "preconditioner:diagonal": "the preconditioner P = diag(softplus(d))",
-        "preconditioner:low-rank": "the positive definite diagonal-plus-low-rank P of docs/mathematics.md §6(c)",
-        "preconditioner:low-rank-printed": "the printed P = diag(softplus(d)) + U V^T + V U^T",
-        "preconditioner:per-head": "one preconditioner per head",
-        "norm:scalar": "RMSNorm inside the recursion, with one gain",
-        "norm:channel": "RMSNorm inside the recursion, with one gain per channel",
-        "norm:folded": "norm:channel with the gain folded into both paths",
-        **{f"activation:{name}": f"the activation {name}" for name in _ACTIVATIONS},
-        "dtype:float32": "float32 arrays",
-        "dtype:bfloat16": "bfloat16 arrays",
-        "dtype:float16": "float16 arrays, whose largest number is 65,504 (only with offers=)",
-        **LAYER_FEATURES,
-    }
-)
+FEATURES: Mapping[str, str] = {
+    **FUNCTIONS,
+    "start": "x may differ from the memory h",
+    "steps": "more than one step, T > 1",
+    "step-size": "a step size other than 1",
+    "temperature": "a temperature other than the square root of the head dimension",
+    "head-dim": "heads whose dimension is not D / K",
+    "validation": "a ValueError or TypeError of its own, with a message, for bad input",
+    "gradients": "gradients flow to x, h and every weight, so that it can be trained",
+    "vmap": "its functions can be mapped over another axis (torch.func.vmap, jax.vmap)",
+    "threads": "its functions can be called from several threads at once",
+    "compile": "its functions can be compiled (torch.compile, jax.jit)",
+    "cuda": "its functions accept arrays on a CUDA device",
+    "diagonal:shared": "A_k = W_Q^T W_K + diag(d), one d for all heads",
+    "diagonal:per-head": "A_k = W_Q^T W_K + diag(d_k), one d_k per head",
+    "position:alibi": "ALiBi position biases, with the sign and slopes of Press et al.",
+    "position:self-cross": "one bias for a token's own key and one for all other keys",
+    "position:rotary": "rotary positions, half-split layout, base 10000",
+    "preconditioner:diagonal": "the preconditioner P = diag(softplus(d))",
+    "preconditioner:low-rank": "the positive definite diagonal-plus-low-rank P of docs/mathematics.md §6(c)",
+    "preconditioner:low-rank-printed": "the printed P = diag(softplus(d)) + U V^T + V U^T",
+    "preconditioner:per-head": "one preconditioner per head",
+    "norm:scalar": "RMSNorm inside the recursion, with one gain",
+    "norm:channel": "RMSNorm inside the recursion, with one gain per channel",
+    "norm:folded": "norm:channel with the gain folded into both paths",
+    **{f"activation:{name}": f"the activation {name}" for name in _ACTIVATIONS},
+    "dtype:float32": "float32 arrays",
+    "dtype:bfloat16": "bfloat16 arrays",
+    "dtype:float16": "float16 arrays, whose largest number is 65,504 (only with offers=)",
+    **LAYER_FEATURES,
+}
 
 
 def names_of(declared: Any, argument: str) -> tuple[Any, ...]:
