@@ -38,6 +38,7 @@ DATA = (
     "cemverify/catalogue/budgets.json",
     "cemverify/catalogue/detection.jsonl",
     "cemverify/catalogue/listing.jsonl",
+    "cemverify/catalogue/retired.jsonl",
     "cemverify/commands/contract.md",
     "cemverify/results/result.schema.json",
 )
