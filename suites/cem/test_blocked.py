@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cemverify.cem import blocked
 from cemverify.cem.blocked import descend
-from cemverify.cem.energies import Interaction
 from cemverify.cem.energies.tiled import TiledInteraction
 from cemverify.cem.layers import (
     AttentionConfig,
@@ -86,32 +86,15 @@ def test_in_bfloat16_the_last_tokens_of_a_row_are_attended_like_the_row() -> Non
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
 @pytest.mark.parametrize("position", ["none", "rotary"])
-def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
-    position: PositionKind, causal: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("remembered", [7, 9])
+def test_torchs_own_attention_takes_all_tokens_at_once_where_its_rows_are_aligned(
+    remembered: int, position: PositionKind, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
     module = layer(position=position, causal=causal, steps=3)
-    cut: list[object] = []
-    monkeypatch.setattr(TiledInteraction, "of", lambda *all_, **_: cut.append(all_))
-    assert_formula(module, states(7, 4), states(7, 5), descend)
-    assert not cut, "nothing was cut into tiles"
-
-
-def test_rows_that_torchs_own_attention_cannot_align_go_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
-    module = layer(steps=3)
-    cut: list[Interaction] = []
-    of = TiledInteraction.of
-
-    def noted(energy: Interaction, tile: int, *, saves_weights: bool) -> TiledInteraction:
-        cut.append(energy)
-        return of(energy, tile, saves_weights=saves_weights)
-
-    monkeypatch.setattr(TiledInteraction, "of", noted)
-    remembered = module.energy.remember(states(9, 5))  # nine tokens, seven of them asked
-    reached = descend(module.descent, module.energy, states(7, 4), remembered)
-    assert cut
-    torch.testing.assert_close(reached, module.descent(module.energy, states(7, 4), remembered))
+    with patch.object(TiledInteraction, "of", wraps=TiledInteraction.of) as cut:
+        assert_formula(module, states(7, 4), states(remembered, 5), descend)
+    assert cut.called == (causal and remembered == 9), "the last seven of nine need a mask where each sees its past"
 
 
 @pytest.mark.parametrize(("rows", "tile"), list(product((1, 4, 7, 50), (1, 3, 50))))
