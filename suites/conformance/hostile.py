@@ -1,6 +1,6 @@
 """Implementations that misbehave in `attention`, by name, each with what its verdict must be; `mlp` is right.
 
-`test_misbehaviour` has each judged in worker processes, which load it by its name from this module. What does no harm
+`test_isolation` has each judged in worker processes, which load it by its name from this module. What does no harm
 to a process is in `test_engine`.
 """
 
@@ -28,9 +28,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ from cemverify.conformance.workers.judge import FinishedProperty
 from cemverify.conformance.workers.wire import answer
 
 right = reference.attention
+HOLDS, VIOLATED, EITHER = (Verdict.HOLDS,), (Verdict.VIOLATED,), (Verdict.VIOLATED, Verdict.INCONCLUSIVE)
 _alive: list[Any] = []  # what would end if nothing referred to it
 
 
@@ -317,9 +319,9 @@ def _attach_to_judge() -> None:
     ctypes.CDLL(None).ptrace(attach, os.getppid(), None, None)
 
 
-# --- by name: what is done besides a right answer, with the cause of the verdict (None: it holds) and its words ---
+# --- what is done besides a right answer, with the cause of the verdict (None: it holds) and its words ---
 
-BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
+_BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "floods": (_flood, "hung", ""),
     "stops_itself": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "hung", ""),
     "refuses_to_end_and_hangs": (lambda: (_refuse_to_end(), _forever()), "hung", ""),
@@ -362,22 +364,22 @@ BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
 
 # --- what is answered instead, with the cause and its words ---
 
-WRONG = "update = -eta P grad energy, T times"
-INSTEAD: dict[str, tuple[Callable[..., Any], str | None, str]] = {
+_WRONG = "update = -eta P grad energy, T times"
+_INSTEAD: dict[str, tuple[Callable[..., Any], str | None, str]] = {
     "hangs": (_forever, "hung", ""),
     # holds the GIL, and looks at no signal
     "hangs_in_c": (lambda *_: re.match(r"(a+)+$", "a" * 64 + "b"), "hung", ""),
     "returns_the_slow": (lambda *_: _Slow(), "hung", ""),
     "hogs_tensors": (lambda *_: torch.zeros(2**36), "out of memory", "can't allocate memory"),
-    "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), WRONG, "got "),
-    "claims_a_class": (lambda x, *_: _FalseClass(x.numpy()), WRONG, "got "),
-    "edits_the_configuration": (_edit_configuration, WRONG, "got "),
+    "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), _WRONG, "got "),
+    "claims_a_class": (lambda x, *_: _FalseClass(x.numpy()), _WRONG, "got "),
+    "edits_the_configuration": (_edit_configuration, _WRONG, "got "),
     "overwrites_its_answer_later": (_overwrite_answer_later, None, ""),
 }
 
 # --- what is done besides a wrong answer, which never holds ---
 
-WRONGLY: dict[str, Callable[[], Any]] = {
+_WRONGLY: dict[str, Callable[[], Any]] = {
     "writes_records": _write_records,
     "sends_records": _send_records,
     "answers_for_itself": lambda: _answer_for_itself(1),
@@ -392,7 +394,7 @@ WRONGLY: dict[str, Callable[[], Any]] = {
     "replaces_copies": lambda: vars(copy).update(deepcopy=lambda *_, **__: None),
 }
 # the same, and whoever judges is stopped or ended
-AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
+_AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
     "kills_its_parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "stops_its_parent": lambda: _stop(os.getppid()),
     "stops_judge_and_server": lambda: _stop(os.getppid(), _grandparent()),
@@ -434,16 +436,41 @@ class _HangsWhenLookedAt:
 hangs_when_looked_at = _HangsWhenLookedAt()
 
 
+@dataclass(frozen=True)
+class Row:
+    """An implementation, and what must be said of its attention."""
+
+    layer: Any
+    verdicts: tuple[Verdict, ...]  # of which it gets one
+    cause: str | None = None  # of the verdict; None: any
+    words: str = ""  # of its reason
+    stops_judges: bool = False
+
+
+def _rows() -> Iterator[tuple[str, Row]]:
+    for name, (misbehave, cause, words) in _BESIDES.items():
+        yield name, Row(_besides(misbehave), VIOLATED if cause else HOLDS, cause, words)
+    for name, (attention, cause, words) in _INSTEAD.items():
+        yield (
+            name,
+            Row(implementation(attention=attention, mlp=reference.mlp), VIOLATED if cause else HOLDS, cause, words),
+        )
+    for name, misbehave in {**_WRONGLY, **_AGAINST_JUDGES}.items():
+        against = name in _AGAINST_JUDGES
+        yield name, Row(_besides(misbehave, lambda x, *_: x), EITHER if against else VIOLATED, stops_judges=against)
+
+
+ROWS = dict(_rows())
+OTHERS = {
+    **{name: _later(misbehave) for name, misbehave in _LATER.items()},
+    **{name: _besides(partial(_start_child, own)) for name, own in _CHILDREN.items()},
+}
+
+
 def __getattr__(name: str) -> Any:
-    """The implementation of a row; there are no other names."""
-    if name in BESIDES:
-        return _besides(BESIDES[name][0])
-    if name in INSTEAD:
-        return implementation(attention=INSTEAD[name][0], mlp=reference.mlp)
-    if name in WRONGLY or name in AGAINST_JUDGES:
-        return _besides({**WRONGLY, **AGAINST_JUDGES}[name], lambda x, *_: x)
-    if name in _LATER:
-        return _later(_LATER[name])
-    if name in _CHILDREN:
-        return _besides(lambda: _start_child(_CHILDREN[name]))
+    """The implementation of a row, or another of the table; there are no other names."""
+    if name in ROWS:
+        return ROWS[name].layer
+    if name in OTHERS:
+        return OTHERS[name]
     raise AttributeError(name)

@@ -14,9 +14,10 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.questions.coverage import covering
 from docs.making.parsers import PROGRAMS, parsers
-from suites.conformance.hostile import AGAINST_JUDGES, BESIDES, INSTEAD, WRONGLY
+from suites.conformance.hostile import ROWS
 from suites.entry.abuses import Abuse
 from suites.entry.damage import damaged_bytes
 
@@ -502,8 +503,6 @@ def itself(layer, question):
 """
 _USUAL = {"importing": "pass", "judging": "pass", "said": "right, right, layer.roundoff(question)"}
 _LINE = "cemverify check {} --examples 5 --seconds 2 --timeout 2 --workers 1 --json new.json --properties {}"
-_IN_A_CALL = {**{name: cause is not None for name, (_, cause, _) in {**BESIDES, **INSTEAD}.items()},
-              **dict.fromkeys((*WRONGLY, *AGAINST_JUDGES), True)}  # fmt: skip
 
 
 @st.composite
@@ -511,10 +510,16 @@ def hostile(draw: st.DrawFn) -> Abuse:
     """A check of an implementation that does one harm."""
     more = draw(st.sampled_from(("", " --github", " --black-box", " --save-counterexamples new")))
     if draw(st.booleans()):
-        name = draw(st.sampled_from(sorted(_IN_A_CALL)))
+        name = draw(st.sampled_from(sorted(ROWS)))
         line = _LINE.format(f"suites.conformance.hostile:{name}", "gradient/attention/plain") + more
         child = {"CEMVERIFY_TEST_CHILD": "child"}  # what one of them writes
-        return Abuse("hostile", tuple(line.split()), environment=child, real=True, wrong=_IN_A_CALL[name])
+        return Abuse(
+            "hostile",
+            tuple(line.split()),
+            environment=child,
+            real=True,
+            wrong=Verdict.HOLDS not in ROWS[name].verdicts,
+        )
     place, ends = draw(st.sampled_from(sorted(_USUAL))), draw(st.booleans())
     deeds = _STATEMENTS if place == "said" else _ENDS if ends else _GOES_ON
     module = _MODULE.format(**{**_USUAL, place: draw(st.sampled_from(deeds.strip().splitlines()))}).encode()
