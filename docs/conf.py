@@ -26,10 +26,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "docs.making.contents",
-    "docs.making.commands",
     "docs.making.docstrings",
-    "docs.making.schema",
     "docs.making.site",
 ]
 
@@ -60,6 +57,7 @@ python_maximum_signature_line_length = 90
 html_theme = "furo"
 html_title = "cemverify"
 html_static_path = ["static"]
+html_extra_path = ["front"]  # the root leads to the first page
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from types import ModuleType
 
 import benchmarks.__main__
 import reports.__main__
 import synthetic.__main__
 from cemverify import cli
 
-# The programs, each with the parsers that it builds: a command line builds only that of the command it was given.
-PROGRAMS = ("cemverify", "python -m synthetic", "python -m reports", "python -m benchmarks")
+# By the words that begin its command line, the module of each program.
+PROGRAMS: Mapping[str, ModuleType] = {
+    "cemverify": cli,
+    "python -m synthetic": synthetic.__main__,
+    "python -m reports": reports.__main__,
+    "python -m benchmarks": benchmarks.__main__,
+}
 
 
 def parsers(program: str) -> Mapping[str, argparse.ArgumentParser]:
@@ -20,8 +26,13 @@ def parsers(program: str) -> Mapping[str, argparse.ArgumentParser]:
     Raises:
         KeyError: it is none of `PROGRAMS`.
     """
+    module = PROGRAMS[program]
+    if program == "python -m benchmarks":
+        built = [(None, module._harvest_parser()), (None, module._parser())]
+    else:  # a command line builds only the parser of the command that it was given
+        built = [(name, module._parser([name])) for name in module.COMMANDS]
     found: dict[str, argparse.ArgumentParser] = {}
-    for chosen, parser in _BUILDERS[program]():
+    for chosen, parser in built:
         found[program] = parser
         found |= _commands(program, parser, chosen)
     return found
@@ -37,32 +48,3 @@ def _commands(words: str, parser: argparse.ArgumentParser, chosen: str | None) -
                 found[f"{words} {name}"] = action.choices[name]
                 found |= _commands(f"{words} {name}", action.choices[name], None)
     return found
-
-
-_Built = Iterator[tuple[str | None, argparse.ArgumentParser]]
-
-
-def _cemverify() -> _Built:
-    for name in cli.COMMANDS:
-        yield name, cli._parser([name])
-
-
-def _synthetic() -> _Built:
-    for name in synthetic.__main__.COMMANDS:
-        yield name, synthetic.__main__._parser([name])
-
-
-def _reports() -> _Built:
-    for name in reports.__main__.COMMANDS:
-        yield name, reports.__main__._parser([name])
-
-
-def _benchmarks() -> _Built:
-    yield None, benchmarks.__main__._harvest_parser()
-    yield None, benchmarks.__main__._parser()
-
-
-# in the order of `PROGRAMS`
-_BUILDERS: Mapping[str, Callable[[], _Built]] = dict(
-    zip(PROGRAMS, (_cemverify, _synthetic, _reports, _benchmarks), strict=True)
-)

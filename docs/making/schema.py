@@ -1,4 +1,4 @@
-"""The directive `result-schema`: every key of every result file, from the JSON Schema that tests hold them to."""
+"""Every key of every result file as Markdown, from the JSON Schema that tests hold them to."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from docutils import nodes
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
-
 SCHEMA = Path(__file__).parents[2] / "cemverify" / "results" / "result.schema.json"
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Adds the directive."""
-    app.add_directive("result-schema", _ResultSchema)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 class Row(NamedTuple):
@@ -69,29 +59,11 @@ def _value(schema: Mapping[str, Any]) -> str:
     return words if low is None else f"{words}, at least {low}"
 
 
-class _ResultSchema(SphinxDirective):  # type: ignore[misc]  # Sphinx is not among what mypy is run with
-    def run(self) -> list[nodes.Node]:
-        found: list[nodes.Node] = []
-        for kind, keys in kinds().items():
-            title = nodes.title("", "", nodes.literal("", kind)) if kind else nodes.title("", "Every file")
-            found.append(
-                nodes.section("", title, _table(keys), ids=[nodes.make_id(f"schema-{kind or 'every-file'}")])
-            )
-        return found
-
-
-def _table(keys: list[Row]) -> nodes.table:
-    head = nodes.thead("", _row(*(nodes.Text(word) for word in ("key", "value", "always there"))))
-    body = nodes.tbody(
-        "",
-        *(
-            _row(nodes.literal("", row.key), nodes.Text(row.value), nodes.Text("yes" if row.required else ""))
-            for row in keys
-        ),
-    )
-    columns = [nodes.colspec(colwidth=width) for width in (45, 45, 10)]
-    return nodes.table("", nodes.tgroup("", *columns, head, body, cols=3))
-
-
-def _row(*cells: nodes.Node) -> nodes.row:
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
+def markdown() -> str:
+    """A section with a table for each kind of result file."""
+    lines = []
+    for kind, keys in kinds().items():
+        lines += [f"## `{kind}`" if kind else "## Every file", "", "| key | value | always there |", "|---|---|---|"]
+        lines += [f"| `{row.key}` | {row.value} | {'yes' if row.required else ''} |" for row in keys]
+        lines.append("")
+    return "\n".join(lines)

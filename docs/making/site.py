@@ -1,42 +1,32 @@
-"""What the site shows otherwise than Markdown does elsewhere: formulas, names of files, long and wide pages, a front.
+"""What the site shows otherwise than Markdown elsewhere: formulas, generated parts, navigation, long and wide pages.
 
 Formulas between dollars become MathML, which browsers draw themselves: no script and no request. Docutils translates
-them. Where a block of code is a file, its name stands above it. What begins closed may hold sections. Pages of
-results are wider. The root of the site leads to the first page.
+them. Where a block of code is a file, its name stands above it. The lists of docs/index.md are the navigation. What
+begins closed may hold sections. Pages of results are wider.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
+from docs.making import commands, schema
+
 _RESULTS = "docs/results/"
 
 _FILE = re.compile(r'^```(\w+) title="([^"]+\.\w+)"$', re.MULTILINE)
-
-_FRONT = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>cemverify</title>
-<meta http-equiv="refresh" content="0; url=docs/index.html">
-<link rel="canonical" href="docs/index.html">
-<p>The documentation of cemverify begins <a href="docs/index.html">here</a>.</p>
-</html>
-"""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Adds all of it."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
-    app.connect("source-read", _name_files)
+    app.connect("source-read", _write)
     app.connect("doctree-read", lambda _app, doctree: close_folds(doctree))
     app.connect("doctree-read", _widen)
-    app.connect("build-finished", _lead_to_the_first_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -53,11 +43,27 @@ def _displayed(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-# --- names of files -------------------------------------------------------------------------------------
+# --- what stands in pages -------------------------------------------------------------------------------
 
 
-def _name_files(_app: Sphinx, _docname: str, source: list[str]) -> None:
-    source[0] = with_captions(source[0])
+def _write(app: Sphinx, docname: str, source: list[str]) -> None:
+    page = with_captions(source[0])
+    if docname == app.config.root_doc:
+        page = with_navigation(page)
+    page = re.sub(r"```\{commands\} (.*)\n```\n", lambda found: commands.markdown(found[1]), page)
+    source[0] = page.replace("```{result-schema}\n```\n", schema.markdown())
+
+
+def with_navigation(markdown: str) -> str:
+    """A page of which each section with a list of pages is a part of the navigation, too, in its order."""
+
+    def listed(section: re.Match[str]) -> str:
+        pages = re.findall(r"^\* \[([^\]]+)\]\((\S+\.md)\)", section[0], re.MULTILINE)
+        entries = "".join(f"{words} <{page}>\n" for words, page in pages)
+        options = f":hidden:\n:maxdepth: 1\n:titlesonly:\n:caption: {section[1]}\n"
+        return f"{section[0]}\n```{{toctree}}\n{options}\n{entries}```\n\n" if pages else section[0]
+
+    return re.sub(r"^## (.+)\n(?:(?!## ).*\n)*", listed, markdown, flags=re.MULTILINE)
 
 
 def with_captions(markdown: str) -> str:
@@ -87,11 +93,3 @@ def _widen(app: Sphinx, _doctree: nodes.document) -> None:
     """Pages of results keep the room of the list of sections, which are titles of tables there."""
     if app.env.docname.startswith(_RESULTS):
         app.env.metadata[app.env.docname]["hide-toc"] = ""
-
-
-# --- the front ------------------------------------------------------------------------------------------
-
-
-def _lead_to_the_first_page(app: Sphinx, error: Exception | None) -> None:
-    if error is None and app.builder.format == "html":
-        (Path(app.outdir) / "index.html").write_text(_FRONT, encoding="utf-8")

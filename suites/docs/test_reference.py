@@ -12,6 +12,7 @@ import cemverify
 from cemverify.console.parsing import Help
 from docs.making.parsers import PROGRAMS, parsers
 from docs.making.pictures import FOLDER, PICTURES
+from docs.making.schema import kinds
 from suites.kit.source import ROOT
 from synthetic.figures.drawing import Picture
 
@@ -46,9 +47,6 @@ def test_every_command_has_a_parser_with_arguments_and_words(program: str) -> No
 
 
 def test_the_schema_page_has_every_kind_with_its_keys() -> None:
-    pytest.importorskip("sphinx")
-    from docs.making.schema import kinds
-
     by_kind = kinds()
     assert {"check", "claims", "power", "counterexample", "readings", "list"} <= set(by_kind)
     keys = {row.key: row for row in by_kind["check"]}
