@@ -14,7 +14,7 @@ from typing import Any
 
 from cemverify.console.escaping import brief
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.statistics import FEWEST, PairedComparison, Ratio, compare, correct, holm, paired_ratio
+from cemverify.results.statistics import FEWEST, Ratio, compare, correct, holm, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, changed, in_both, note, regression
 
 _ALPHA = 0.05
@@ -43,13 +43,6 @@ def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
         for content in (old, new)
     )
     yield from _paired(before, after)
-
-
-def of_languages(old: Content, new: Content) -> Iterator[Finding]:
-    """Changes of bits per byte of a single training, by standard errors."""
-    if old.get("corpus", {}).get("digest") != new.get("corpus", {}).get("digest"):
-        raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
-    yield from _trained(old, new)
 
 
 def of_readings(old: Content, new: Content) -> Iterator[Finding]:
@@ -106,7 +99,9 @@ def _timings(content: Content) -> dict[str, tuple[Sequence[float], Sequence[floa
     }
 
 
-def _trained(old: Content, new: Content) -> Iterator[Finding]:
+def of_languages(old: Content, new: Content) -> Iterator[Finding]:
+    """Changes of bits per byte of a single training, by standard errors."""
+    _same_text(old, new)
     _same(old, new, ("recipe", "validation_windows"))
     before, after = ({f"bits per byte of {m['name']}": m for m in content["models"]} for content in (old, new))
     _overlapping(before, after)
@@ -128,8 +123,7 @@ def _trained(old: Content, new: Content) -> Iterator[Finding]:
 def _studied(old: Content, new: Content) -> Iterator[Finding]:
     if old["study"] != new["study"]:
         raise Incomparable(f"the studies are not the same: {old['study']} and {new['study']}")
-    if old["corpus"]["digest"] != new["corpus"]["digest"]:
-        raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
+    _same_text(old, new)
     before, after = (
         {f"bits per byte of {row['name']}": _bits(row["judged"]) for row in content["rows"]} for content in (old, new)
     )
@@ -165,13 +159,15 @@ def _paired(before: Mapping[str, Errors], after: Mapping[str, Errors]) -> Iterat
     for (figure, (new, old)), comparison in zip(measured.items(), comparisons, strict=True):
         if comparison.conclusion in ("better", "worse"):
             worse = comparison.conclusion == "worse"
-            yield changed(worse, figure, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
+            known = f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs, p = {comparison.holm:.2g} (Holm)"
+            yield changed(worse, figure, sum(old) / len(old), sum(new) / len(new), known)
         elif comparison.conclusion == "too few" and new != old:
             yield note(figure, "", "", f"{comparison.n} pairs are too few to compare: {FEWEST} are needed")
 
 
-def _how_known(comparison: PairedComparison) -> str:
-    return f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs, p = {comparison.holm:.2g} (Holm)"
+def _same_text(old: Content, new: Content) -> None:
+    if old.get("corpus", {}).get("digest") != new.get("corpus", {}).get("digest"):
+        raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
 
 
 def _same(old: Content, new: Content, keys: Sequence[str]) -> None:

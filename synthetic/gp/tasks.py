@@ -150,7 +150,8 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
     if functions < 1:
         raise UsageError(f"the number of functions must be at least 1, not {functions}")
     _require_memory(config)
-    x = _uniform(config, streams)  # (n + m, d)
+    shape = config.points, config.dimensions
+    x = 2 * torch.rand(shape, generator=streams.generator(Stream.INPUTS), dtype=torch.float64) - 1  # (n + m, d)
     draw_all = _finite_rank if config.features else _exact
     try:
         return draw_all(config, streams, functions, x)
@@ -224,11 +225,6 @@ def _require_memory(config: TaskConfig) -> None:
             f"fewer points or dimensions, or at finite rank (features={FEATURES})",
         )
     memory.require(needed, use, f"draw {instead}")
-
-
-def _uniform(config: TaskConfig, streams: Streams) -> Tensor:
-    generator = streams.generator(Stream.INPUTS)
-    return 2 * torch.rand(config.points, config.dimensions, generator=generator, dtype=torch.float64) - 1
 
 
 def _noise(config: TaskConfig, streams: Streams, functions: int) -> list[Tensor]:

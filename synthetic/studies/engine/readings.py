@@ -37,7 +37,10 @@ def counted(count: int, noun: str) -> str:
 def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """The result file: the ratios of the payload as a table, and the payload."""
     rows = [
-        (r["on"], r["model"], r["baseline"], f"{r['mean']:.4f}", _interval(r["interval95"]))
+        (
+            *(r["on"], r["model"], r["baseline"], f"{r['mean']:.4f}"),
+            " to ".join(f"{end:.4f}" for end in r["interval95"] or ()),
+        )
         for r in payload["ratios"]
     ]
     table = Table(title, ("on", "model", "baseline", "ratio", "95 % interval"), rows)
@@ -46,7 +49,3 @@ def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, 
 
 def _ends(ratio: Ratio) -> list[float] | None:
     return None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
-
-
-def _interval(interval: list[float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"

@@ -28,15 +28,15 @@ TUNED = (ROTARY, ALIBI, FULL, replace(FULL, widened=True))  # with several learn
 
 def read(study: StudyOutcome, name: str) -> Findings:
     """What the experiment of that name says, once all of its models are trained."""
-    plan, unit = study.plan, study.unit
+    plan = study.plan
     rows, figure = summarise(plan.recipe.steps, study.state.rows), EXPERIMENTS[name].figure
-    read = statements.read(name, rows)
+    read = statements.read(name, study.state)
     shown = [shown_statements(read), comparisons(study, name, rows)]
     picture = Picture("ratios", "Along the way, and what the models cost", ratios(study, rows))
     if name == "learning-rate":
-        shown.append(rates(rows, unit))
-        picture = Picture("rates", "Bits over the learning rate", learning_rates(rows, unit))
-    optima = {key: tuned(rows, key) for key in (FULL, ROTARY, ALIBI)} if name == "learning-rate" else {}
+        shown.append(rates(study))
+        picture = Picture("rates", "Bits over the learning rate", learning_rates(study))
+    optima = {key: tuned(study.state, key) for key in (FULL, ROTARY, ALIBI)} if name == "learning-rate" else {}
     readings = Counter(statement.reading for statement in read)
     findings = report.findings(
         study,
@@ -74,10 +74,10 @@ def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table
     return Table(title, columns, [_row(row, names) for row in rows])
 
 
-def rates(rows: Sequence[Summed], unit: str) -> Table:
+def rates(study: StudyOutcome) -> Table:
     """The best learning rate of each model, found seed by seed between those tried."""
     cells: list[list[Cell]] = []
-    optima = {key: tuned(rows, key) for key in TUNED}
+    optima = {key: tuned(study.state, key) for key in TUNED}
     bits = {key: [o.bits for o in each] for key, each in optima.items()}
     rivals = [key for key in optima if key != ROTARY]
     against = dict(zip(rivals, correct([between(bits[key], bits[ROTARY]) for key in rivals]), strict=True))
@@ -89,7 +89,7 @@ def rates(rows: Sequence[Summed], unit: str) -> Table:
         edge = f" (at the edge for {edges} of {len(each)})" if edges else ""
         rate = shown_spread(spread([optimum.rate for optimum in each]), 5)
         cells.append([key.title, f"{rate}{edge}", shown_spread(spread(bits[key])), *_comparison(against.get(key))])
-    columns = ("model", "best rate", f"bits/{unit} there", f"ratio to {ROTARY.title}", "verdict")
+    columns = ("model", "best rate", f"bits/{study.unit} there", f"ratio to {ROTARY.title}", "verdict")
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
 
 
@@ -144,18 +144,17 @@ def ratios(study: StudyOutcome, rows: Sequence[Summed]) -> Curves:
     return Curves(panels or [Panel("too many runs diverged", "tokens", f"bits/{unit}", [])])
 
 
-def learning_rates(rows: Sequence[Summed], unit: str) -> Curves:
+def learning_rates(study: StudyOutcome) -> Curves:
     """Mean bits of each model over the learning rate, and the range over its seeds."""
-    by_key = {row.key: row for row in rows}
     curves = []
     for key in TUNED:
-        at = {rate: by_key[replace(key, rate=rate)] for rate in RATES}
-        finals = {1e4 * rate: row.finals for rate, row in at.items() if not row.diverged}
+        at = {1e4 * rate: study.state.of(replace(key, rate=rate)) for rate in RATES}
+        finals = {x: list(row.finals.values()) for x, row in at.items() if row is not None and not row.diverged}
         means = [math.fsum(bits) / len(bits) for bits in finals.values()]
         low, high = ([end(bits) for bits in finals.values()] for end in (min, max))
         curves.append(Curve(key.title, list(finals), means, low, high))
     ticks = [1e4 * rate for rate in RATES]
-    panel = Panel("mean and range over seeds", "learning rate x 10,000", f"bits/{unit}", curves, ticks=ticks)
+    panel = Panel("mean and range over seeds", "learning rate x 10,000", f"bits/{study.unit}", curves, ticks=ticks)
     return Curves([panel])
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 
 from cemverify.results.numbers import shown_ratio, shown_verdict
 from cemverify.results.statistics import Expected, PairedComparison, correct, side_of, spread
-from synthetic.studies.engine.comparisons import MARGIN
+from synthetic.studies.engine.comparisons import MARGIN, Compared, family
 from synthetic.studies.engine.statements import Reading, Statement
+from synthetic.studies.engine.tuning import StudyState
 from synthetic.studies.paper.rows import ALIBI, ATTENTION, FULL, MLP, ROTARY, Key
-from synthetic.studies.paper.summary import Optimum, Summed, between, tuned
+from synthetic.studies.paper.summary import Optimum, between, tuned
 from synthetic.training.frames import PRECONDITIONERS
 
 
@@ -94,18 +95,20 @@ EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = {
 }
 
 
-def read(study: str, rows: Sequence[Summed]) -> list[Statement]:
+def read(study: str, state: StudyState) -> list[Statement]:
     """The statements on a study of that name."""
     if study == "learning-rate":
-        optima = {key: tuned(rows, key) for key in (FULL, ROTARY, ALIBI)}
+        optima = {key: tuned(state, key) for key in (FULL, ROTARY, ALIBI)}
         both = [between(*(_bits(optima[key]) for key in (FULL, base))) for base in (ROTARY, ALIBI)]
         return [_tuned(optima, base, c) for base, c in zip((ROTARY, ALIBI), correct(both), strict=True)]
-    by_key = {row.key: row for row in rows}
-    pairs = list(dict.fromkeys((e.model, e.base) for _, es in EXPECTATIONS[study] for e in es))
-    found = correct([between(*(by_key[key].finals for key in pair)) for pair in pairs])
-    compared = dict(zip(pairs, found, strict=True))
-    names = {key: row.name for key, row in by_key.items()}
-    return [_statement(text, expectations, compared, names) for text, expectations in EXPECTATIONS[study]]
+    keys = dict.fromkeys((e.model, e.base) for _, es in EXPECTATIONS[study] for e in es)
+    # of a model of which a run diverged nothing is decided, nor corrected for
+    pairs = [replace(pair, comparison=None) if pair.diverged else pair for pair in state.compared(keys)]
+    compared = {pair.keys: pair for pair in family(pairs)}
+    return [
+        _statement(text, [(e.kind, compared[e.model, e.base]) for e in expectations])
+        for text, expectations in EXPECTATIONS[study]
+    ]
 
 
 _READINGS: Mapping[str, Reading] = {"for": "agrees", "against": "disagrees", "neither": "undecided"}
@@ -140,14 +143,9 @@ def _tuned(optima: Mapping[Key, Sequence[Optimum]], base: Key, comparison: Paire
     return Statement(text, f"{figures}; {_words(comparison)}", reading)
 
 
-def _statement(
-    text: str,
-    expectations: Sequence[Expectation],
-    compared: Mapping[tuple[Key, Key], PairedComparison | None],
-    names: Mapping[Key, str],
-) -> Statement:
-    readings = [reading_of(e.kind, compared[e.model, e.base]) for e in expectations]
-    ratios = [f"{names[e.model]} / {names[e.base]}: {_words(compared[e.model, e.base])}" for e in expectations]
+def _statement(text: str, pairs: Sequence[tuple[Expected, Compared]]) -> Statement:
+    readings = [reading_of(kind, pair.comparison) for kind, pair in pairs]
+    ratios = [f"{pair.model} / {pair.base}: {_words(pair.comparison)}" for _, pair in pairs]
     reading: Reading = "agrees" if set(readings) == {"agrees"} else "undecided"
     return Statement(text, "; ".join(ratios), "disagrees" if "disagrees" in readings else reading)
 

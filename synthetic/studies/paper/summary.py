@@ -16,7 +16,7 @@ from scipy.interpolate import Akima1DInterpolator
 from cemverify.results.statistics import PairedComparison, compare, correct
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.trials import TrialRecord
-from synthetic.studies.engine.tuning import Tuned
+from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.paper.rows import RATES, Key, Variant
 
 # Parameters this near to each other are as good as equal.
@@ -139,14 +139,13 @@ def optimum(rates: Sequence[float], bits: Sequence[float]) -> Optimum:
     return Optimum(float(2 ** x[lowest]), float(y[lowest]), lowest in (0, GRID - 1))
 
 
-def tuned(rows: Sequence[Summed], key: Key) -> list[Optimum]:
+def tuned(state: StudyState, key: Key) -> list[Optimum]:
     """The optimum of each seed of a model of the learning-rate study; empty if too many runs diverged.
 
     A model that diverges at some rates is tuned over those at which no run did, at least three of them.
     """
-    by_key = {row.key: row for row in rows}
-    finals = {rate: by_key[replace(key, rate=rate)].finals for rate in RATES}
-    sound = [rate for rate in RATES if finals[rate]]
-    if len(sound) < 3:
+    at = {rate: state.of(replace(key, rate=rate)) for rate in RATES}
+    finals = {rate: list(row.finals.values()) for rate, row in at.items() if row is not None and not row.diverged}
+    if len(finals) < 3:
         return []
-    return [optimum(sound, bits) for bits in zip(*(finals[rate] for rate in sound), strict=True)]
+    return [optimum(list(finals), bits) for bits in zip(*finals.values(), strict=True)]

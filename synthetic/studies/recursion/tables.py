@@ -42,7 +42,10 @@ def headline(content: Content) -> str:
     """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
     sentences = []
     for prior, rows in priors(content).items():
-        deeper = sorted((row for row in families(rows).get(Family.CEM, []) if row["deeper"]), key=_ratio_mean)
+        deeper = sorted(
+            (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
+            key=lambda row: row["deeper"]["ratio"]["mean"],
+        )
         words = f" times the RMSE of T = {shallowest(rows)}"
         told = [row for i, row in enumerate(deeper) if not i or verdict(row["deeper"]) in ("better", "worse")]
         parts = []
@@ -73,10 +76,6 @@ def of_drawn(content: Content) -> Iterator[str]:
 def verdict(comparison: Mapping[str, Any]) -> str:
     """The verdict of a comparison that a file holds."""
     return shown_verdict(comparison["conclusion"], comparison["n"], "functions")
-
-
-def _ratio_mean(row: Row) -> float:
-    return float(row["deeper"]["ratio"]["mean"])
 
 
 def _only(content: Content) -> str:

@@ -53,11 +53,12 @@ def read_point(path: Path) -> Point:
     with envelope.complete(path, content):
         depth, recipe = int(made["depth"]), made["recipe"]
         named = titles(depth)
+        one = next(row for row in made["rows"] if row["name"] == named[PLAIN])
         return Point(
             str(made["replaced"]),
             str(content["size"]),
             depth,
-            _parameters_of_one(made["rows"], named[PLAIN]),
+            parameters_of(restore(Design, one["design"])),
             int(recipe["steps"]) * int(recipe["batch"]) * int(recipe["context"]),
             float(made["per_parameter"]),
             str(content["replicates"]),
@@ -137,8 +138,3 @@ def _ratio(content: Mapping[str, Any], model: str, baseline: str) -> Ratio | Non
             low, high = ratio["interval95"] or (None, None)
             return Ratio(ratio["mean"], low, high)
     return None
-
-
-def _parameters_of_one(rows: Sequence[Mapping[str, Any]], title: str) -> int:
-    """How many parameters the row T = 1 has, from the configuration that the readings were made with."""
-    return parameters_of(restore(Design, next(row["design"] for row in rows if row["name"] == title)))
