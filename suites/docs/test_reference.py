@@ -54,25 +54,6 @@ def test_the_schema_page_has_every_kind_with_its_keys() -> None:
     assert '"violated"' in keys["properties[].verdict"].value
 
 
-def test_a_docstring_that_speaks_of_several_names_in_a_line_is_read_as_one_entry_each() -> None:
-    pytest.importorskip("sphinx")
-    from docs.making.docstrings import mended
-
-    lines = [
-        "What |V| is.",
-        "",
-        "Attributes:",
-        "    dim: D.",
-        "    steps: T. step_size: eta: small.",
-        "    U, V: factors.",
-    ]
-    assert mended(lines, {"dim", "steps", "step_size", "U", "V"}) == [
-        *("What \\|V\\| is.", "", "Attributes:", "    dim: \\D.", "    steps: \\T.", "    step_size: eta: small."),
-        *("    U: factors.", "    V: factors."),
-    ]
-    assert mended(["Formulas:", "", "    a = b", "", "and so on"], set())[2:5] == ["::", "", "    a = b"]
-
-
 # --- the help of every command fits the terminal ------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -184,7 +183,6 @@ def _place(path: str, made: Mapping[str, str]) -> str:
 
 
 _TRAINED = "cemverify check model:build --checkpoint w.safetensors --layer 0"
-_COUNTEREXAMPLE = "found/gradient-mlp-silu"
 
 # --- special files ------------------------------------------------------------------------------------------
 
@@ -243,69 +241,6 @@ def special(draw: st.DrawFn) -> Abuse:
     name = draw(st.sampled_from(("odd", "odd.json", "odd.py", "odd.safetensors", "odd.npy")))
     words = tuple(line.replace("IN", name).replace("OUT", name).split())
     return Abuse("special files", words, made={name: odd}, changed=_written(words, {name: odd}))
-
-
-# --- overwriting --------------------------------------------------------------------------------------------
-
-# a command, what it reads, and its options that take a file or a folder to write
-_COPYING: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("cemverify check right:mine", ("right.py",), ("--json", "--junit", "--markdown", "--save-counterexamples")),
-    ("cemverify check right.py:mine", ("right.py",), ("--json", "--junit", "--markdown")),
-    ("cemverify check package.layer:mine", ("package/layer.py", "package/__init__.py"), ("--json", "--markdown")),
-    ("cemverify check right:mine --known known.toml", ("known.toml",), ("--json", "--junit", "--markdown")),
-    ("cemverify check right:mine --baseline check.json", ("check.json",), ("--json", "--junit", "--markdown")),
-    (
-        f"cemverify replay {_COUNTEREXAMPLE}.json",
-        tuple(f"{_COUNTEREXAMPLE}{suffix}" for suffix in (".json", ".npz", ".py")),
-        ("--json",),
-    ),
-    (f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine", ("right.py",), ("--json",)),
-    ("cemverify claims 15-matched-mlp --results results", ("results/second-step-mlp.json",), ("--markdown",)),
-    ("reports page check.json r.json", ("check.json", "r.json"), ("-o",)),
-    ("reports page found results", ("results/second-step-mlp.json",), ("-o",)),
-    ("reports compare check.json check.json", ("check.json",), ("--json",)),
-    ("reports tables r.json", ("r.json",), ("--output",)),
-    ("benchmarks --report benchmarks.json", ("benchmarks.json",), ("--page",)),
-    ("synthetic language scale second-step-mlp.json", ("second-step-mlp.json",), ("--page",)),
-    ("cemverify repair right:mine", ("right.py",), ("--json",)),
-    ("cemverify check right:mine --properties-from own.py", ("own.py", "right.py"), ("--json", "--junit")),
-    (f"{_TRAINED} --tokens tokens.npy", ("w.safetensors", "tokens.npy", "model.py"), ("--json", "--markdown")),
-    ("cemverify power right:mine", ("right.py",), ("--json", "--store")),
-    ("cemverify list", (), ("--json",)),
-    ("synthetic recursion --preset smoke --store store", (), ("--output", "--page")),
-    ("synthetic language study diagonal --store new", (), ("--output", "--page")),
-    ("synthetic language second-step --store new", (), ("--cells", "--page")),
-    ("synthetic language train --text one.txt", ("one.txt",), ("--output", "--folder")),
-    ("reports matrix check.json", ("check.json",), ("--output",)),
-    ("reports pictures benchmarks.json", ("benchmarks.json",), ("--output",)),
-)  # fmt: skip
-_ALIASES = ("same", "around", "absolute link", "hard link", "link to link", "below", "fresh")
-
-
-@st.composite
-def overwriting(draw: st.DrawFn) -> Abuse:
-    """Outputs that are inputs, or each other, under another name."""
-    line, inputs, options = draw(st.sampled_from(_COPYING))
-    words, changed, made = line.split(), list[str](), dict[str, str]()
-    aim = draw(st.sampled_from((*inputs, "new.json")))
-    for number, option in enumerate(draw(st.lists(st.sampled_from(options), min_size=1, max_size=2, unique=True))):
-        alias = f"alias-{number}{Path(aim).suffix}"
-        match draw(st.sampled_from(_ALIASES)):
-            case "same":
-                alias = aim
-            case "around":
-                alias = f"store/../found/.././{aim}"
-            case "absolute link":
-                made[alias] = f"-> {aim}"
-            case "hard link" if aim in inputs:
-                made[alias] = f"= {aim}"
-                changed.append(alias)  # another name, under which something else may come to lie
-            case "link to link":
-                made[f"first-{number}"], made[alias] = f"-> {aim}", f"-> first-{number}"
-            case "below":
-                alias = f"{aim}/x.json"
-        words += [option, alias]
-    return Abuse("overwriting", tuple(words), made=made, changed=tuple(changed))
 
 
 # --- environments -------------------------------------------------------------------------------------------
@@ -540,10 +475,9 @@ def hostile(draw: st.DrawFn) -> Abuse:
 
 SHARES: Mapping[str, float] = MappingProxyType(
     {
-        "arguments": 0.45,
-        "special files": 0.18,
-        "overwriting": 0.15,
-        "environments": 0.09,
+        "arguments": 0.55,
+        "special files": 0.21,
+        "environments": 0.11,
         "work": 0.02,
         "signals": 0.04,
         "kills": 0.02,
@@ -561,7 +495,6 @@ def draw_all(count: int, start: int) -> list[Abuse]:
     strategies: Mapping[str, st.SearchStrategy[Abuse]] = {
         "arguments": arguments(),
         "special files": special(),
-        "overwriting": overwriting(),
         "signals": signalled("signals", SIGNALS),
         "kills": signalled("kills", [signal.SIGKILL]),
         "hostile": hostile(),

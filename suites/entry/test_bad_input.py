@@ -202,23 +202,45 @@ OVERWRITTEN = "is read, and would be overwritten"
 TOO_MUCH = "at most 268,435,456 bytes are read, and it has more"
 COUNTEREXAMPLE = "found/gradient-mlp-silu"
 CHECK = "cemverify check right:mine"
+# a command, what it reads, and its options that name a file to write
+OVERWRITING = (
+    (CHECK, "right.py", "--json --junit --markdown"),
+    ("cemverify check right.py:mine", "right.py", "--json --junit --markdown"),
+    ("cemverify check package.layer:mine", "package/layer.py package/__init__.py", "--json --markdown"),
+    (f"{CHECK} --known known.toml", "known.toml", "--json --junit --markdown"),
+    (f"{CHECK} --baseline check.json", "check.json", "--json --junit --markdown"),
+    (f"{CHECK} --properties-from own.py", "own.py right.py", "--json --junit"),
+    (
+        "cemverify check model:build --checkpoint w.safetensors --layer 0 --tokens tokens.npy",
+        "w.safetensors tokens.npy model.py",
+        "--json --markdown",
+    ),
+    (
+        f"cemverify replay {COUNTEREXAMPLE}.json",
+        f"{COUNTEREXAMPLE}.json {COUNTEREXAMPLE}.npz {COUNTEREXAMPLE}.py",
+        "--json",
+    ),
+    (f"cemverify replay {COUNTEREXAMPLE}.json --implementation right:mine", "right.py", "--json"),
+    ("cemverify claims 15-matched-mlp --results results", "results/second-step-mlp.json", "--json --markdown"),
+    ("cemverify repair right:mine", "right.py", "--json"),
+    ("cemverify power right:mine", "right.py", "--json"),
+    ("reports page check.json r.json", "check.json r.json found/../r.json", "-o"),
+    ("reports page found results", "results/second-step-mlp.json", "-o"),
+    ("reports compare check.json check.json", "check.json", "--json"),
+    ("benchmarks --report benchmarks.json", "benchmarks.json", "--page"),
+    ("synthetic language scale second-step-mlp.json", "second-step-mlp.json", "--page"),
+    ("synthetic language train --text one.txt", "one.txt", "--output"),
+)
 ROWS += [
-    # an input was overwritten, under whatever name
-    *((f"{CHECK} --{kind} right.py", OVERWRITTEN) for kind in ("json", "junit", "markdown")),
-    ("cemverify check right.py:mine --json right.py", OVERWRITTEN),
-    ("cemverify check package.layer:mine --markdown package/layer.py", OVERWRITTEN),
-    (f"{CHECK} --known known.toml --json known.toml", OVERWRITTEN),
-    (f"{CHECK} --baseline check.json --json check.json", OVERWRITTEN),
+    # an input was overwritten; under what names a file is known, `suites/test_targets.py` asks
     *(
-        (f"cemverify replay {COUNTEREXAMPLE}.json --json {COUNTEREXAMPLE}{suffix}", OVERWRITTEN)
-        for suffix in (".json", ".npz", ".py")
+        (f"{line} {option} {file}", OVERWRITTEN)
+        for line, files, options in OVERWRITING
+        for option in options.split()
+        for file in files.split()
     ),
     ("reports page check.json -o to-check.json", OVERWRITTEN),
-    ("reports page results found -o results/second-step-mlp.json", OVERWRITTEN),
-    ("reports compare r.json r.json --json found/../r.json", OVERWRITTEN),
     ("reports compare r.json r.json --json same.json", OVERWRITTEN),
-    ("benchmarks --report benchmarks.json --page benchmarks.json", OVERWRITTEN),
-    ("cemverify claims 15-matched-mlp --results results --json results/second-step-mlp.json", OVERWRITTEN),
     (f"{CHECK} --save-counterexamples found --json found/../{COUNTEREXAMPLE}.json", "the name of a counterexample"),
     # an output was replaced by a file, whatever it was
     (f"{CHECK} --json loop", "Too many levels of symbolic links"),
