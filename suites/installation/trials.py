@@ -28,7 +28,6 @@ class Trial:
     words: str  # after the program
     says: str  # must be printed
     code: int = 0  # the exit code
-    torch: bool = True  # whether it needs torch
     files: Mapping[str, str] = field(default_factory=dict)  # written before, by name
 
 
@@ -43,10 +42,10 @@ class Outcome:
 
 # Whoever tries cemverify starts with these.
 FIRST_STEPS = (
-    Trial("--version", "cemverify ", torch=False),
-    Trial("check --help", "--catalogue", torch=False),
-    Trial("completion bash", "cemverify", torch=False),
-    Trial("check --examples none", "is not a whole number", 2, torch=False),
+    Trial("--version", "cemverify "),
+    Trial("check --help", "--catalogue"),
+    Trial("completion bash", "cemverify"),
+    Trial("check --examples none", "is not a whole number", 2),
     Trial("list gradient/attention/plain", "gradient/attention/plain"),
     Trial("demo", "VIOLATED gradient/attention/plain"),
     Trial("init --kind energy --no-check", "wrote energy_layer.py"),
