@@ -54,7 +54,7 @@ def _sized(space: Space, axis: str, size: int) -> Space | None:
     least = {"B": space.batch, "J": space.tokens}.get(axis, 1)
     if size < least or (space.square and axis in "KRD") or (space.sizes and axis not in space.sizes):
         return None
-    textures = space.textures if size <= getattr(SCATTERED, axis) else ("plain",)
+    textures = space.textures if size <= SCATTERED[axis] else ("plain",)
     return replace(space, sizes={**space.sizes, axis: (size,)}, textures=textures)
 
 
@@ -88,10 +88,11 @@ def _scaled(case: Case, aim: Aim, seed: int) -> Case | None:
     if quantity in ("x", "h"):
         return _of_states(case, quantity, value)
     if quantity in _WEIGHTS:
-        weights = {k: _to(w, value, sign if quantity == "P_d" else 1.0) if k.split(".")[-1] == quantity else w
-                   for k, w in case.weights.items()}  # fmt: skip
-        changed = any(weights[k] is not w for k, w in case.weights.items())
-        return replace(case, weights=weights) if changed else None
+        sign = sign if quantity == "P_d" else 1.0
+        meant = {k: w for k, w in case.weights.items() if k.split(".")[-1] == quantity}
+        # each with that largest number, of that sign
+        scaled = {k: value / most * w for k, w in meant.items() if (most := float((sign * w).max())) > 0}
+        return replace(case, weights={**case.weights, **scaled}) if scaled else None
     if isinstance(case.config, BlockConfig):
         return None
     if quantity == "logits" and isinstance(case.config, AttentionConfig):
@@ -117,23 +118,11 @@ def _of_states(case: Case, name: str, value: float) -> Case | None:
     weights: Mapping[str, Tensor] = case.weights
     if factor > 1:
         weights = {k: w / factor if k.split(".")[-1] in less else w for k, w in case.weights.items()}
-    scaled = factor * states
-    both = case.x is case.h
-    return replace(
-        case,
-        weights=weights,
-        x=scaled if both or name == "x" else case.x,
-        h=scaled if both or name == "h" else case.h,
-    )
+    changed: dict[str, Any] = dict.fromkeys(("x", "h") if case.x is case.h else (name,), factor * states)
+    return replace(case, weights=weights, **changed)
 
 
 def _weighted(case: Case, name: str, value: float, largest: float, sign: float) -> Case | None:
     if not largest:
         return None
     return replace(case, weights={**case.weights, name: sign * value / largest * case.weights[name]})
-
-
-def _to(weight: Tensor, value: float, sign: float) -> Tensor:
-    """The weight with that largest number, of that sign."""
-    extreme = float((sign * weight).max())
-    return weight if extreme <= 0 else value / extreme * weight

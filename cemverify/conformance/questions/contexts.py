@@ -136,7 +136,14 @@ class Table(Questions):
         if offer.kind.compiles:
             seed = seed // _A_RUN * 2 + 1  # of the larger sizes, which have three rows
             chosen = {**chosen, "steps": factors["steps"][:2][-1], "apart": factors["apart"][0]}
-        return _in_row(offer.within(self.space), chosen, seed)
+        batch, alike, sizes = ROWS[chosen["rows"]]
+        how: dict[str, Any] = {"batch": batch, "sizes": sizes, "textures": ("plain",)}
+        space = replace(offer.within(self.space), steps=(chosen["steps"],), apart=chosen["apart"], **how)
+        case = NUMBERS[chosen["numbers"]](scattered_case(space, seed), np.random.default_rng((seed, 1)))
+        if alike > 1:
+            which = [0] * alike + list(range(alike, case.h.shape[0]))
+            case = case.with_states(lambda states: states[which])
+        return InContext(case, Context(*(chosen[f.name] for f in fields(Context))))
 
     def smaller(self, offer: Any, question: InContext) -> Iterator[InContext]:
         """The same case in a simpler context, then smaller cases."""
@@ -210,24 +217,6 @@ def _crossed(names: tuple[str, ...], values: tuple[tuple[Any, ...], ...]) -> tup
     )
 
 
-def _in_row(space: Space, chosen: Mapping[str, Any], seed: int) -> InContext:
-    context = Context(chosen["mode"], chosen["before"], chosen["arrays"], chosen["between"])
-    rows = ROWS[chosen["rows"]]
-    case = scattered_case(
-        replace(
-            space,
-            steps=(chosen["steps"],),
-            apart=chosen["apart"],
-            batch=rows.batch,
-            sizes=rows.sizes,
-            textures=("plain",),
-        ),
-        seed,
-    )
-    rng = np.random.default_rng((seed, 1))
-    return InContext(rows.dressed(NUMBERS[chosen["numbers"]](case, rng)), context)
-
-
 # --- the numbers in the arrays and in the configuration ----------------------------------------------------
 
 
@@ -251,12 +240,8 @@ def _pruned(case: Case, rng: np.random.Generator) -> Case:
             case, (*names, "P_U", "P_V"), lambda w: w * torch.from_numpy(rng.integers(2, size=tuple(w.shape)))
         )
 
-    def without_first(weight: Tensor) -> Tensor:
-        weight = weight.clone()
-        weight[..., :1, :] = 0.0
-        return weight
-
-    return _weights(_weights(case, names, without_first), ("P_U",), torch.zeros_like)
+    case = _weights(case, names, lambda w: torch.cat((torch.zeros_like(w[..., :1, :]), w[..., 1:, :]), -2))
+    return _weights(case, ("P_U",), torch.zeros_like)
 
 
 def with_large_d(case: Case, rng: np.random.Generator) -> Case:
@@ -346,30 +331,15 @@ STEPS = (1, 2, 3, 5, 9)
 # --- the rows of the batch -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A form of batch."""
-
-    batch: int = 1  # the smallest number of rows
-    alike: int = 1  # how many of the first ones are made alike
-    # by letter, those to draw from instead of small ones
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def dressed(self, case: Case) -> Case:
-        """The case with its first rows alike."""
-        which = torch.arange(case.h.shape[0])
-        which[: self.alike] = 0
-        return case.with_states(lambda states: states[which]) if self.alike > 1 else case
-
-
 _LONG = "long"
 # beyond the blocks of 16 and 32 that kernels work in, beside few features and heads
 _BEYOND = {"J": (*range(33, 50), 65, 97), "M": tuple(range(33, 130))}
-ROWS: Mapping[str, Rows] = {
-    "any": Rows(),
-    "three and more": Rows(3),
-    "two of three alike": Rows(3, 2),
-    _LONG: Rows(sizes=_BEYOND),
+# the smallest number of rows, how many of the first ones are made alike, and the sizes to draw from
+ROWS: Mapping[str, tuple[int, int, Mapping[str, tuple[int, ...]]]] = {
+    "any": (1, 1, {}),
+    "three and more": (3, 1, {}),
+    "two of three alike": (3, 2, {}),
+    _LONG: (1, 1, _BEYOND),
 }
 
 

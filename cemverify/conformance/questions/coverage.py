@@ -36,7 +36,12 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
         for a in range(levels[i])
         for b in range(levels[j])
     }
-    return _unlike_the_one_before(rows_of(levels, every)) or ((),)
+    first, *left = rows_of(levels, every) or [()]
+    ordered = [first]
+    while left:  # next comes the one that differs from the last in most options
+        ordered.append(max(left, key=lambda row: sum(a != b for a, b in zip(row, ordered[-1], strict=True))))
+        left.remove(ordered[-1])
+    return tuple(ordered)
 
 
 @lru_cache(maxsize=256)
@@ -55,7 +60,9 @@ def stride_over(rows: Sequence[object]) -> int:
 def rows_of(levels: tuple[int, ...], meetings_due: Iterable[Meeting]) -> list[Row]:
     """Few rows in which all of these meet: a greedy construction from a fixed seed."""
     rng, missing, rows = np.random.default_rng(0), set(meetings_due), list[Row]()
-    bits = _bits(levels)
+    # a bit for each value of each option, so that a set of values is a number
+    starts = np.cumsum((0, *levels)).tolist()
+    bits = [[1 << (start + value) for value in range(count)] for start, count in zip(starts, levels, strict=False)]
     partners = [[0] * count for count in levels]  # of each value: those that it has not met yet, as bits
     for i, a, j, b in missing:
         partners[i][a] |= bits[j][b]
@@ -70,22 +77,6 @@ def rows_of(levels: tuple[int, ...], meetings_due: Iterable[Meeting]) -> list[Ro
         for k, value in enumerate(best):
             partners[k][value] &= ~chosen
     return rows
-
-
-def _bits(levels: tuple[int, ...]) -> list[list[int]]:
-    """A bit for each value of each option, so that a set of values is a number."""
-    starts = np.cumsum((0, *levels)).tolist()
-    return [[1 << (start + value) for value in range(count)] for start, count in zip(starts, levels, strict=False)]
-
-
-def _unlike_the_one_before(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The same rows in another order: next comes the one that differs from the last in most options."""
-    left, ordered = list(rows[1:]), list(rows[:1])
-    while left:
-        last = ordered[-1]
-        ordered.append(max(left, key=lambda row: sum(a != b for a, b in zip(row, last, strict=True))))
-        left.remove(ordered[-1])
-    return tuple(ordered)
 
 
 def meetings(row: Sequence[int]) -> set[Meeting]:

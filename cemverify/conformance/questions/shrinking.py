@@ -25,19 +25,15 @@ _FEW = (1, 2, 3)  # significant digits that numbers are cut to
 _NUMBERS = 24  # numbers of an array that are looked at one by one
 Key = TypeVar("Key")
 
-# one letter per axis: batch, tokens, model, heads, head, hidden, rank
-_AXES = {"x": "BJD", "h": "BJD", "W_Q": "KRD", "W_K": "KRD", "to_self": "K", "to_others": "K", "V": "MD", "W": "MD"}
-_LED = {"diagonal": "D", "P_d": "D", "P_U": "Dr", "P_V": "Dr", "gain": "D"}  # K in front where there is one per head
+# one letter per axis: model, heads, head, hidden, rank; where there is one per head, K comes before it
+_AXES = {"W_Q": "KRD", "W_K": "KRD", "to_self": "K", "to_others": "K", "V": "MD", "W": "MD",
+         "diagonal": "D", "P_d": "D", "P_U": "Dr", "P_V": "Dr", "gain": "D"}  # fmt: skip
 
 
 def smaller(case: Case, space: Space) -> Iterator[Case]:
     """Slightly smaller cases of the space, the largest reductions first."""
-    if isinstance(case.config, BlockConfig):
-        yield from _without(case, "BJ", space)
-    elif space.square:
-        yield from _without(case, "BJM", space)
-    else:
-        yield from _without(case, "BJDKRMr", space)
+    in_a_block = isinstance(case.config, BlockConfig)
+    yield from _without(case, "BJ" if in_a_block else "BJM" if space.square else "BJDKRMr", space)
     if isinstance(case.config, AttentionConfig | MLPConfig):
         yield from (case.having(steps=fewer) for fewer in sorted(space.steps) if fewer < case.layer_config.steps)
     tied = not space.apart  # if x and h are one, so they stay
@@ -53,9 +49,14 @@ def _without(case: Case, axes: str, space: Space) -> Iterator[Case]:
         size = sizes.get(axis, 1)
         for index in _parts(size):
             if size - len(index) >= least.get(axis, 1):
-                taken = _take_out(case, axis, index, space)
-                if taken is not None:
-                    yield taken
+                config = _config_without(case.config, axis, len(index), space)
+                if config is not None:
+                    weights = {
+                        name: _drop(w, _axes_of(name.split(".")[-1], w), axis, index)
+                        for name, w in case.weights.items()
+                    }
+                    smaller_case = Case(config, case.x, case.h, weights)
+                    yield smaller_case.with_states(lambda states: _drop(states, "BJD", axis, index))  # noqa: B023
 
 
 def _parts(size: int) -> Iterator[range]:
@@ -76,14 +77,6 @@ def _sizes(case: Case) -> dict[str, int]:
     if isinstance(case.config, AttentionConfig | MLPConfig) and "P_U" in case.weights:
         sizes["r"] = case.config.preconditioner.rank
     return sizes
-
-
-def _take_out(case: Case, axis: str, index: range, space: Space) -> Case | None:
-    config = _config_without(case.config, axis, len(index), space)
-    if config is None:
-        return None
-    weights = {name: _drop(w, _axes_of(name, w), axis, index) for name, w in case.weights.items()}
-    return Case(config, case.x, case.h, weights).with_states(lambda states: _drop(states, "BJD", axis, index))
 
 
 def _config_without(config: Config, axis: str, less: int, space: Space) -> Config | None:
@@ -107,12 +100,9 @@ def _config_without(config: Config, axis: str, less: int, space: Space) -> Confi
 
 
 def _axes_of(name: str, array: Tensor) -> str:
-    name = name.split(".")[-1]
-    if name in _AXES:
-        return _AXES[name]
-    axes = _LED[name]
     if name == "gain" and array.shape[0] == 1:
         return "1"  # a scalar gain, or one dimension, which is never taken out
+    axes = _AXES[name]
     return axes if array.dim() == len(axes) else f"K{axes}"
 
 
@@ -139,21 +129,15 @@ def simpler_arrays(named: Mapping[Key, Tensor]) -> Iterator[tuple[Key, Tensor]]:
             shorter = (torch.zeros(()), value.sign(), value.round(), *(digits(value, n) for n in _FEW))
             for candidate in dict.fromkeys(map(float, shorter)):
                 if written_length(candidate) < written_length(float(value)):
-                    yield name, with_number(array, i, candidate)
-
-
-def with_number(array: Tensor, i: int, value: float) -> Tensor:
-    """The array, laid out as it is, with another number at the flat index i."""
-    changed = array.clone()  # which keeps strides, and so may have no flat view
-    changed[np.unravel_index(i, array.shape)] = value  # torch's would first import its compiler
-    return changed
+                    changed = array.clone()  # which keeps strides, and so may have no flat view
+                    changed[np.unravel_index(i, array.shape)] = candidate  # torch's would first import its compiler
+                    yield name, changed
 
 
 def digits(values: Tensor, n: int) -> Tensor:
     """The values with n significant digits each."""
-    return torch.tensor([float(f"{v:.{n}g}") for v in values.flatten().tolist()], dtype=values.dtype).reshape(
-        values.shape
-    )
+    cut = [float(f"{v:.{n}g}") for v in values.flatten().tolist()]
+    return torch.tensor(cut, dtype=values.dtype).reshape(values.shape)
 
 
 def written_length(value: float) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,29 +27,20 @@ from cemverify.conformance.questions.cases import Case, Config, Layer, scaled, t
 from cemverify.conformance.questions.coverage import covering, in_turn, stride_over
 
 Arrays = dict[str, Tensor]
-T = TypeVar("T")
+Shapes = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class Dims:
-    """Sizes, or limits on sizes."""
-
-    # B, J, D, K, R, M: batch, tokens, model, heads, head, hidden
-    B: int
-    J: int
-    D: int
-    K: int
-    R: int
-    M: int
-    rank: int  # of a low-rank preconditioner
-
-
-SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
-SCATTERED = Dims(B=4, J=9, D=13, K=12, R=6, M=8, rank=4)
+# sizes, or limits on sizes: batch, tokens, model, heads, head, hidden, and rank of a low-rank preconditioner
+Dims = Mapping[str, int]
+SMALL: Dims = {"B": 1, "J": 3, "D": 3, "K": 2, "R": 2, "M": 2, "rank": 1}
+SCATTERED: Dims = {"B": 4, "J": 9, "D": 13, "K": 12, "R": 6, "M": 8, "rank": 4}
 LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
-_BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
+_BESIDE: Dims = {"B": 2, "J": 5, "D": 4, "K": 2, "R": 4, "M": 4, "rank": 1}  # beside sizes that a space names
 # all sizes for an implementation that compiles each of them: a few of everything, and no axis like another
-COMPILED = (Dims(B=2, J=3, D=4, K=2, R=2, M=3, rank=1), Dims(B=3, J=19, D=18, K=3, R=6, M=21, rank=2))
+COMPILED: tuple[Dims, ...] = (
+    {"B": 2, "J": 3, "D": 4, "K": 2, "R": 2, "M": 3, "rank": 1},
+    {"B": 3, "J": 19, "D": 18, "K": 3, "R": 6, "M": 21, "rank": 2},
+)
 _COMPILED_SIZES = 2  # that a space names
 # numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
 LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
@@ -60,7 +51,7 @@ _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
 _RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
 # of so many scattered cases in a row, one has pruned weights, another one ends as it begins, and in another one every
 # other token equals the one before it, whatever the texture
-_IN_A_ROW, _ENDING_AS_IT_BEGINS, _IN_PAIRS = 5, 2, 3
+_IN_A_ROW = 5
 
 
 @dataclass(frozen=True)
@@ -126,10 +117,10 @@ class Space:
 
     def reach(self) -> dict[str, int]:
         """The largest sizes of its cases, by letter: T, J, B, M, K, D, as far as the layer has them."""
-        near = vars(_BESIDE) if self.sizes else {**vars(SCATTERED), **LONGER}
+        near = _BESIDE if self.sizes else {**SCATTERED, **LONGER}
         sizes = {"T": max(self.steps)} | {axis: max(self.sizes.get(axis, (near[axis],))) for axis in "JBMKD"}
         if self.square and not self.sizes:
-            sizes |= {"K": 3, "D": 3 * max(LONGER["R"], SCATTERED.R)}
+            sizes |= {"K": 3, "D": 3 * max(LONGER["R"], SCATTERED["R"])}
         lacking = {"attention": "M", "mlp": "K"}.get(self.layer, "")
         return {axis: size for axis, size in sizes.items() if axis != lacking}
 
@@ -178,14 +169,12 @@ def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **oth
 @st.composite
 def cases(draw: st.DrawFn, space: Space) -> Case:
     """A Hypothesis strategy for small cases of that space: float64, at most 3 tokens but for named sizes."""
-    pick = _Drawn(draw)
     if space.few:
         turns = _turns(space)
         every = len(COMPILED)  # of the smallest sizes
-        config, batch, tokens = _in_few(space, every * draw(st.integers(0, (turns - 1) // every)))
+        config, shapes = _in_few(space, every * draw(st.integers(0, (turns - 1) // every)))
     else:
-        config, batch, tokens = _question(pick, space, SMALL)
-    shapes = _array_shapes(space, config, batch, tokens)
+        config, shapes = _question(_drawn(draw), space, SMALL)
     return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
 
 
@@ -198,30 +187,34 @@ def scattered_case(space: Space, seed: int) -> Case:
     axes.
     """
     rng = np.random.default_rng(seed)
-    pick = _InTurn(rng, seed)
+    # by the generator, except for the values that take turns
+    pick = _Pick(lambda values: values[seed % len(values)], lambda values: values[int(rng.integers(len(values)))])
     space = space if space.few else _on_a_row(space, seed)
     any_texture = space.textures == _USUAL
     if any_texture:
         space = replace(space, textures=_USUAL + _RARER)
     if space.few:
-        config, batch, tokens = _in_few(space, seed)
+        config, shapes = _in_few(space, seed)
     else:
-        config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
-    shapes = _array_shapes(space, config, batch, tokens)
-    case = _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
-    if any_texture and seed % _IN_A_ROW == 0:
-        case = replace(case, weights=_pruned(case.weights))
-    for turn, arranged in ((_ENDING_AS_IT_BEGINS, _closed), (_IN_PAIRS, _paired)):
-        if any_texture and seed % _IN_A_ROW == turn:
-            case = case.with_states(arranged)
+        config, shapes = _question(pick, space, SCATTERED, _longer(space, seed))
+    texture, scale = pick.turn(space.textures), pick.one_of((1.0, 0.25, 3.0))
+    arrays = {name: tensor(scaled(name, rng.standard_normal(shape))) for name, shape in shapes.items()}
+    case = _case(config, _TEXTURES[texture](_times(arrays, {"W_Q": scale, "V": scale})))
+    match seed % _IN_A_ROW if any_texture else None:
+        case 0:
+            return replace(case, weights=_pruned(case.weights))
+        case 2:
+            return case.with_states(_closed)
+        case 3:
+            return case.with_states(_paired)
     return case
 
 
 def _longer(space: Space, number: int) -> Mapping[str, range]:
     """The sizes of the axis whose turn it is, shifted by one after each round of heads."""
     axes = [axis for axis in LONGER if axis != "R" or space.layer != "mlp"]
-    axis = axes[(number + number // SCATTERED.K) % len(axes)]
-    return {axis: range(1 + getattr(SCATTERED, axis), 1 + LONGER[axis])}
+    axis = axes[(number + number // SCATTERED["K"]) % len(axes)]
+    return {axis: range(1 + SCATTERED[axis], 1 + LONGER[axis])}
 
 
 def _on_a_row(space: Space, number: int) -> Space:
@@ -260,11 +253,10 @@ def _rows(space: Space) -> tuple[tuple[int, ...], ...]:
     return ((),) if not levels else in_turn(levels) if space.each_value and not space.few else covering(levels)
 
 
-def _in_few(space: Space, number: int) -> tuple[Config, int, int]:
+def _in_few(space: Space, number: int) -> tuple[Config, Shapes]:
     """One of few configurations with the sizes that go with it: whoever asks for that number gets the same."""
     number %= _turns(space)
-    pick = _ByNumber(number)
-    return _question(pick, _on_a_row(space, number), COMPILED[number % len(COMPILED)])
+    return _question(_by_number(number), _on_a_row(space, number), COMPILED[number % len(COMPILED)])
 
 
 def _turns(space: Space) -> int:
@@ -278,30 +270,21 @@ def _turns(space: Space) -> int:
 # --- drawing ----------------------------------------------------------------------------------------
 
 
-class _Pick(Protocol):
+class _Pick(NamedTuple):
     """Makes choices."""
 
-    def turn(self, values: Sequence[T]) -> T:
-        """One of several values that must all take their turn."""
-        ...
-
-    def one_of(self, values: Sequence[T]) -> T:
-        """One of the values; the first is the simplest."""
-        ...
+    turn: Callable[[Sequence[Any]], Any]  # one of several values that must all take their turn
+    one_of: Callable[[Sequence[Any]], Any]  # one of the values; the first is the simplest
+    number: int | None = None  # that alone decides, if so
 
 
-@dataclass(frozen=True)
-class _Drawn:
+def _drawn(draw: st.DrawFn) -> _Pick:
     """Choices made by Hypothesis."""
 
-    draw: st.DrawFn
+    def one_of(values: Sequence[Any]) -> Any:
+        return draw(_sampled(tuple(values), tuple(map(type, values))))
 
-    def turn(self, values: Sequence[T]) -> T:
-        return self.one_of(values)
-
-    def one_of(self, values: Sequence[T]) -> T:
-        drawn: T = self.draw(_sampled(tuple(values), tuple(map(type, values))))
-        return drawn
+    return _Pick(one_of, one_of)
 
 
 @cache
@@ -310,79 +293,69 @@ def _sampled(values: tuple[Any, ...], _types: tuple[type, ...]) -> st.SearchStra
     return st.sampled_from(values)
 
 
-@dataclass(frozen=True)
-class _InTurn:
-    """Choices made by a random generator, except for the values that take turns."""
-
-    rng: np.random.Generator
-    number: int
-
-    def turn(self, values: Sequence[T]) -> T:
-        return values[self.number % len(values)]
-
-    def one_of(self, values: Sequence[T]) -> T:
-        return values[int(self.rng.integers(len(values)))]
-
-
-@dataclass(frozen=True)
-class _ByNumber:
+def _by_number(number: int) -> _Pick:
     """Choices made by a number alone, each apart from the others: spaces agree in whatever they both leave open."""
 
-    number: int
-
-    def turn(self, values: Sequence[T]) -> T:
-        return values[self.number % len(values)]
-
-    def one_of(self, values: Sequence[T]) -> T:
+    def one_of(values: Sequence[Any]) -> Any:
         if len(values) == 2:  # steps: in four numbers, both of them with both of `COMPILED`
-            return values[(self.number + self.number // 2) % 2]
-        return values[(len(values) // 2 - self.number) % len(values)]
+            return values[(number + number // 2) % 2]
+        return values[(len(values) // 2 - number) % len(values)]
+
+    return _Pick(lambda values: values[number % len(values)], one_of, number)
 
 
 def _question(
     pick: _Pick, space: Space, limits: Dims, longer: Mapping[str, range] = MappingProxyType({})
-) -> tuple[Config, int, int]:
-    """A configuration, the batch size and the number of tokens."""
+) -> tuple[Config, Shapes]:
+    """A configuration, and the shapes of the arrays that go with it."""
     limits, longer = (_BESIDE, {}) if space.sizes else (limits, longer)
-    options = dict(space.options) | {name: pick.one_of(values) for name, values in space.choices.items()}
-    sizes = {}
-    for f in fields(Dims):
-        least = {"B": space.batch, "J": space.tokens}.get(f.name, 1)
-        named = space.sizes.get(f.name)
-        most = max(least, getattr(limits, f.name))
-        values = named or longer.get(f.name) or range(most if limits in COMPILED else least, most + 1)
-        sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
-    dims = Dims(**sizes)
+    options = {**space.options} | {name: pick.one_of(values) for name, values in space.choices.items()}
+    sizes: dict[str, int] = {}
+    for name, limit in limits.items():
+        least = {"B": space.batch, "J": space.tokens}.get(name, 1)
+        named = space.sizes.get(name)
+        most = max(least, limit)
+        values = named or longer.get(name) or range(most if limits in COMPILED else least, most + 1)
+        sizes[name] = pick.turn(values) if named or name == "K" else pick.one_of(values)
     if space.square:
-        most_heads = min(3, dims.D) if "D" in space.sizes else 3
-        dims = replace(dims, K=dims.K if "K" in space.sizes else min(dims.K, most_heads))
-        dims = replace(dims, R=max(1, dims.D // dims.K)) if "D" in space.sizes else dims
+        if "K" not in space.sizes:
+            sizes["K"] = min(sizes["K"], 3, sizes["D"] if "D" in space.sizes else 3)
+        if "D" in space.sizes:
+            sizes["R"] = max(1, sizes["D"] // sizes["K"])
     if options.get("position") == "rotary":
-        dims = replace(dims, R=dims.R + dims.R % 2)
+        sizes["R"] += sizes["R"] % 2
     if space.square:
-        dims = replace(dims, D=dims.K * dims.R)
-    return _config(pick, space, options, dims), dims.B, dims.J
+        sizes["D"] = sizes["K"] * sizes["R"]
+    config = _config(pick, space, options, sizes)
+    states = (sizes["B"], sizes["J"], sizes["D"])
+    return config, {**({"x": states} if space.apart else {}), "h": states, **weight_shapes(config)}
 
 
-def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> Config:
+def _config(pick: _Pick, space: Space, options: dict[str, Any], sizes: Dims) -> Config:
     kinds = space.preconditioners or (space.preconditioner,)
     shared = _shared(pick, space, options)
-    preconditioner = _of_rank(pick.one_of(kinds), dims.rank)
+    preconditioner = _of_rank(pick.one_of(kinds), sizes["rank"])
     if space.layer == "mlp":
-        return MLPConfig(dims.D, dims.M, preconditioner=preconditioner, **shared, **options)
+        return MLPConfig(sizes["D"], sizes["M"], preconditioner=preconditioner, **shared, **options)
     activation = {"activation": options.pop("activation")} if "activation" in options else {}
     # tau is always given, so that config.temperature is a number
-    tau = pick.one_of((1.0, 2.0, 0.5, 8.0, 0.3, 12.0)) if space.free_temperature else math.sqrt(dims.R)
+    tau = pick.one_of((1.0, 2.0, 0.5, 8.0, 0.3, 12.0)) if space.free_temperature else math.sqrt(sizes["R"])
     attention = AttentionConfig(
-        dims.D, dims.K, head_dim=dims.R, temperature=tau, preconditioner=preconditioner, **shared, **options
+        sizes["D"],
+        sizes["K"],
+        head_dim=sizes["R"],
+        temperature=tau,
+        preconditioner=preconditioner,
+        **shared,
+        **options,
     )
     if space.layer == "attention":
         return attention
-    own = replace(_of_rank(pick.one_of(kinds), dims.rank), per_head=False)
+    own = replace(_of_rank(pick.one_of(kinds), sizes["rank"]), per_head=False)
     # T, eta and the norm's epsilon are the MLP's own: a block may read one part's in the other
-    pick = _ByNumber(pick.number + 1) if isinstance(pick, _ByNumber) else pick
+    pick = pick if pick.number is None else _by_number(pick.number + 1)
     mlp = MLPConfig(
-        dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **_shared(pick, space, options)
+        sizes["D"], sizes["M"], preconditioner=own, norm=attention.norm, **activation, **_shared(pick, space, options)
     )
     return BlockConfig(attention, mlp)
 
@@ -399,13 +372,6 @@ def _of_rank(config: PreconditionerConfig, rank: int) -> PreconditionerConfig:
     return replace(config, rank=rank) if config.kind.startswith("low-rank") else config
 
 
-def _array_shapes(space: Space, config: Config, batch: int, tokens: int) -> dict[str, tuple[int, ...]]:
-    dim = config.attention.dim if isinstance(config, BlockConfig) else config.dim
-    states = (batch, tokens, dim)
-    apart = {"x": states} if space.apart else {}
-    return {**apart, "h": states, **weight_shapes(config)}
-
-
 def _case(config: Config, arrays: Arrays) -> Case:
     h = arrays.pop("h")
     return Case(config, arrays.pop("x", h), h, arrays)
@@ -417,45 +383,18 @@ def _integers(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     return hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing())
 
 
-def _dressed(
-    pick: _Pick,
-    space: Space,
-    config: Config,
-    shapes: Mapping[str, tuple[int, ...]],
-    normal: Callable[[str, tuple[int, ...]], Any],
-) -> Case:
-    """Turns normals into weights, at one of several scales and in one of the space's textures."""
-    texture, scale = pick.turn(space.textures), pick.one_of((1.0, 0.25, 3.0))
-    arrays = {name: tensor(scaled(name, normal(name, shape))) for name, shape in shapes.items()}
-    arrays = _map(arrays, ("W_Q", "V"), lambda w: scale * w)
-    return _case(config, _TEXTURES[texture](arrays))
-
-
 def _map(arrays: Arrays, names: tuple[str, ...], change: Callable[[Tensor], Tensor]) -> Arrays:
     return {k: change(v) if k.split(".")[-1] in names else v for k, v in arrays.items()}
 
 
-def _huge(arrays: Arrays) -> Arrays:
-    """Logits in the thousands, activations deep in their tails, softplus far from zero."""
-    arrays = _map(arrays, ("W_K",), lambda w: 1024.0 * w)
-    return _map(arrays, ("V", "P_d"), lambda w: 12.0 * w)
-
-
-def _far(arrays: Arrays) -> Arrays:
-    """States in the hundreds with weights so small that logits and activations stay the same."""
-    arrays = _map(arrays, ("x", "h"), lambda states: 256.0 * states)
-    return _map(arrays, ("W_K", "W_Q", "V"), lambda w: w / 256.0)
+def _times(arrays: Arrays, factors: Mapping[str, float]) -> Arrays:
+    return {k: factors[k.split(".")[-1]] * v if k.split(".")[-1] in factors else v for k, v in arrays.items()}
 
 
 def _gentle(arrays: Arrays) -> Arrays:
     """Logits and activations of order one, whatever the scale: in bfloat16, or after many steps, larger ones say
     nothing."""
     return _map(arrays, ("W_Q", "V"), lambda w: w * math.sqrt(w[..., 0].numel()) / w.norm())
-
-
-def _sparse(arrays: Arrays) -> Arrays:
-    """Most tokens are zero. Of every 37 only the last two are not, so a layer that skips zeros must find those."""
-    return _map(_gentle(arrays), ("x", "h"), lambda x: x * (torch.arange(x.shape[1]).flip(0) % 37 < 2)[:, None])
 
 
 def _loud_end(arrays: Arrays) -> Arrays:
@@ -491,11 +430,6 @@ def _far_keys(arrays: Arrays) -> Arrays:
 
 
 _READ, _LOGIT = 4, 48.0
-
-
-def _signs(arrays: Arrays) -> Arrays:
-    """States whose numbers are all 1 or -1."""
-    return _map(_gentle(arrays), ("x", "h"), lambda states: torch.where(states < 0, -1.0, 1.0).double())
 
 
 def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
@@ -535,18 +469,23 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "plain": lambda arrays: arrays,
     "repeated-tokens": lambda arrays: _map(arrays, ("h",), lambda h: h[:, :1].expand_as(h).contiguous()),
     "zero-queries": lambda arrays: _map(arrays, ("W_Q", "W"), torch.zeros_like),
-    "huge": _huge,
+    # logits in the thousands, activations deep in their tails, softplus far from zero
+    "huge": lambda arrays: _times(arrays, {"W_K": 1024.0, "V": 12.0, "P_d": 12.0}),
     "gentle": _gentle,
-    "sparse": _sparse,
+    # most tokens are zero; of every 37 only the last two are not, so a layer that skips zeros must find those
+    "sparse": lambda arrays: _map(
+        _gentle(arrays), ("x", "h"), lambda x: x * (torch.arange(x.shape[1]).flip(0) % 37 < 2)[:, None]
+    ),
     "loud-end": _loud_end,
     "far-keys": _far_keys,
-    "signs": _signs,
+    "signs": lambda arrays: _map(_gentle(arrays), ("x", "h"), lambda x: torch.where(x < 0, -1.0, 1.0).double()),
     "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
-    "far": _far,
+    # states in the hundreds with weights so small that logits and activations stay the same
+    "far": lambda arrays: _times(arrays, {"x": 256.0, "h": 256.0, **dict.fromkeys(("W_K", "W_Q", "V"), 2.0**-8)}),
     # x has the values of h, in an array of its own
     "at-the-memory": lambda arrays: {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays,
-    "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
-    "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),
+    "large-states": lambda arrays: _times(arrays, {"x": 32.0, "h": 32.0}),
+    "small-states": lambda arrays: _times(arrays, {"x": 2.0**-12, "h": 2.0**-12}),
     "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},
 }
 
