@@ -100,8 +100,9 @@ class Box:
         draw = self.layer.draw
         if not draw:
             return q
-        x, memory = ({**part, **self._drawn(_some(part, draw), q.seed)} for part in (q.x, q.memory))
-        return replace(q, x=x, memory=memory)
+        some = ({name: array for name, array in part.items() if name in draw} for part in (q.x, q.memory))
+        x, memory = (self._drawn(part, q.seed) for part in some)
+        return replace(q, x={**q.x, **x}, memory={**q.memory, **memory})
 
     def asked(self, q: Question) -> Question:
         """The question as the layer is asked it: of what its samplers draw, in its dtype and its domain."""
@@ -390,11 +391,9 @@ class Box:
 
     def energy_shape(self, g: Named) -> torch.Size:
         """Of what the energy returns, as it is declared."""
-        first = next(iter(g.values()))
-        shape: torch.Size = {"token": self._tokens_of(g), "sequence": first.shape[:1], "batch": torch.Size(())}[
-            self.layer.stated.per
-        ]
-        return shape
+        if self.layer.stated.per == "token":
+            return self._tokens_of(g)
+        return torch.Size(() if self.layer.stated.per == "batch" else next(iter(g.values())).shape[:1])
 
     @experiment(lambda arguments: arguments.self.energy_shape(arguments.g), of="energy")
     def _energies(self, g: Named, memory: Named, mask: Tensor | None) -> Tensor:
@@ -544,10 +543,8 @@ class Box:
             values = plain(function(packed(leaves, "State")))
             if not isinstance(values, Tensor) or not values.requires_grad:
                 return None
-            pulled = torch.autograd.grad(factor * values.sum(), list(leaves.values()), allow_unused=True)
-            whole = [
-                torch.zeros_like(leaf) if p is None else p for leaf, p in zip(leaves.values(), pulled, strict=True)
-            ]
+            inputs = list(leaves.values())
+            whole = torch.autograd.grad(factor * values.sum(), inputs, allow_unused=True, materialize_grads=True)
             return self.read(packed(dict(zip(leaves, whole, strict=True)), "State"), x)
 
     # --- P -----------------------------------------------------------------------------------------------
@@ -625,7 +622,7 @@ class Box:
     def energy_function(self) -> Callable[..., Any]:
         """The energy, or that of the step which is asked."""
         assert self.layer.energy is not None
-        return energy_of_step(self.layer.energy, self.t) if self.layer.step.own_energies else self.layer.energy
+        return _at_step(self.layer.energy, t=self.t) if self.layer.step.own_energies else self.layer.energy
 
     def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
         return self.energy_function(*((state,) if second is None else (state, second)), **mask)
@@ -633,7 +630,7 @@ class Box:
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""
         if self.layer.reads_itself:
-            return self.pack(memory.held if isinstance(memory, Fixed) else g, "Memory")
+            return self.pack(memory if isinstance(memory, Fixed) else g, "Memory")
         return self._memory_of(memory)
 
     def _memory_of(self, memory: Named) -> Any:
@@ -691,12 +688,6 @@ def like_the_state(size: Any, state: Any) -> Any:
     return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))
 
 
-@cache
-def energy_of_step(energy: Callable[..., Any], t: int) -> Callable[..., Any]:
-    """The energy of step t; the same function each time, as JAX compiles each once."""
-    return partial(energy, t=t)
-
-
 def state_map_at(layer: EnergyLayer, state: Any, memory: Any) -> Any:
     """What the state map returns."""
     assert layer.state_map is not None
@@ -715,16 +706,8 @@ def proximal_at(layer: EnergyLayer, state: Any, eta: Any, memory: Any) -> Any:
     return layer.step.proximal(state, eta, *([memory] if "proximal map" in layer.reads_memory else []))
 
 
-def _some(part: Named, names: Mapping[str, Any]) -> Arrays:
-    return {name: array for name, array in part.items() if name in names}
-
-
 class Fixed(dict[str, Tensor]):
     """A memory that is the present state, held where it was while the state moves."""
-
-    @property
-    def held(self) -> Named:
-        return self
 
 
 def _rows_of(rows: list[int], g: Named, memory: Named) -> tuple[Named, Named]:
@@ -759,6 +742,7 @@ def packed(arrays: Mapping[str, Any], kind: str) -> Any:
     return _tuple_of(kind, tuple(arrays))(*arrays.values())
 
 
+_at_step = cache(partial)  # the same function each time, as JAX compiles each once
 _tuple_of = cache(namedtuple)  # one class for each set of names: JAX compares them
 
 

@@ -65,7 +65,10 @@ def products_at(
     with torch.enable_grad(), caller.guarded():
         before = numbers_of(arrays)
         if between == SECOND_STEP:
-            training.take_a_step()
+            # pulls back at other numbers, and then puts these into the same arrays, as an optimiser does
+            training.scale(0.5)
+            training.pull()
+            training.scale(2.0)
         answer, pulled = training.pull(_BETWEEN[between] if caller.kind is TORCH else None, twice=between == THE_SAME)
         result = as_tensor(answer, cotangent.shape)
         products = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
@@ -109,13 +112,8 @@ class _Training:
         halves = {key: (array.detach() / 2).requires_grad_() for key, array in self.leaves.items()}
         return function({**self.arrays, **halves})
 
-    def take_a_step(self) -> None:
-        """Pulls back at other numbers, and then puts these into the same arrays, as an optimiser does."""
-        self._scale(0.5)
-        self.pull()
-        self._scale(2.0)
-
-    def _scale(self, factor: float) -> None:
+    def scale(self, factor: float) -> None:
+        """Multiplies the numbers in the arrays."""
         with torch.no_grad():
             for leaf in self.leaves.values():
                 leaf *= factor
@@ -135,7 +133,7 @@ def of_named_arrays(caller: Caller, name: str, case: Case) -> Callable[[dict[str
 
     def of_arrays(arrays: dict[str, Any]) -> Any:
         # x is h itself where the case has one array for both
-        states = [arrays["h"]] if _starts_at_the_memory(name) else [arrays.get("x", arrays["h"]), arrays["h"]]
+        states = [arrays["h"]] if name in ("block", "decode") else [arrays.get("x", arrays["h"]), arrays["h"]]
         return function(*states, {weight: arrays[weight] for weight in case.weights}, config)
 
     return of_arrays
@@ -147,10 +145,6 @@ def arguments_of(case: Case, name: str, chosen: Sequence[str] | None = None) -> 
     Args:
         chosen: the names that are wanted; None for all.
     """
-    apart = {} if case.x is case.h or _starts_at_the_memory(name) else {"x": case.x}
+    apart = {} if case.x is case.h or name in ("block", "decode") else {"x": case.x}
     arrays = {**apart, "h": case.h, **case.weights}
     return {key: array for key, array in arrays.items() if chosen is None or key in chosen}
-
-
-def _starts_at_the_memory(name: str) -> bool:
-    return name in ("block", "decode")

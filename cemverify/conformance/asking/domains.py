@@ -37,26 +37,18 @@ def within(domain: Any, x: Tensor, share: float) -> Tensor:
         return torch.where(length > 0, x / length, x.shape[-1] ** -0.5)
     if domain == "simplex":
         middle = 1 / x.shape[-1]
-        return middle + share * (_nearest_of_simplex(middle + (x - middle) / share) - middle)
-    low, high = _shrunk(_INTERVALS[domain] if isinstance(domain, str) else domain, share)
+        x = middle + (x - middle) / share
+        # the nearest one is x - t, cut off at zero, whose sum is 1
+        falling = x.sort(-1, descending=True).values
+        t = (falling.cumsum(-1) - 1) / torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+        last = (falling > t).sum(-1, keepdim=True) - 1
+        return middle + share * ((x - t.gather(-1, last)).clamp(min=0) - middle)
+    low, high = _INTERVALS[domain] if isinstance(domain, str) else domain
+    off = (1 - share) * min(1.0, (high - low) / 2)  # where one end is infinite, as in an interval of length two
+    low, high = low + off, high - off
     if share != INSIDE:
         return x.clamp(low, high)
     return torch.where((x >= low) & (x <= high), x, _mirrored(x, low, high))
-
-
-def _nearest_of_simplex(x: Tensor) -> Tensor:
-    """x - t, cut off at zero, whose sum over the last axis is 1."""
-    falling = x.sort(-1, descending=True).values
-    t = (falling.cumsum(-1) - 1) / torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
-    last = (falling > t).sum(-1, keepdim=True) - 1
-    return (x - t.gather(-1, last)).clamp(min=0)
-
-
-def _shrunk(interval: tuple[float, float], share: float) -> tuple[float, float]:
-    """The ends of that share of an interval; where one is infinite, the other moves as in one of length two."""
-    low, high = interval
-    off = (1 - share) * min(1.0, (high - low) / 2)
-    return low + off, high - off
 
 
 def _mirrored(x: Tensor, low: float, high: float) -> Tensor:

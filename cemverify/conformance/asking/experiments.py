@@ -191,7 +191,16 @@ def check(value: Any, expected: Any, *, finite: bool = True) -> None:
         case None:
             return
         case torch.Size() | Rows():
-            _check_array(value, expected, finite)
+            shape = tuple(value.shape)
+            if isinstance(expected, Rows):
+                if not shape or shape[0] != expected.batch:
+                    raise WrongShape(
+                        f"it returned shape {shape}, where the first axis is the batch, {expected.batch}"
+                    )
+            elif shape != tuple(expected):
+                raise WrongShape(f"it returned shape {shape}, expected {tuple(expected)}")
+            if finite and not all_finite(value):
+                raise NotFinite(f"{int((~value.isfinite()).sum())} of {value.numel()} values are NaN or infinite")
         case dict():
             if value.keys() != expected.keys():
                 raise Tampered(f"its process sent arrays named {sorted(value)}, expected {sorted(expected)}")
@@ -202,17 +211,6 @@ def check(value: Any, expected: Any, *, finite: bool = True) -> None:
                 raise Tampered(f"its process sent {len(value)} parts, expected {len(expected)}")
             for one, part in zip(value, expected, strict=True):
                 check(one, part, finite=finite)
-
-
-def _check_array(array: Tensor, expected: torch.Size | Rows, finite: bool) -> None:
-    shape = tuple(array.shape)
-    if isinstance(expected, Rows):
-        if not shape or shape[0] != expected.batch:
-            raise WrongShape(f"it returned shape {shape}, where the first axis is the batch, {expected.batch}")
-    elif shape != tuple(expected):
-        raise WrongShape(f"it returned shape {shape}, expected {tuple(expected)}")
-    if finite and not all_finite(array):
-        raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")
 
 
 def conforms(value: Any, kind: Any) -> bool:

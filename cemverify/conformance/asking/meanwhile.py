@@ -109,7 +109,8 @@ def _traced(call: Callable[[], Any], at: int | None, then: Callable[[], object])
 
     Those of array libraries are left out: compilers run millions.
     """
-    lines, libraries = 0, _libraries()
+    lines, loaded = 0, (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
+    libraries = tuple(os.path.join(os.path.dirname(str(m.__file__)), "") for m in loaded if m is not None)
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal lines
@@ -131,9 +132,3 @@ def _traced(call: Callable[[], Any], at: int | None, then: Callable[[], object])
         return call()
     finally:
         sys.settrace(before)
-
-
-def _libraries() -> tuple[str, ...]:
-    """The folders of array libraries."""
-    loaded = (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
-    return tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in loaded if module is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 
 def seeded_by(call: Callable[[], Any], *between: Callable[[], Any]) -> list[str]:
@@ -19,38 +19,27 @@ def seeded_by(call: Callable[[], Any], *between: Callable[[], Any]) -> list[str]
     Args:
         call: made first and last. between: made between, so that a seed that is set once for each of them shows, too.
     """
-    states = {library: state() for library, (_, state, _) in GENERATORS.items()}
     ends = []
-    try:
-        for number, one in enumerate((call, *between, call), 1):
-            for seed, _, _ in GENERATORS.values():
-                seed(number)
+    for number, one in enumerate((call, *between, call), 1):
+        with _seeded(number):
             one()
             ends.append({library: state() for library, (_, state, _) in GENERATORS.items()})
-    finally:
-        for library, (_, _, put) in GENERATORS.items():
-            put(states[library])
     pairs = list(combinations(ends, 2))
-    return [library for library in GENERATORS if any(_equal(one[library], other[library]) for one, other in pairs)]
+    return [library for library in GENERATORS if any(one[library] == other[library] for one, other in pairs)]
 
 
-def _equal(state: Any, other: Any) -> bool:
-    return bool(torch.equal(state, other)) if isinstance(state, Tensor) else bool(state == other)
-
-
-def _numpy_state() -> tuple[Any, ...]:
-    state: Any = np.random.get_state(legacy=True)
-    return (state[0], state[1].tobytes(), *state[2:])
-
-
-def _put_numpy_state(state: tuple[Any, ...]) -> None:
-    np.random.set_state((state[0], np.frombuffer(state[1], np.uint32), *state[2:]))
-
-
-# by library: seeds it, reads its state, and sets it to a state
+# by library: seeds it, reads its state as values that can be compared, and sets it to such a state
 GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable[[Any], Any]]] = {
-    "torch": (torch.manual_seed, torch.get_rng_state, torch.set_rng_state),
-    "NumPy": (np.random.seed, _numpy_state, _put_numpy_state),
+    "torch": (
+        torch.manual_seed,
+        lambda: torch.get_rng_state().numpy().tobytes(),
+        lambda state: torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+    ),
+    "NumPy": (
+        np.random.seed,
+        lambda: pickle.dumps(np.random.get_state(legacy=True)),
+        lambda state: np.random.set_state(pickle.loads(state)),  # noqa: S301 - what was dumped here
+    ),
     "Python": (random.seed, random.getstate, random.setstate),
 }
 
@@ -67,10 +56,10 @@ def _changed(read: Callable[[], Any], put: Callable[[Any], object], change: Call
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
+def _seeded(number: int) -> Iterator[None]:
     states = {name: state() for name, (_, state, _) in GENERATORS.items()}
     for seed, _, _ in GENERATORS.values():
-        seed(1234)
+        seed(number)
     try:
         yield
     finally:
@@ -83,6 +72,6 @@ _THREADS = torch.get_num_threads, torch.set_num_threads
 SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "in inference mode": torch.inference_mode,
     "with the default dtype float64": lambda: _changed(*_DTYPE, lambda _: torch.float64),
-    "with another seed": _seeded,
+    "with another seed": lambda: _seeded(1234),
     "with another number of threads": lambda: _changed(*_THREADS, lambda some: some + 1),
 }

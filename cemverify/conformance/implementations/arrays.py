@@ -164,7 +164,9 @@ class _Torch(ArrayKind):
         def recording(*arguments: Any) -> Any:
             with torch.enable_grad():
                 for place in which:
-                    for array in _arrays_of(arguments[place]):
+                    argument = arguments[place]
+                    several = tuple(argument.values()) if isinstance(argument, Mapping) else argument
+                    for array in several if isinstance(several, tuple) else (several,):
                         array.requires_grad_()
                 return function(*arguments)
 
@@ -176,17 +178,14 @@ class _Torch(ArrayKind):
         for array in arrays.values():
             array.requires_grad_()
         answer = function(arrays)
-        zeros = {name: torch.zeros_like(array) for name, array in arrays.items()}
         if not (isinstance(answer, Tensor) and answer.requires_grad and answer.shape == cotangent.shape):
-            return answer, zeros
+            return answer, {name: torch.zeros_like(array) for name, array in arrays.items()}
         between()
         leaves, cotangent = list(arrays.values()), cotangent.to(answer.dtype)
         if twice:
             torch.autograd.grad(answer, leaves, cotangent, retain_graph=True, allow_unused=True)
-        pulled = torch.autograd.grad(answer, leaves, cotangent, allow_unused=True)
-        return answer, {
-            name: zeros[name] if product is None else product for name, product in zip(arrays, pulled, strict=True)
-        }
+        pulled = torch.autograd.grad(answer, leaves, cotangent, allow_unused=True, materialize_grads=True)
+        return answer, dict(zip(arrays, pulled, strict=True))
 
     def derivative_along(self, function: Function, x: Any, v: Any) -> Any:
         return torch.func.jvp(function, (x,), (v,))[1]
@@ -370,9 +369,3 @@ def _mapped_once(function: Any) -> Any:
 
 def _own(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.preserve_format)
-
-
-def _arrays_of(argument: Any) -> Sequence[Any]:
-    if isinstance(argument, Mapping):
-        return tuple(argument.values())
-    return argument if isinstance(argument, tuple) else (argument,)

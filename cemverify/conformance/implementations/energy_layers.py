@@ -302,7 +302,7 @@ def energy_layer(
         step,
         sizes,
         *_momentum(momentum, steps),
-        energy is not None and "t" in _named_by(energy),
+        energy is not None and _names_a_step(energy),
         _preconditioner(preconditioner, states),
         returns,
         step in ("cccp", *ONE_AFTER_ANOTHER) or monotone,
@@ -317,17 +317,16 @@ def energy_layer(
         names_of(order, "order"),
     )
     # each with the most arguments that it takes without the memory
-    maps = {
-        "state map": (state_map, 1),
-        "preconditioner": (preconditioner, 2),
-        "proximal map": (proximal, 2),
-        "penalty": (penalty, 1),
-    }
+    maps = (("state map", state_map, 1), ("preconditioner", preconditioner, 2), ("proximal map", proximal, 2),
+            ("penalty", penalty, 1))  # fmt: skip
+    reads_memory = tuple(
+        name for name, f, most in maps if callable(f) and not any(_takes(f, n) for n in range(1, most + 1))
+    )
     layer = EnergyLayer(
         update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
         "causality" not in not_offered and causal, conservative, permutable, masked, batch_invariant, None,
         shortest, named, working_dtype, {}, arrays, *_domains(domain, states, memories, named),
-        _samplers(draw, states, memories), tuple(name for name, (f, n) in maps.items() if _reads_memory(f, n)),
+        _samplers(draw, states, memories), reads_memory,
     )  # fmt: skip
     _check(layer)
     absent = unclaimed(offers) | declared_absent(not_offered, (*LAYER_FEATURES, *SHARED_FEATURES)) | _absent(layer)
@@ -345,81 +344,74 @@ def energy_layer(
 
 
 def _absent(layer: EnergyLayer) -> dict[str, str]:
-    """Features of the properties that this declaration does not imply, each with the reason."""
-    step, tokens = layer.step, any(TOKENS in shape for shape in layer.state.values())
+    """Features of the properties that this declaration does not imply, each with the first reason."""
+    step, stated, kind = layer.step, layer.stated, ARRAY_KINDS[layer.arrays]
+    tokens, of_tokens = (any(TOKENS in shape for shape in part.values()) for part in (layer.state, layer.memories))
+    several, narrow = len(step.sizes) > 1, layer.working_dtype != "float64"
+    of_kind, of_energy = f"its step is declared {step.kind!r}", f"its energy is one value per {stated.per}"
+    sampled, coupled = "its sampler draws no others", "declared: its energy reads every token's state"
+    maps = [f for f in (layer.state_map, layer.lagrangian) if f is not None]
+    reasons = (
+        ("energy", "it states no energy", layer.energy is None),
+        ("gradient-step", of_kind, step.kind not in ("gradient", "proximal")),
+        ("proximal", of_kind, step.kind != "proximal"),
+        ("conservative", "declared: its update is not a gradient field", not layer.conservative),
+        ("conservative", of_kind, step.kind in ("proximal", "equilibrium", "cccp", *ONE_AFTER_ANOTHER)),
+        ("conservative", "its step size depends on the state", step.varying is not None),
+        ("conservative", "several steps together are not a gradient field", several),
+        ("conservative", "its memory moves with the state", layer.reads_itself),
+        ("conservative", "its preconditioner is not given", step.unknown_preconditioner),
+        ("conservative", "its preconditioner depends on the state", step.moving),
+        ("any-states", sampled, layer.draw.keys() & layer.state.keys()),
+        ("any-memory", sampled, layer.draw.keys() & layer.memories.keys()),
+        ("conservative", "its preconditioner depends on the memory", "preconditioner" in layer.reads_memory),
+        ("unknown-preconditioner", "its preconditioner is given", not step.unknown_preconditioner),
+        ("slope", of_kind, step.kind not in ("gradient", "cccp")),
+        ("slope", "descent follows from a state map only if it is the gradient of a Lagrangian",
+         maps and layer.lagrangian is None),
+        ("slope", "with a preconditioner and a state map, the update need not descend to first order",
+         maps and step.preconditioner is not None),
+        ("slope", "several steps together need not follow the slope at the start", several),
+        ("monotone", "it makes no claim about the whole step", not step.monotone),
+        ("smoothness", "no bound on the energy's curvature is declared", step.smoothness is None),
+        ("equilibrium", "its step is not declared an equilibrium", step.kind != "equilibrium"),
+        ("lagrangian", "it declares no Lagrangian", layer.lagrangian is None),
+        ("both-maps", "it does not declare both a state map and a Lagrangian", len(maps) < 2),
+        ("tokens own-state energy-per-token causality permutable masked",
+         f"its state has no token axis {TOKENS!r}", not tokens),
+        ("own-state", coupled, layer.coupled),
+        ("own-state", "its memory is the present state of every token", layer.reads_itself),
+        ("energy-per-token", coupled, layer.coupled),
+        ("energy-per-token", of_energy, stated.per != "token"),
+        ("causality", "declared", not layer.causal),
+        ("causality", "its energy is coupled, so tokens influence each other both ways", layer.coupled),
+        ("causality", "it descends the mean over tokens, so a token moves less the more there are",
+         stated.step_of == "mean" and "tokens" in stated.mean_over),
+        ("coupled", "its tokens are not coupled", not layer.coupled or not tokens),
+        ("batch-energy", of_energy, stated.per != "batch"),
+        ("permutable", "not claimed", not layer.permutable),
+        ("batch-invariant", "not claimed", not layer.batch_invariant),
+        ("masked", "it takes no mask", not layer.masked),
+        ("masked-gradient", "its energy is a mean over tokens, and a mask leaves open over how many",
+         "tokens" in stated.mean_over),
+        ("parameters", "it names no parameters", not layer.parameters),
+        ("memory", "it has no memory", not layer.memories),
+        ("memory-tokens", f"its memory has no token axis {TOKENS!r}", not of_tokens),
+        ("torch", "it takes no torch arrays", kind is not TORCH),
+        ("editable", "JAX arrays cannot be edited in place", not kind.editable),
+        ("differences", f"differences drown in the roundoff of {layer.working_dtype}", narrow),
+        ("known-preconditioner", "its preconditioner is not given", step.unknown_preconditioner),
+        ("autograd gradients vmap compile inference parameters",
+         "NumPy arrays carry no gradients and have no modes", not kind.differentiable),
+        ("autograd", "there is no energy to differentiate", layer.energy is None),
+        ("dtype:bfloat16", "NumPy has no bfloat16", "dtype:bfloat16" in kind.lacks),
+        ("dtype:float32 dtype:bfloat16 dtype:float16", f"it works in {layer.working_dtype} already", narrow),
+        ("cuda", "only torch arrays are put on a device", kind is not TORCH),
+    )  # fmt: skip
     absent: dict[str, str] = {}
-
-    def without(feature: str, reason: str, *, when: bool) -> None:
-        if when:
+    for features, reason, is_so in reasons:
+        for feature in features.split() if is_so else ():
             absent.setdefault(feature, reason)
-
-    without("energy", "it states no energy", when=layer.energy is None)
-    without("gradient-step", f"its step is declared {step.kind!r}", when=step.kind not in ("gradient", "proximal"))
-    without("proximal", f"its step is declared {step.kind!r}", when=step.kind != "proximal")
-    several = len(step.sizes) > 1
-    without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
-    of_values = step.kind in ("proximal", "equilibrium", "cccp", *ONE_AFTER_ANOTHER)
-    without("conservative", f"its step is declared {step.kind!r}", when=of_values)
-    without("conservative", "its step size depends on the state", when=step.varying is not None)
-    without("conservative", "several steps together are not a gradient field", when=several)
-    without("conservative", "its memory moves with the state", when=layer.reads_itself)
-    without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
-    without("conservative", "its preconditioner depends on the state", when=step.moving)
-    sampled = "its sampler draws no others"
-    without("any-states", sampled, when=bool(layer.draw.keys() & layer.state.keys()))
-    without("any-memory", sampled, when=bool(layer.draw.keys() & layer.memories.keys()))
-    of_memory = "preconditioner" in layer.reads_memory
-    without("conservative", "its preconditioner depends on the memory", when=of_memory)
-    without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
-    without("slope", f"its step is declared {step.kind!r}", when=step.kind not in ("gradient", "cccp"))
-    mapped = layer.state_map is not None or layer.lagrangian is not None
-    unproven = layer.state_map is not None and layer.lagrangian is None
-    without("slope", "descent follows from a state map only if it is the gradient of a Lagrangian", when=unproven)
-    unequal = mapped and step.preconditioner is not None
-    without(
-        "slope", "with a preconditioner and a state map, the update need not descend to first order", when=unequal
-    )
-    without("slope", "several steps together need not follow the slope at the start", when=several)
-    without("monotone", "it makes no claim about the whole step", when=not step.monotone)
-    without("smoothness", "no bound on the energy's curvature is declared", when=step.smoothness is None)
-    without("equilibrium", "its step is not declared an equilibrium", when=step.kind != "equilibrium")
-    without("lagrangian", "it declares no Lagrangian", when=layer.lagrangian is None)
-    both = layer.lagrangian is not None and layer.state_map is not None
-    without("both-maps", "it does not declare both a state map and a Lagrangian", when=not both)
-    for feature in ("tokens", "own-state", "energy-per-token", "causality", "permutable", "masked"):
-        without(feature, f"its state has no token axis {TOKENS!r}", when=not tokens)
-    coupled = "declared: its energy reads every token's state"
-    without("own-state", coupled, when=layer.coupled)
-    without("own-state", "its memory is the present state of every token", when=layer.reads_itself)
-    without("energy-per-token", coupled, when=layer.coupled)
-    without("energy-per-token", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "token")
-    without("causality", "declared", when=not layer.causal)
-    without("causality", "its energy is coupled, so tokens influence each other both ways", when=layer.coupled)
-    averaged = layer.stated.step_of == "mean" and "tokens" in layer.stated.mean_over
-    without("causality", "it descends the mean over tokens, so a token moves less the more there are", when=averaged)
-    without("coupled", "its tokens are not coupled", when=not layer.coupled or not tokens)
-    without("batch-energy", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "batch")
-    without("permutable", "not claimed", when=not layer.permutable)
-    without("batch-invariant", "not claimed", when=not layer.batch_invariant)
-    without("masked", "it takes no mask", when=not layer.masked)
-    counted = "its energy is a mean over tokens, and a mask leaves open over how many"
-    without("masked-gradient", counted, when="tokens" in layer.stated.mean_over)
-    without("parameters", "it names no parameters", when=not layer.parameters)
-    without("memory", "it has no memory", when=not layer.memories)
-    of_tokens, kind = any(TOKENS in shape for shape in layer.memories.values()), ARRAY_KINDS[layer.arrays]
-    without("memory-tokens", f"its memory has no token axis {TOKENS!r}", when=not of_tokens)
-    without("torch", "it takes no torch arrays", when=kind is not TORCH)
-    without("editable", "JAX arrays cannot be edited in place", when=not kind.editable)
-    narrow = layer.working_dtype != "float64"
-    without("differences", f"differences drown in the roundoff of {layer.working_dtype}", when=narrow)
-    without("known-preconditioner", "its preconditioner is not given", when=step.unknown_preconditioner)
-    for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
-        without(feature, "NumPy arrays carry no gradients and have no modes", when=not kind.differentiable)
-    without("autograd", "there is no energy to differentiate", when=layer.energy is None)
-    without("dtype:bfloat16", "NumPy has no bfloat16", when="dtype:bfloat16" in kind.lacks)
-    for feature in ("dtype:float32", "dtype:bfloat16", "dtype:float16"):
-        without(feature, f"it works in {layer.working_dtype} already", when=narrow)
-    without("cuda", "only torch arrays are put on a device", when=kind is not TORCH)
     return absent
 
 
@@ -529,8 +521,7 @@ def _samplers(
 ) -> Mapping[str, Sampler]:
     """The functions that draw arrays, by name."""
     arrays = {**states, **({} if isinstance(memories, str) else memories)}
-    if declared is None:
-        return MappingProxyType({})
+    declared = {} if declared is None else declared
     if not isinstance(declared, Mapping) and len(states) > 1:
         raise ValueError(f"draw of a layer of several states is a mapping of {', '.join(states)} to functions")
     by_name = declared if isinstance(declared, Mapping) else dict.fromkeys(states, declared)
@@ -603,16 +594,11 @@ def _takes(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
-def _reads_memory(function: Any, usual: int) -> bool:
-    return callable(function) and not any(_takes(function, n) for n in range(1, usual + 1))
-
-
-def _named_by(function: Callable[..., Any]) -> Collection[str]:
-    """The names of a function's parameters, as far as they can be told."""
+def _names_a_step(energy: Callable[..., Any]) -> bool:
     try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
+        return "t" in inspect.signature(energy).parameters
+    except (TypeError, ValueError):  # it has none that can be told
+        return False
 
 
 def _orders_all(layer: EnergyLayer) -> bool:
@@ -624,8 +610,7 @@ def _orders_all(layer: EnergyLayer) -> bool:
 
 
 def _parameters(declared: Any) -> Mapping[str, Any]:
-    if declared is None:
-        return MappingProxyType({})
+    declared = {} if declared is None else declared
     named = dict(declared.named_parameters()) if isinstance(declared, torch.nn.Module) else declared
     if not isinstance(named, Mapping) or not all(isinstance(value, torch.Tensor) for value in named.values()):
         raise ValueError("the parameters of an energy layer must be a module or a mapping of torch tensors")
@@ -649,20 +634,6 @@ _MOST_STEPS = 10_000  # of which a question takes seconds; of more each property
 _FLAGS = ("batch_invariant", "coupled", "causal", "conservative", "permutable", "leak")
 
 
-def _apart_from_a_proximal_map(layer: EnergyLayer) -> list[str]:
-    """What it declares that goes with no proximal map, in words."""
-    step = layer.step
-    given = {
-        "step size that depends on the state": step.varying is not None,
-        "noise": step.noise > 0,
-        "smoothness": step.smoothness is not None,
-        "state map": layer.state_map is not None,
-        "Lagrangian": layer.lagrangian is not None,
-        "unknown preconditioner": step.unknown_preconditioner,
-    }
-    return [words for words, there in given.items() if there]
-
-
 def _check(layer: EnergyLayer) -> None:
     step, stated = layer.step, layer.stated
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
@@ -682,7 +653,16 @@ def _check(layer: EnergyLayer) -> None:
             named = " or ".join(repr(one) for one in values if one is not None)
             raise ValueError(f"{name} of an energy layer must be {named}, not {value!r}")
     ARRAY_KINDS[layer.arrays].require()
-    tokens, apart = any(TOKENS in shape for shape in layer.state.values()), _apart_from_a_proximal_map(layer)
+    tokens = any(TOKENS in shape for shape in layer.state.values())
+    given = {  # what goes with no proximal map
+        "step size that depends on the state": step.varying is not None,
+        "noise": step.noise > 0,
+        "smoothness": step.smoothness is not None,
+        "state map": layer.state_map is not None,
+        "Lagrangian": layer.lagrangian is not None,
+        "unknown preconditioner": step.unknown_preconditioner,
+    }
+    apart = [words for words, there in given.items() if there]
     problems = (
         (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),
         (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token cannot be a mean over tokens"),

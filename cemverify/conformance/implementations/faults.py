@@ -120,14 +120,13 @@ def lacking(error: BaseException, dtype: object) -> str | None:
         narrow = kernel[2] or named[kernel[1]]
         return f"dtype:{narrow}" if str(dtype) == f"torch.{narrow}" else None
     feature = next((feature for feature, rule in _NO_RULE.items() if rule.search(message)), None)
-    return None if feature == "vmap" and not _is_mapped(error) else feature
-
-
-def _is_mapped(error: BaseException) -> bool:
-    """Whether the call was mapped, and not only something inside of it: the transform came before its own code."""
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    before = itertools.takewhile(is_library, files)
-    return any(os.path.basename(file) in ("vmap.py", "batching.py") for file in before)
+    if (
+        feature == "vmap"
+    ):  # the call was mapped, and not only something inside of it, if that came before its own code
+        files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+        before = itertools.takewhile(is_library, files)
+        return "vmap" if any(os.path.basename(file) in ("vmap.py", "batching.py") for file in before) else None
+    return feature
 
 
 _SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory", "resource_exhausted", "bad_alloc")
@@ -192,18 +191,8 @@ class Crashed(Fault):
 
 
 # the functions of an energy layer beside its update, as faults and causes name them
-FURTHER = (
-    "energy",
-    "state map",
-    "Lagrangian",
-    "preconditioner",
-    "step size",
-    "proximal map",
-    "penalty",
-    "domain",
-    "sampler",
-    "reference",
-)
+FURTHER = ("energy", "state map", "Lagrangian", "preconditioner", "step size", "proximal map", "penalty", "domain",
+           "sampler", "reference")  # fmt: skip
 
 
 def whose(text: str) -> str:
