@@ -110,7 +110,7 @@ def test_a_script_fails_while_the_fault_is_there_and_only_then(
 def test_a_script_that_cannot_load_the_implementation_says_so_with_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, saved = leave(tmp_path, "mlpascent")
+    _, saved = leave(tmp_path, "mlp-ascent")
     assert script_here(saved, "nowhere:nothing") == 2
     assert "cannot be loaded" in "".join(capsys.readouterr())
 
@@ -164,7 +164,7 @@ def test_a_script_needs_no_cemverify_though_the_file_of_the_layer_imports_it(
 def test_a_script_without_its_data_says_so_with_exit_code_2(
     suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, saved = leave(tmp_path, "mlpascent")
+    _, saved = leave(tmp_path, "mlp-ascent")
     saved.with_suffix(suffix).write_text("{}")
     for words in ("is damaged", f"{suffix}: No such file"):
         assert script_here(saved) == 2
@@ -174,7 +174,7 @@ def test_a_script_without_its_data_says_so_with_exit_code_2(
 
 
 def test_replay_judges_the_saved_case_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record, saved = leave(here, "mlpascent")
+    record, saved = leave(here, "mlp-ascent")
     assert main(["replay", str(saved), "--json", "r.json"]) == 1
     assert envelope.read(Path("r.json"))["diagnosis"]["again"] == f"cemverify replay {saved} --json r.json"
     assert record.reason is not None
@@ -204,7 +204,7 @@ def test_a_saved_case_that_was_edited_blames_neither_the_implementation_nor_the_
 
 
 def test_a_class_that_is_none_of_ours_is_not_made(tmp_path: Path) -> None:
-    _, saved = leave(tmp_path, "mlpascent")
+    _, saved = leave(tmp_path, "mlp-ascent")
     content = json.loads(saved.read_text())
     content["asked"]["question"] = {"dataclass": "os:PathLike", "fields": {}}
     saved.write_text(json.dumps(content))

@@ -30,12 +30,12 @@ from suites.kit.judging import searched
 
 # by part, the mutants that have it wrong, as the zoo states their faults; several parts where a fault is in each
 PARTS: Mapping[str, str] = {
-    "scale of the update": "ascent mlpascent",
+    "scale of the update": "ascent mlp-ascent",
     "value path": "untied-values values-from-the-state",
     "output projection": "untied-output half-tied-output",
     "W_Q and W_K": "queries-and-keys-swapped",
     "linear path":
-        "reversed-output-features output-of-the-next-head one-in-abillion last-head-forgotten "
+        "reversed-output-features output-of-the-next-head one-in-a-billion last-head-forgotten "
         "last-unit-forgotten",
     "sum over heads": "last-head-forgotten mean-over-heads",
     "temperature": "model-dimension-temperature squared-temperature",
@@ -62,7 +62,7 @@ PARTS: Mapping[str, str] = {
     "V and W": "gate-and-up-swapped",
     "sum over units": "last-unit-forgotten",
     "gate": "wrong-factor-activated gate-reads-the-state",
-    "token mixing": "tokens-share-ascale",
+    "token mixing": "tokens-share-a-scale",
     "memory": "memory-moves",
     "recursion": "memory-moves decaying-steps",
     "step count": "at-most-two-steps one-step-more",

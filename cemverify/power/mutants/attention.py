@@ -35,7 +35,7 @@ class _ValuesFrom(Plain):
 
 
 ZOO += [
-    ZOO.but("one-in-abillion", "The last head's output is too large by one part in a billion.",
+    ZOO.but("one-in-a-billion", "The last head's output is too large by one part in a billion.",
         "gradient/attention/plain",
         output=lambda _, w: torch.cat((w["W_Q"][:-1], w["W_Q"][-1:] * (1 + 1e-9)))),
     ZOO.but("softmax-without-shift", "The largest logit is not subtracted, so large logits overflow.",
@@ -103,17 +103,8 @@ ZOO += [
         "gradient/attention/plain", output=lambda _, w: w["W_Q"].roll(1, 0)),
     ZOO.but("squared-temperature", "Scores are divided by tau twice.",
         "gradient/attention/plain", temperature=lambda _, c: c.tau**2),
-    ZOO.but("temperature-of-the-head",
-        "The temperature is the square root of the head dimension, whatever the configuration says.",
-        "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: math.sqrt(c.R)),
-    ZOO.but("temperature-outside", "The update is divided by tau, as if the energy lacked its factor tau.",
-        "gradient/attention/plain",
-        advance=lambda usual, x, heads, w, c: usual.advance(x, heads / getattr(c, "tau", 1.0), w, c)),
     ZOO.but("softmax-over-heads", "The softmax normalises over heads.",
         "gradient/attention/plain", softmax=lambda _, logits: torch.softmax(logits, 1).nan_to_num()),
-    ZOO.but("softmax-with-sink", "The softmax has one extra logit of zero that belongs to no token.",
-        "gradient/attention/plain", softmax=lambda _, logits:
-            torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]),
     ZOO.but("unnormalised-softmax", "Attention weights are exponentials that are not normalised.",
         "gradient/attention/plain", softmax=lambda _, logits: logits.exp()),
     ZOO.but("clipped-logits", "Logits are clipped to [-30, 30].",
@@ -125,16 +116,8 @@ ZOO += [
     ZOO.but("not-causal", "Every token sees every other.",
         "structure/attention/causality", "outputs before token i are unchanged*",
         hidden=lambda _, i, j: (j > i) & False),
-    ZOO.but("mask-multiplied", "Logits of hidden tokens are multiplied by zero instead of set to minus infinity.",
-        "structure/attention/causality", "outputs before token i are unchanged*",
-        attend=lambda usual, logits, hidden: usual.softmax(logits * ~hidden)),
-    ZOO.but("mask-after-softmax", "Hidden tokens are removed after the softmax, which has already counted them.",
-        "structure/attention/causality", "outputs before token i are unchanged*",
-        attend=lambda usual, logits, hidden: usual.softmax(logits).masked_fill(hidden, 0.0)),
     ZOO.but("oldest-token-hidden", "From the third token on, the first is not seen.",
         "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | ((j == 0) & (i > 1))),
-    ZOO.but("sliding-window", "A token sees the last four tokens only.",
-        "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | (j < i - 3)),
     ZOO.but("keys-normalised", "Keys are normalised to unit length for the scores, but not as values.",
         "gradient/attention/plain", scores=lambda usual, q, k, x, h, w, c:
             usual.scores(q, k / (k.norm(dim=-1, keepdim=True) + 1e-12), x, h, w, c)),
@@ -149,8 +132,6 @@ ZOO += [
     ZOO.but("starts-at-the-memory", "The descent starts at h, whatever x is.",
         "gradient/attention/plain", needs=("start",),
         attention=lambda usual, x, h, w, c: usual.attention(h + 0 * x, h, w, c)),
-    ZOO.but("finite-mask", "Hidden tokens get a logit of -1000 instead of minus infinity.",
-        "extremes/attention/large-logits", "update at logits of 1e4*", **finite_mask(1e3)),
     ZOO.but("mask-of-a-billion", "Hidden tokens get a logit of -1e9, which no logit reaches in small cases.",
         "extremes/attention/large-logits", "update at logits of 1e4*", **finite_mask(1e9)),
 ]  # fmt: skip

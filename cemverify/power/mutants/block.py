@@ -23,15 +23,6 @@ def parallel_block(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tenso
     return outputs[0] + outputs[1] - h
 
 
-@ZOO.part("block", "gradient/block/any-options", also=("tying/block/pre-norm",))
-@fault("The MLP comes before attention.")
-def mlpfirst(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-    for name, layer, config in (("mlp", usual.mlp, c.mlp), ("attention", usual.attention, c.attention)):
-        own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
-        h = usual.sublayer(layer, h, own, config)
-    return h
-
-
 def one_for_both(option: str) -> Part:
     """A block whose MLP reads an option of attention's."""
     return lambda usual, h, w, c: usual.block(
@@ -43,12 +34,6 @@ ZOO += [
     ZOO.but("block-starts-at-the-norm", "The block overwrites h by N(h) and starts there, as Algorithm 1 prints it.",
         "tying/block/pre-norm", "block = standard*", also=("gradient/block/any-options",),
         sublayer=lambda usual, layer, h, w, c: usual.sublayer(layer, usual.norm(h, w, c), w, c)),
-    ZOO.but("memory-without-norm", "The sublayers' memory is h instead of N(h).",
-        "gradient/block/any-options", needs=("norm:channel",),
-        sublayer=lambda usual, layer, h, w, c: layer(h, h, w, c)),
-    ZOO.but("one-gain-for-both", "The MLP's norm uses attention's gain.",
-        "gradient/block/any-options", needs=("norm:channel",), block=lambda usual, h, w, c:
-            usual.block(h, {**w, **({"mlp.gain": w["attention.gain"]} if "mlp.gain" in w else {})}, c)),
     ZOO.but("one-step-size-for-both", "The MLP uses attention's step size.",
         "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),
     ZOO.but("one-depth-for-both", "The MLP takes as many steps as attention.",

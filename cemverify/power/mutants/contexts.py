@@ -122,7 +122,7 @@ def writes_into_a_frozen_state(call: Call, x: Tensor, h: Tensor, weights: Any, c
 
 
 ZOO += [
-    ZOO.but("frozen-beside-afrozen-state", "Where the state records no gradient, nothing does.",
+    ZOO.but("frozen-beside-a-frozen-state", "Where the state records no gradient, nothing does.",
         "contexts/attention/any-options", _PRODUCT, also=("mlp", "block", "decode"),
         advance=lambda usual, x, heads, w, c: usual.advance(x, heads if x.requires_grad else heads.detach(), w, c)),
     ZOO.but("temperature-clipped", "The temperature is kept between 0.05 and 100.",

@@ -13,7 +13,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
-from cemverify.conformance.implementations.plain import Plain, Weights
+from cemverify.conformance.implementations.plain import Weights
 from cemverify.power.mutants.base import Call, Zoo, fault, sound
 
 ZOO = Zoo("energies")
@@ -52,11 +52,6 @@ def _without_diagonal(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> T
     return reference.attention_energy(x, h, without, replace(c, diagonal="none"))
 
 
-def _one_sigma(x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    """sigma where its primitive belongs."""
-    return -(Plain().sigma(x @ w["V"].mT, c) * (h @ w["W"].mT)).sum(-1)
-
-
 ZOO += [
     ZOO.made(id_, fault, property_, _STATED, partial(_stating, **{function: energy}), also=also)
     for id_, fault, property_, function, energy, also in (
@@ -71,8 +66,6 @@ ZOO += [
          lambda x, h, w, c: reference.attention_energy(x, h, w, c) / c.tau, ()),
         ("energy-without-diagonal", "The energy lacks the diagonal.",
          "gradient/attention/stated-energy-diagonal-shared", "attention_energy", _without_diagonal, ()),
-        ("energy-of-the-activation", "The MLP's energy sums sigma instead of its primitive.",
-         "gradient/mlp/stated-energy-silu", "mlp_energy", _one_sigma, ()),
     )
 ]  # fmt: skip
 ZOO += [
@@ -80,9 +73,6 @@ ZOO += [
         "Energies are divided by batch size times tokens, as in a mean, while updates are those of the sum.",
         "gradient/attention/stated-energy-plain", _STATED, of="*_energy",
         answer=lambda call, x, *arguments: call(x, *arguments) / (x.shape[0] * x.shape[1])),
-    ZOO.calling("energy-negated", "The stated energy has the wrong sign.",
-        "gradient/attention/stated-energy-plain", _STATED, also=("gradient/mlp/stated-energy-silu",), of="*_energy",
-        answer=lambda call, *arguments: -call(*arguments)),
     ZOO.calling("energy-shifted", "The stated energy is too large by one part in a billion of one.",
         "gradient/mlp/stated-energy-gelu", _STATED, of="*_energy",
         answer=lambda call, *arguments: call(*arguments) + 1e-9),

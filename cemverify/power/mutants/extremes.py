@@ -55,7 +55,7 @@ ZOO += [
     ZOO.but("naive-softmax", "The softmax does not subtract its largest logit first.",
         "extremes/attention/large-logits", "not finite",
         softmax=lambda _, logits: logits.exp() / logits.exp().sum(-1, keepdim=True)),
-    ZOO.but("forgets-after-ablock", "Keys more than 128 tokens back are not read.",
+    ZOO.but("forgets-after-a-block", "Keys more than 128 tokens back are not read.",
         "extremes/attention/long-row", "update in a long row",
         hidden=lambda usual, i, j: usual.hidden(i, j) | (j < i - 128)),
     ZOO.but("zeros-are-padding", "A token of zeros is taken for padding and left unchanged.",

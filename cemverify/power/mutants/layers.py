@@ -47,8 +47,6 @@ ZOO += [
         answer=lambda f, x, *m: each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))),
     ZOO.answering("layer-doubled-energy", "The stated energy is twice the energy that the update descends.",
         "gradient/layer/energy", UPDATE, of="energy", answer=lambda f, x, *m: 2 * f(x, *m)),
-    ZOO.answering("layer-off-by-a-millionth", "The update is too large by a millionth.",
-        "gradient/layer/energy", UPDATE, answer=lambda f, x, *m: each(lambda u: u * (1 + 1e-6), f(x, *m))),
     ZOO.answering("layer-summed-over-tokens",
         "The update is multiplied by the number of tokens: a mean was taken for a sum.",
         "gradient/layer/energy", UPDATE, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) * x.shape[1]),
@@ -104,12 +102,6 @@ ZOO += [
     ZOO.answering("layer-shares-its-energy", "Every token gets the mean of all energies.",
         "structure/layer/energy-per-token", _ALONE, of="energy", needs=("tokens",),
         answer=lambda f, x, *m: 0 * f(x, *m) + f(x, *m).mean(1)[:, None]),
-    ZOO.answering("layer-leans-on-the-batch", "The update is pushed away from its mean over the batch.",
-        "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
-        answer=lambda f, x, *m: each(lambda u: u + 1e-3 * u.mean(0)[None], f(x, *m))),
-    ZOO.answering("layer-favours-the-first-row", "Every row's update contains a trace of the first row's.",
-        "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
-        answer=lambda f, x, *m: each(lambda u: u + 1e-4 * u[:1], f(x, *m))),
 ]  # fmt: skip
 
 
@@ -123,13 +115,6 @@ def layer_edits_its_input(f: Function, x: Any, *m: Any) -> Any:
     answer = f(each(lambda a: a + 0, x), *m)
     first[...] = answer[0] if isinstance(answer, tuple) else answer
     return answer
-
-
-@ZOO.answers("structure/layer/inputs-unchanged", "* after the call", edits=True, needs=("memory",))
-@fault("The memory is scaled in place.")
-def layer_edits_its_memory(f: Function, x: Any, *m: Any) -> Any:
-    m[0][...] = m[0] / 2
-    return f(x, 2 * m[0], *m[1:])
 
 
 _LAST: dict[str, Any] = {}
@@ -173,9 +158,6 @@ ZOO += [
     ZOO.answering("layer-counts-its-calls", "Every call's update is larger than that of the call before.",
         "structure/layer/determinism", "second call = first call*",
         answer=lambda f, x, *m: each(lambda u: u + 1e-6 * next(_CALLS), f(x, *m))),
-    ZOO.answering("layer-noise-of-its-own", "Noise from the process's generator is added to the update.",
-        "structure/layer/determinism", "second call = first call*", needs=("torch",),
-        answer=lambda f, x, *m: each(lambda u: u + 1e-6 * torch.randn_like(u), f(x, *m))),
     ZOO.answering("layer-moves-its-buffer", "A buffer of its module moves with each call, in eval mode too.",
         "structure/layer/inputs-unchanged", "nothing else changes, but it changed its module's calls*",
         needs=("torch",), answer=lambda f, x, *m: COUNTED(f(x, *m))),
@@ -271,9 +253,6 @@ ZOO += [
     ZOO.answering("layer-half-in-float32", "In float32 the update passes through bfloat16.",
         "precision/layer/float32", "update in lower precision*", needs=("torch",), answer=lambda f, x, *m:
             each(lambda u: u.to(torch.bfloat16).to(u.dtype) if u.dtype == torch.float32 else u, f(x, *m))),
-    ZOO.answering("layer-lost-in-bfloat16", "In bfloat16 the update is rounded to multiples of a half.",
-        "precision/layer/bfloat16", "update in lower precision*", needs=("torch",),
-        answer=lambda f, x, *m: each(lambda u: (2 * u).round() / 2 if u.dtype == torch.bfloat16 else u, f(x, *m))),
     ZOO.answering("layer-lost-in-float16", "In float16 the update is rounded to multiples of a half.",
         "precision/layer/float16", "update in lower precision*", needs=("torch",), original=_elementwise,
         answer=lambda f, x, *m: each(lambda u: (2 * u).round() / 2 if u.dtype == torch.float16 else u, f(x, *m))),

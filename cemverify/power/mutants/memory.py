@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, arrays_of, fault, remembering
+from cemverify.power.mutants.base import Zoo, fault
 
 ZOO = Zoo("memory")
 
@@ -44,11 +44,3 @@ class KeepsItsPreconditioner(Plain):
 
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         return self.kept.setdefault(tuple(w["P_d"].flatten().tolist()), super().preconditioner(w, c))
-
-
-ZOO += [
-    ZOO.calling("knows-arrays-by-identity",
-        "Outputs are cached by array identity, whatever is written into the arrays later.",
-        "contract/attention/edited-arrays", "output for edited arrays = output for new arrays",
-        also=("*",), edits=True, answer=remembering(lambda *arguments: tuple(map(id, arrays_of(arguments))))),
-]  # fmt: skip

@@ -15,7 +15,7 @@ ZOO = Zoo("mlp")
 
 
 ZOO += [
-    ZOO.but("mlpascent", "The MLP's update is subtracted.",
+    ZOO.but("mlp-ascent", "The MLP's update is subtracted.",
         "gradient/mlp/silu", mlp_direction=After(lambda direction, *_: -direction),
         also=(*(f"gradient/mlp/{name}" for name in ACTIVATIONS if name != "silu"), "gradient/mlp/preconditioner-*",
             "gradient/mlp/norm-*", "gradient/mlp/full-cem", "gradient/mlp/any-options", "descent/mlp/*")),
@@ -28,7 +28,7 @@ ZOO += [
     ZOO.but("untied-down", "The down projection is W^T instead of V^T.",
         "tying/mlp/gated-mlp-silu", "update = eta down*", also=("tying/mlp/*", "gradient/mlp/conservative-field"),
         mlp_direction=lambda usual, x, h, w, c: usual.gated(F.linear(x, w["V"]), F.linear(h, w["W"]), c) @ w["W"]),
-    ZOO.but("tokens-share-ascale", "The MLP's update is scaled by a mean over the tokens.",
+    ZOO.but("tokens-share-a-scale", "The MLP's update is scaled by a mean over the tokens.",
         "structure/mlp/token-independence", "the first token's output is unchanged when the others change",
         mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(x, h, w, c) * (1 + 1e-3 * x.mean(1, keepdim=True))),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
@@ -34,47 +33,23 @@ ZOO += [
         needs=("norm:folded", "preconditioner:low-rank"), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, c) if c.norm != "folded"
             else x + c.step_size * usual.sum_heads(usual.precondition(heads, w, c) * w["gain"])),
-    ZOO.but("epsilon-outside-the-root", "The root mean square has its epsilon added after the root.",
-        "gradient/attention/norm-channel",
-        root=lambda usual, x, c: x.square().mean(-1, keepdim=True).sqrt() + c.norm_eps),
-    ZOO.but("sum-for-the-mean-square",
-        "The norm divides by the length of the vector instead of its root mean square.",
-        "gradient/attention/norm-channel",
-        root=lambda usual, x, c: (x.square().sum(-1, keepdim=True) + c.norm_eps).sqrt()),
     ZOO.but("norm-missing", "RMSNorm inside is left out.",
         "gradient/attention/norm-channel", norm=lambda _, x, w, c: x),
-    ZOO.but("norm-twice", "RMSNorm inside is applied twice.",
-        "gradient/attention/norm-channel", norm=lambda usual, x, w, c: usual.norm(usual.norm(x, w, c), w, c)),
-    ZOO.but("norm-on-the-update", "RMSNorm is applied to the update instead of the state.",
-        "gradient/attention/norm-channel", also=("mlp",), norm=lambda _, x, w, c: x,
-        advance=lambda usual, x, heads, w, c: x + usual.norm(usual.advance(x, heads, w, c) - x, w, c)),
     ZOO.but("norm-afterwards", "The state is normalised after each step as well.",
         "gradient/attention/norm-channel",
         advance=lambda usual, x, heads, w, c: usual.norm(usual.advance(x, heads, w, c), w, c)),
-    ZOO.but("norm-overwrites-the-state", "The update is added to N(x) instead of x.",
-        "gradient/attention/norm-channel", also=("mlp",),
-        advance=lambda usual, x, heads, w, c: usual.advance(usual.norm(x, w, c), heads, w, c)),
     ZOO.but("norm-of-the-memory", "The memory is normalised too.",
         "gradient/attention/norm-channel",
         attention_direction=lambda usual, x, h, w, c: usual.attention_direction(x, usual.norm(h, w, c), w, c)),
     ZOO.but("centred-norm", "The mean is subtracted, as LayerNorm does.",
         "gradient/mlp/norm-scalar", also=("attention",),
         norm=lambda usual, x, w, c: usual.norm(x - x.mean(-1, keepdim=True), w, c) if c.norm != "none" else x),
-    ZOO.but("norm-without-gain", "The gain is forgotten.",
-        "gradient/attention/norm-channel", gain=lambda usual, w: torch.ones_like(usual.gain(w))),
     ZOO.but("gain-plus-one", "The gain is one plus its weight, as some models store it.",
         "gradient/attention/norm-scalar", gain=lambda usual, w: 1 + usual.gain(w)),
     ZOO.but("epsilon-has-floor", "An epsilon below 1e-8 is taken for 1e-8.",
         "gradient/attention/norm-channel",
         root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-8)))),
-    ZOO.but("epsilon-forgotten", "The root mean square has the epsilon 1e-6, whatever the configuration says.",
-        "gradient/attention/norm-channel", root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=1e-6))),
     ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
         "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)),
-    ZOO.but("folded-gain-divides",
-        "A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.",
-        "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
-            usual.advance(x, heads, w, c) if c.norm != "folded"
-            else usual.advance(x, heads / torch.where(w["gain"] == 0, 1.0, w["gain"]).square(), w, c)),
 ]  # fmt: skip

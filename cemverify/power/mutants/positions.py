@@ -63,18 +63,10 @@ def consecutive_extra_slopes(usual: Plain, heads: int) -> list[float]:
 
 
 ZOO += [
-    ZOO.but("slopes-from-head-zero", "The slopes start at 1, one power too early.",
-        "gradient/attention/alibi", slopes=After(lambda slopes, _: [slope / slopes[0] for slope in slopes])),
-    ZOO.but("bias-without-self", "A token's own key gets no bias.",
-        "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c: usual.bias(rows, length,
-            {**w, "to_self": torch.zeros_like(w["to_self"])} if c.position == "self-cross" else w, c)),
     ZOO.but("self-and-cross-swapped", "The biases for a token's own key and for the other keys are exchanged.",
         "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c:
             usual.bias(rows, length, w, c) if c.position != "self-cross"
             else usual.bias(rows, length, {**w, "to_self": w["to_others"], "to_others": w["to_self"]}, c)),
-    ZOO.but("squared-distance", "ALiBi falls with the square of the distance.",
-        "gradient/attention/alibi", bias=After(lambda bias, rows, length, w, c:
-            bias * (rows[:, None] - torch.arange(length)[None, :]).abs() if c.position == "alibi" else bias)),
     ZOO.but("bias-of-the-first-head", "Every head uses the first head's biases.",
         "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c:
             usual.bias(rows, length,
@@ -82,24 +74,16 @@ ZOO += [
     ZOO.but("alibi-favours-the-distant", "ALiBi is added with the printed sign.",
         "gradient/attention/alibi",
         bias=After(lambda bias, rows, length, w, c: -bias if c.position == "alibi" else bias)),
-    ZOO.but("printed-slopes", "ALiBi's slopes are 2^-k for any number of heads.",
-        "gradient/attention/alibi", slopes=lambda _, heads: [2.0 ** -(k + 1) for k in range(heads)]),
     ZOO.but("unrotated-values", "Rotary positions leave the values unrotated, as standard attention does.",
         "gradient/attention/rotary", values=lambda usual, keys, h, w, c:
             torch.einsum("bjd,krd->bkjr", h, w["W_K"]) if c.position == "rotary" else usual.values(keys, h, w, c),
         unrotate=lambda _, attended, rows, c: attended),
     ZOO.but("output-stays-rotated", "Rotary outputs are not rotated back.",
         "gradient/attention/rotary", unrotate=lambda _, attended, rows, c: attended),
-    ZOO.but("bias-divided-by-temperature", "The bias is added before the division by tau instead of after.",
-        "gradient/attention/alibi", bias=lambda usual, rows, length, w, c: usual.bias(rows, length, w, c) / c.tau),
-    ZOO.but("slopes-reversed", "The first head gets the last head's slope.",
-        "gradient/attention/alibi", slopes=lambda usual, heads: usual.slopes(heads)[::-1]),
     ZOO.but("positions-count-from-the-call",
         "A token's position is its place in the call, so a decoded token always has the first position.",
         "structure/decode/cached-equals-uncached-alibi", "cached = uncached",
         bias=lambda usual, rows, length, w, c: usual.bias(rows - rows[0], length, w, c)),
-    ZOO.but("rotary-backwards", "Outputs are rotated forward instead of back.",
-        "gradient/attention/rotary", unrotate=lambda usual, attended, rows, c: usual.rotate(attended, rows, c, 1.0)),
     ZOO.but("distance-capped", "ALiBi treats all distances above four alike.",
         "gradient/attention/alibi", needs=("position:alibi",), bias=distances_capped_at(4)),
     ZOO.but("rotary-of-another-base",
@@ -107,13 +91,3 @@ ZOO += [
         "gradient/attention/rotary",
         rotate=rotary(lambda rows, frequencies: rows[:, None] * frequencies ** math.log(500_000, 10_000))),
 ]  # fmt: skip
-
-
-@ZOO.part("rotate", "gradient/attention/rotary")
-@fault("Neighbouring features are rotated as pairs instead of those half a head apart.")
-def rotary_interleaved(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-    R = x.shape[-1]
-    if c.position != "rotary":
-        return x
-    turned = usual.rotate(torch.cat((x[..., 0::2], x[..., 1::2]), -1), rows, c, sign)
-    return torch.stack((turned[..., : R // 2], turned[..., R // 2 :]), -1).flatten(-2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Zoo, fault
+from cemverify.power.mutants.base import Zoo, fault
 from cemverify.power.mutants.positions import narrow_rotary
 
 ZOO = Zoo("precision")
@@ -47,21 +47,12 @@ ZOO += [
         softmax=lambda usual, logits:
             usual.softmax(logits) if logits.dtype == torch.float64
             else torch.softmax((logits - logits.amax(-1, keepdim=True)).bfloat16().to(logits.dtype), -1)),
-    ZOO.but("rounds-its-weights", "Attention weights pass through bfloat16.",
-        "precision/attention/float32", "|error| of*", own_dtype=True,
-        softmax=lambda _, logits: torch.softmax(logits, -1).bfloat16().to(logits.dtype)),
-    ZOO.but("norms-in-bfloat16", "The norm inside is computed in bfloat16, unless arrays are float64.",
-        "precision/attention/float32-any-options", also=("mlp",), own_dtype=True, needs=("norm:channel",),
-        norm=After(lambda n, x, w, c: n if x.dtype == torch.float64 else n.bfloat16().to(x.dtype))),
     ZOO.but("gelu-by-tanh-below-float64", "The exact GELU is that by tanh, unless arrays are float64.",
         "precision/mlp/float32-any-options", own_dtype=True, needs=("activation:gelu",), sigma=lambda usual, z, c:
             usual.sigma(z, replace(c, activation="gelu-tanh") if c.activation == "gelu" and z.itemsize < 8 else c)),
     ZOO.but("block-wrong-in-float32", "The block's update is one part in a hundred too large, in float32 only.",
         "precision/block/float32-any-options", own_dtype=True,
         block=lambda usual, h, w, c: _off_in_float32(h, usual.block(h, w, c))),
-    ZOO.but("decodes-wrongly-in-float32", "Decoded updates are one part in a hundred too large, in float32 only.",
-        "precision/decode/float32-any-options", "cached = uncached", own_dtype=True,
-        decode=lambda usual, h, w, c: _off_in_float32(h, usual.decode(h, w, c))),
     ZOO.calling("energies-wrong-in-float32", "Energies are one part in a hundred too large, in float32 only.",
         "precision/mlp-energy/float32-any-options", "stated energy = energy", of="*_energy",
         also=("attention-energy",),

@@ -29,28 +29,17 @@ def preconditions_once(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any
     return x
 
 
-def _shared(w: Weights) -> Weights:
-    """The first head's preconditioner, where each has its own."""
-    return {name: p[:1] if name.startswith("P_") and p.dim() == 3 else p for name, p in w.items()}
-
-
-def _first_of(heads: Tensor) -> Tensor:
-    return heads[:, 0]
-
-
 ZOO += [
     ZOO.but("preconditions-the-first-step", "Only the first of several steps is preconditioned.",
         "gradient/attention/preconditioner-diagonal",
         also=("mlp", "gradient/attention/preconditioner-low-rank-per-head"),
         needs=("steps",), **in_both(preconditions_once)),
-    ZOO.but("not-shrunk-where-ustarts-at-zero",
+    ZOO.but("not-shrunk-where-u-starts-at-zero",
         "The factor c of the positive definite form is 1 where the first column of U vanishes.",
         "gradient/mlp/preconditioner-low-rank", also=("gradient/attention/preconditioner-low-rank-per-head",),
         shrink=lambda usual, w: torch.where(w["P_U"][..., 0].square().sum(-1) == 0, 1.0, usual.shrink(w))),
     ZOO.but("half-the-cross-term", "P lacks V U^T, so it is not symmetric.",
         "gradient/attention/preconditioner-low-rank-printed", cross=lambda _, w: w["P_U"] @ w["P_V"].mT),
-    ZOO.but("never-shrunk", "The positive definite form lacks its factor c, so it is not positive definite.",
-        "gradient/attention/preconditioner-low-rank", shrink=lambda usual, w: torch.ones_like(usual.shrink(w))),
     ZOO.but("averaged-preconditioners", "All heads use one averaged preconditioner.",
         "gradient/attention/preconditioner-diagonal-per-head",
         preconditioner=After(lambda P, w, c: P.mean(0) if P.dim() == 3 else P)),
@@ -60,22 +49,12 @@ ZOO += [
     ZOO.but("squares-for-the-cross-term", "The cross term is U U^T + V V^T.",
         "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank",),
         cross=lambda _, w: w["P_U"] @ w["P_U"].mT + w["P_V"] @ w["P_V"].mT),
-    ZOO.but("cross-term-missing", "P is its diagonal alone.",
-        "gradient/mlp/preconditioner-low-rank-printed", cross=lambda usual, w: 0 * usual.cross(w)),
     ZOO.but("exponential-preconditioner", "The diagonal of P is exp(d) instead of softplus(d).",
         "gradient/attention/preconditioner-diagonal", positive=lambda _, d: d.exp()),
     ZOO.but("indefinite-preconditioner", "The diagonal of P is d itself, of either sign.",
         "gradient/mlp/preconditioner-diagonal", also=("attention",), positive=lambda _, d: d),
     ZOO.but("divides-by-p", "Gradients are divided by the preconditioner.",
         "gradient/attention/preconditioner-diagonal", positive=lambda usual, d: 1 / usual.positive(d)),
-    ZOO.but("preconditions-the-state",
-        "P is applied to the state at which the gradient is taken instead of to the gradient.",
-        "gradient/attention/preconditioner-diagonal", also=("mlp",), attention_direction=lambda usual, x, h, w, c:
-            usual.attention_direction(_first_of(usual.precondition(x[:, None], _shared(w), c)), h, w, c),
-        mlp_direction=lambda usual, x, h, w, c:
-            usual.mlp_direction(_first_of(usual.precondition(x[:, None], w, c)), h, w, c),
-        advance=lambda usual, x, heads, w, c:
-            usual.advance(x, heads, w, replace(c, preconditioner=PreconditionerConfig()))),
     ZOO.but("preconditioner-of-the-first-head", "Every head uses the first head's preconditioner.",
         "gradient/attention/preconditioner-low-rank-printed-per-head",
         preconditioner=After(lambda P, w, c: P[:1].expand_as(P) if P.dim() == 3 else P)),

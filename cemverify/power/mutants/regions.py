@@ -50,9 +50,6 @@ ZOO += [
     # Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
     ZOO.too_large("wrong-beyond-two-hundred-and-fifty-six-tokens", "Wrong only beyond a block of 256 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 256, of=AttentionConfig),
-    ZOO.too_large("wrong-for-partial-blocks",
-        "Wrong only beyond sixteen tokens if their number is not a multiple of sixteen.",
-        "gradient/attention/long-rows", lambda x, _: x.shape[1] > 16 and x.shape[1] % 16 != 0, of=AttentionConfig),
     ZOO.too_large("wrong-for-a-last-block-of-three", "Wrong only where a last block of twenty tokens holds three.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 20 and x.shape[1] % 20 == 3, of=AttentionConfig,
         cause="update = -eta P grad energy*, of the first * tokens alone"),
@@ -70,8 +67,6 @@ ZOO += [
         "gradient/attention/plain", lambda _, c: c.step_size > 1, of=AttentionConfig, needs=("step-size",)),
     ZOO.too_large("wrong-at-four-steps", "Wrong only for exactly four steps.",
         "recursion/attention/equals-descent", lambda _, c: c.steps == 4, of=AttentionConfig),
-    ZOO.but("forgets-after-two-hundred", "Keys two hundred tokens back are not read.",
-        "gradient/attention/long-rows", hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 200)),
     ZOO.but("distance-capped-at-two-hundred", "ALiBi treats all distances above two hundred alike.",
         "gradient/attention/long-rows-alibi", bias=distances_capped_at(200)),
     ZOO.but("rotary-table-ends",
@@ -138,9 +133,6 @@ ZOO += [
 
 
 ZOO += [
-    ZOO.but("block-norms-in-bfloat16", "In float32 a block's sublayers read a norm that went through bfloat16.",
-        "precision/block/float32-any-options", own_dtype=True,
-        sublayer=lambda usual, layer, h, w, c: layer(h, _coarse(usual.norm(h, w, c)), w, c)),
     ZOO.but("no-diagonal-in-bfloat16", "In bfloat16 the diagonal enters the scores but not the values.",
         "precision/attention/bfloat16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.bfloat16 else usual.diagonal_value(a, h, w, c)),
@@ -177,30 +169,6 @@ def weights_by_identity(call: Call, *arguments: Any) -> Any:
     ):
         copied = call.memory[call.name] = arrays, {key: array + 0 for key, array in weights.items()}
     return call(*states, copied[1], config)
-
-
-@ZOO.calls("contract/attention/edited-arrays", "an output after further calls = before them", edits=True)
-@fault("Outputs of one shape share one buffer, which the next call overwrites.")
-def answers_in_one_buffer(call: Call, *arguments: Any) -> Any:
-    answer = call(*arguments)
-    buffer = call.memory.setdefault((call.name, tuple(answer.shape), str(answer.dtype)), answer + 0)
-    buffer[...] = answer.detach() if isinstance(answer, Tensor) else answer
-    return buffer
-
-
-ZOO += [
-    ZOO.calling("reads-from-the-start",
-        "The memory is read from the start of its storage, not from the start of its view.",
-        "contract/attention/windows", "not finite", also=("*",),
-        answer=lambda call, *arguments: call(*arguments[:-3], _from_the_start(arguments[-3]), *arguments[-2:])),
-]  # fmt: skip
-
-
-def _from_the_start(array: Any) -> Any:
-    if isinstance(array, Tensor):
-        return torch.as_strided(array, array.shape, array.stride(), 0) if array.storage_offset() else array
-    base = getattr(array, "base", None)
-    return array if base is None or base.shape[1:] != array.shape[1:] else base[: array.shape[0]]
 
 
 ZOO += [

@@ -102,10 +102,6 @@ ZOO += [
     ZOO.calling("looks-for-nan-in-one-row", "NaN is looked for in the first row alone.",
         "rejection/attention/nan-input", "bad input is refused*accepted it", also=("mlp",),
         answer=lambda call, x, h, weights, config: call(torch.cat((x[:1], x[1:].nan_to_num())), h, weights, config)),
-    ZOO.calling("replaces-what-is-not-finite", "Infinity, and NaN in a weight, are replaced without a word.",
-        "rejection/attention/not-finite", "bad input is refused*accepted it", also=("mlp",),
-        answer=lambda call, x, h, weights, config:
-            call(torch.where(x.isinf(), 0.0, x), h, {name: w.nan_to_num() for name, w in weights.items()}, config)),
 ]  # fmt: skip
 
 
@@ -136,16 +132,6 @@ def refuses_the_largest_number(call: Call, *arguments: Any) -> Any:
     *states, weights, _ = arguments
     for array in (*states, *weights.values()):
         if array.is_floating_point() and not bool((array.abs() < torch.finfo(array.dtype).max).all()):
-            raise ValueError("there is a number that is not finite")
-    return call(*arguments)
-
-
-@ZOO.calls("rejection/attention/not-finite", "raised", also=("mlp",))
-@fault("Numbers whose squares are infinite are taken for infinite themselves.")
-def refuses_large_numbers(call: Call, *arguments: Any) -> Any:
-    *states, weights, _ = arguments
-    for array in (*states, *weights.values()):
-        if not array.square().isfinite().all():
             raise ValueError("there is a number that is not finite")
     return call(*arguments)
 

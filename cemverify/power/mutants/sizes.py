@@ -14,7 +14,6 @@ from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import After, Zoo, fault, plain_but
-from cemverify.power.mutants.positions import distances_capped_at, narrow_rotary
 from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("sizes")
@@ -35,22 +34,16 @@ def _an_energy_alone() -> Implementation:
 
 
 ZOO += [
-    ZOO.but("reads-five-hundred-and-twelve-tokens", "Keys 512 tokens back and more are not read.",
-        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 512)),
-    ZOO.but("reads-athousand-and-twenty-four-tokens", "Keys 1024 tokens back and more are not read.",
-        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 1024)),
     ZOO.but("cache-of-five-hundred-and-twelve", "The cache holds the newest 512 tokens.",
         "sizes/decode/tokens", _LARGE, decode=lambda _, h, w, c: _FORGETFUL.decode(h, w, c)),
     ZOO.made("cache-of-five-hundred-and-twelve-alone",
         "Nothing but decoding is offered, and its cache holds the newest 512 tokens.", "sizes/decode/tokens", _LARGE,
         lambda: implementation(decode=_FORGETFUL.decode, not_offered=("validation",)),
         original=lambda: Plain().subject()),
-    ZOO.but("last-token-of-atile-forgotten",
+    ZOO.but("last-token-of-a-tile-forgotten",
         "Where a last tile of 1024 tokens holds a single token, that token is not updated.",
         _TOKENS, _LARGE, attention=After(lambda after, x, h, w, c:
             torch.cat((after[:, :-1], x[:, -1:]), 1) if x.shape[1] > 1024 and x.shape[1] % 1024 == 1 else after)),
-    ZOO.but("distance-capped-at-five-hundred-and-twelve", "ALiBi treats all distances above 512 alike.",
-        _TOKENS, _LARGE, needs=("position:alibi",), bias=distances_capped_at(512)),
     ZOO.but("cache-of-five-hundred-and-twelve-beside-slopes",
         "With ALiBi, which fades what is far, the cache holds the newest 512 tokens.",
         "sizes/decode/tokens", _LARGE, needs=("position:alibi",), decode=lambda usual, h, w, c:
@@ -58,8 +51,6 @@ ZOO += [
     ZOO.but("keys-end-at-two-thousand-and-forty-eight",
         "Of the keys beyond the first 2048 none is read, not even a token's own.",
         _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j >= 2048)),
-    ZOO.but("first-key-of-each-tile-missed", "Tiles of 512 rows miss the first key of the tile.",
-        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | ((j > 0) & (j % 512 == 0) & (i > j))),
     ZOO.but("rotary-table-of-two-thousand-and-forty-eight",
         "Angles are read from a table of 2048 positions; all later positions use the last one.",
         _TOKENS, _LARGE, needs=("position:rotary",),
@@ -93,14 +84,14 @@ def padding_in_the_mean_square(usual: Plain, x: Tensor, c: Any) -> Tensor:
 
 @ZOO.part("mlp_direction", "sizes/mlp/hidden-units", _LARGE)
 @fault("Where the hidden units leave a single one for a last block of 64, that one is left out.")
-def last_unit_of_ablock_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+def last_unit_of_a_block_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
     units = slice(None, -1 if c.hidden > 64 and c.hidden % 64 == 1 else None)
     return usual.mlp_direction(x, h, {**w, "V": w["V"][units], "W": w["W"][units]}, c)
 
 
 @ZOO.part("block", "sizes/block/widths", _LARGE)
 @fault("The MLP of a block of more than 1024 tokens updates the first 1024.")
-def block_of_athousand_tokens(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
+def block_of_a_thousand_tokens(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
     after = usual.block(h, w, c)
     if h.shape[1] <= 1024:
         return after
@@ -118,17 +109,17 @@ ZOO += [
         _WIDTHS, _LARGE, sum_heads=lambda _, heads: heads[:, :16].sum(1)),
     ZOO.but("diagonals-of-thirty-two-heads", "Of more than 32 heads every one beyond uses the diagonal of the 32nd.",
         _WIDTHS, _LARGE, diagonal=lambda usual, w, c: usual.diagonal(w, c)[torch.arange(c.heads).clamp(max=31)]),
-    ZOO.but("athousand-and-twenty-four-features", "Features beyond the first 1024 are not updated.",
+    ZOO.but("a-thousand-and-twenty-four-features", "Features beyond the first 1024 are not updated.",
         _WIDTHS, _LARGE, also=("mlp",), advance=lambda usual, x, heads, w, c:
             torch.cat((usual.advance(x, heads, w, c)[..., :1024], x[..., 1024:]), -1)),
     ZOO.but("scores-of-sixty-four-features", "Heads of more than 64 features lose the others from their scores.",
         _WIDTHS, _LARGE, scores=lambda usual, q, k, x, h, w, c: usual.scores(q[..., :64], k[..., :64], x, h, w, c)),
     ZOO.but("eight-steps", "More than eight steps are not taken.",
         _WIDTHS, _LARGE, also=("mlp", "block"), needs=("steps",), steps=lambda usual, c: min(usual.steps(c), 8)),
-    ZOO.but("athousand-and-twenty-four-units", "Of more than 1024 hidden units the first 1024 are used.",
+    ZOO.but("a-thousand-and-twenty-four-units", "Of more than 1024 hidden units the first 1024 are used.",
         "sizes/mlp/hidden-units", _LARGE, mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(x, h, {**w, "V": w["V"][:1024], "W": w["W"][:1024]}, c)),
-    ZOO.but("mlpof-two-thousand-tokens", "The MLP updates the first 2048 tokens of a row.",
+    ZOO.but("mlp-of-two-thousand-tokens", "The MLP updates the first 2048 tokens of a row.",
         "sizes/mlp/widths", _LARGE,
         mlp=lambda usual, x, h, w, c: torch.cat((usual.mlp(x, h, w, c)[:, :2048], x[:, 2048:]), 1)),
     ZOO.but("sixteen-ranks", "Of a low-rank preconditioner sixteen ranks are used.",
@@ -195,21 +186,6 @@ class DistancesInHalf(_Positions):
         return (bias / slopes).half().double() * slopes
 
 
-@ZOO.part("rotate", "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",))
-@fault("The rotation of token 2i is that of token i squared, in the precision of float32 layers.")
-def rotations_are_squared(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-    if c.position != "rotary" or x.dtype != torch.float32:
-        return usual.rotate(x, rows, c, sign)
-    half = x.shape[-1] // 2
-    angle = 10000 ** -(torch.arange(half, dtype=torch.float64) / half)
-    once = torch.polar(torch.ones_like(angle), sign * angle).to(torch.complex64)
-    turns = torch.ones_like(once)[None]  # (tokens, R/2)
-    while len(turns) <= int(rows.max()):
-        turns = torch.stack((turns * turns, turns * turns * once), 1).flatten(0, 1)
-    turned = torch.complex(x[..., :half], x[..., half:]) * turns[rows]
-    return torch.cat((turned.real, turned.imag), -1)
-
-
 @ZOO.killed_by("sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:alibi",))
 @fault(
     "ALiBi's slopes are rounded to bfloat16, unless arrays are float64: of nine heads or more some are irrational."
@@ -239,27 +215,11 @@ def normaliser_grows_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
     return (terms.float() / _in_chunks(terms, -1, 1)[..., None].float()).to(logits.dtype)
 
 
-@ZOO.part("softmax", "sizes/attention/tokens-float32", _LARGE, own_dtype=True)
-@fault("The softmax's normaliser passes through bfloat16, in layers of float32.")
-def normaliser_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
-    if logits.dtype != torch.float32:
-        return usual.softmax(logits)
-    terms = (logits - logits.amax(-1, keepdim=True)).exp()
-    return terms / terms.sum(-1, keepdim=True).bfloat16().float()
-
-
 ZOO += [
-    ZOO.but("slopes-from-arounded-base",
+    ZOO.but("slopes-from-a-rounded-base",
         "ALiBi's slopes are powers of a base that is rounded to bfloat16 first, for more than eight heads.",
         "gradient/attention/alibi", slopes=After(lambda exact, heads:
             exact if heads <= 8 else [*exact[:-1], float(torch.tensor(exact[-1], dtype=torch.bfloat16))])),
-    ZOO.but("frequencies-in-bfloat16",
-        "Rotary's inverse frequencies pass through bfloat16, unless arrays are float64.",
-        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",),
-        rotate=narrow_rotary(lambda rows, frequencies: rows[:, None] * frequencies.bfloat16().double())),
-    ZOO.but("frequencies-in-half", "Rotary's inverse frequencies pass through float16, unless arrays are float64.",
-        "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",),
-        rotate=narrow_rotary(lambda rows, frequencies: rows[:, None] * frequencies.half().double())),
     ZOO.but("mean-square-in-bfloat16", "The mean square of the norm passes through bfloat16, in layers of float32.",
         "sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("norm:channel",), root=lambda usual, x, c:
             usual.root(x, c) if x.dtype != torch.float32
@@ -276,11 +236,6 @@ ZOO += [
 
 
 ZOO += [
-    ZOO.but("many-units-add-up-in-bfloat16",
-        "From 1024 hidden units on, float32 layers add them in bfloat16, a chunk at a time.",
-        "sizes/mlp/widths-float32", _LARGE, mlp_direction=lambda usual, x, h, w, c:
-            usual.mlp_direction(x, h, w, c) if x.dtype != torch.float32 or w["V"].shape[0] < 1024
-            else _in_chunks(usual.gated(x @ w["V"].mT, h @ w["W"].mT, c)[..., None] * w["V"], 2, 16)),
     ZOO.but("many-heads-add-up-in-bfloat16",
         "From 32 heads on, float32 layers add them in bfloat16, eight at a time.",
         "sizes/attention/widths-float32", _LARGE, sum_heads=lambda usual, heads:

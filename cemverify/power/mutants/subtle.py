@@ -50,14 +50,14 @@ def off_by(property_: str, place: str, exponent: int) -> Mutant:
 
 _ATTENTION, _MLP = "gradient/attention/plain", "gradient/mlp/silu"
 _PLACES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
-    (_ATTENTION, "head", (-3, -6, -9)),
-    (_ATTENTION, "feature", (-2, -5, -8)),
-    (_ATTENTION, "position", (-4, -7, -9)),
+    (_ATTENTION, "head", (-6, -9)),
+    (_ATTENTION, "feature", (-8,)),
+    (_ATTENTION, "position", (-9,)),
     (_ATTENTION, "key", (-6,)),
     (_ATTENTION, "weight", (-8,)),
-    (_MLP, "feature", (-4, -9)),
+    (_MLP, "feature", (-9,)),
     (_MLP, "position", (-6,)),
-    (_MLP, "unit", (-2, -7)),
+    (_MLP, "unit", (-7,)),
 )
 
 ZOO += [off_by(property_, place, exponent) for property_, place, exponents in _PLACES for exponent in exponents]

@@ -62,21 +62,6 @@ class SumIsNotRescaled(Tiled):
 
 
 @ZOO.killed_by("gradient/attention/plain")
-@fault("A last tile of several that is not full counts half.")
-class LastColumnsCountHalf(Tiled):
-    several = False
-
-    def column_tiles(self, logits: Tensor) -> list[Tensor]:
-        tiles = super().column_tiles(logits)
-        self.several = len(tiles) > 1
-        return tiles
-
-    def summed(self, tile: Tensor) -> Tensor:
-        half = self.several and tile.shape[-1] < self.columns
-        return super().summed(tile) * (0.5 if half else 1.0)
-
-
-@ZOO.killed_by("gradient/attention/plain")
 @fault("A last tile of rows that is not full has uniform weights.")
 class LastRowsAreUniform(Tiled):
     def rows(self, logits: Tensor, first: int) -> Tensor:
@@ -85,46 +70,11 @@ class LastRowsAreUniform(Tiled):
         return super().rows(logits, first)
 
 
-@ZOO.killed_by("gradient/attention/plain")
-@fault("Columns are truncated at the first row of a tile, so that later rows of it miss their own.")
-class TruncatedAtTheFirstRow(Tiled):
-    def rows(self, logits: Tensor, first: int) -> Tensor:
-        past = logits.shape[-1] - self.asked
-        columns = torch.arange(logits.shape[-1], device=logits.device)
-        return super().rows(logits.masked_fill(columns > past + first, -math.inf), first)
-
-    tokens = 1
-
-    def row_tiles(self, logits: Tensor) -> list[tuple[int, Tensor]]:
-        self.asked = logits.shape[-2]
-        return super().row_tiles(logits)
-
-
 @ZOO.killed_by("structure/attention/causality", "*")
 @fault("Columns are truncated at the end of the tile of rows, and the mask inside it is forgotten.")
 class TileSeesItsOwnFuture(Tiled):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return j // _ROWS > i // _ROWS
-
-
-@ZOO.killed_by("training/attention/plain", _PRODUCT)
-@fault("In the backward pass the last tile's gradient of the keys overwrites those of the tiles before it.")
-class KeysKeepTheLastTilesGradient(Tiled):
-    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        keys = super().keys(h, w, c)
-        last = (keys.shape[2] - 1) // _ROWS * _ROWS
-        return torch.cat((keys[:, :, :last].detach(), keys[:, :, last:]), 2) if last else keys
-
-
-@ZOO.killed_by("training/attention/plain", _PRODUCT)
-@fault("In the backward pass the weights are computed again without the running maximum's rescaling.")
-class WrongWeightsInTheBackwardPass(SumIsNotRescaled):
-    columns = 1
-
-    def softmax(self, logits: Tensor) -> Tensor:
-        wrong = super().softmax(logits)
-        # the right value with the wrong one's derivative
-        return wrong + (torch.softmax(logits, -1) - wrong).detach()
 
 
 @ZOO.killed_by("training/attention/any-options", _PRODUCT)
