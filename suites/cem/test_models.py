@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from importlib import import_module
 from pkgutil import walk_packages
@@ -157,42 +157,24 @@ def test_every_parameter_is_trained_from_the_start_but_the_u_beside_a_v_of_zero(
 # --- what a configuration leaves out: every default, and the least that every size may be -------------
 
 
-# Weights start at a standard deviation of 0.02 and norms add 1e-5, as Llama's do.
-_LAYER = {
-    "preconditioner": PreconditionerConfig("identity", rank=4, per_head=False, init="paper"),
-    "steps": 1,
-    "step_size": 1.0,
-    "step": "fixed",
-    "norm": "none",
-    "norm_eps": 1e-5,
-    "init_std": 0.02,
-    "beyond": Beyond(momentum=0.0, learn_momentum=False, own_steps=False, own_preconditioners=False, cooling=1.0),
-}
-
-
-UNKNOWN: Any = "no"
-SELF_CROSS: Any = "self-cross"
-
-
-@pytest.mark.parametrize(
-    ("config", "defaults"),
-    [
-        (PreconditionerConfig, {"kind": "identity", "rank": 4, "per_head": False, "init": "paper"}),
-        (
-            AttentionConfig,
-            _LAYER | {"head_dim": None, "temperature": None, "diagonal": "none", "position": "none", "causal": True},
-        ),
-        (MLPConfig, _LAYER | {"activation": "silu"}),
-        (LlamaAttentionConfig, {"position": "rotary", "norm_eps": 1e-5, "init_std": 0.02}),
-        (SwiGLUConfig, {"norm_eps": 1e-5, "init_std": 0.02}),
-        (BlockConfig, {"rounds": 1}),
-        (LanguageModelConfig, {"init_std": 0.02, "embedding_std": None, "head_std": None}),
-    ],
-)
-def test_the_defaults_of_a_configuration_are_these(config: Any, defaults: dict[str, Any]) -> None:
-    constants = {f.name: f.default for f in fields(config) if f.default is not MISSING}
-    made = {f.name: f.default_factory() for f in fields(config) if callable(f.default_factory)}
-    assert constants | made == defaults
+def test_the_defaults_of_a_configuration_are_these() -> None:
+    P = PreconditionerConfig("identity", rank=4, per_head=False, init="paper")
+    paper = Beyond(
+        0.0, learn_momentum=False, own_steps=False, own_preconditioners=False, cooling=1.0, signs="ignored"
+    )
+    # weights start at a standard deviation of 0.02 and norms add 1e-5, as Llama's do
+    steps: dict[str, Any] = {"preconditioner": P, "steps": 1, "step_size": 1.0, "step": "fixed", "beyond": paper}
+    norm: dict[str, Any] = {"norm": "none", "norm_eps": 1e-5, "init_std": 0.02}
+    heads: dict[str, Any] = {"head_dim": None, "temperature": None, "diagonal": "none", "position": "none"}
+    attention = AttentionConfig(4, heads=2, causal=True, **steps, **norm, **heads)
+    mlp = MLPConfig(4, hidden=3, activation="silu", **steps, **norm)
+    llama = LlamaAttentionConfig(4, 2, "rotary", norm_eps=1e-5, init_std=0.02)
+    swiglu = SwiGLUConfig(4, 3, norm_eps=1e-5, init_std=0.02)
+    made = (AttentionConfig(4, heads=2), MLPConfig(4, hidden=3), LlamaAttentionConfig(4, 2), SwiGLUConfig(4, 3))
+    assert made == (attention, mlp, llama, swiglu)
+    block = BlockConfig(attention, mlp, rounds=1)
+    assert BlockConfig(attention, mlp) == block
+    assert LanguageModelConfig(9, 2, block) == LanguageModelConfig(9, 2, block, 0.02, None, None)
 
 
 def test_a_layer_as_small_as_can_be_is_built() -> None:
@@ -205,6 +187,10 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
     assert LanguageModel(LanguageModelConfig(1, 1, block), generator(0)).embedding.shape == (1, 1)
 
 
+UNKNOWN: Any = "no"
+SELF_CROSS: Any = "self-cross"
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -215,7 +201,6 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
         (lambda: AttentionConfig(1, 1, steps=0), "T must be at least 1, not 0"),
         (lambda: MLPConfig(0, 1), "dim and hidden must be positive, not 0 and 1"),
         (lambda: MLPConfig(1, 0), "dim and hidden must be positive, not 1 and 0"),
-        (lambda: MLPConfig(1, 1, steps=0), "T must be at least 1, not 0"),
         (lambda: MLPConfig(1, 1, step_size=0.0), "the step size must be positive and finite, not 0.0"),
         (lambda: MLPConfig(1, 1, step_size=float("inf")), "the step size must be positive and finite, not inf"),
         (lambda: PreconditionerConfig("low-rank", rank=0), "must be at least 1, not 0"),
@@ -229,7 +214,6 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
         (lambda: AttentionConfig(4, 2, position=UNKNOWN), "unknown position 'no'; choose from none, alibi"),
         (lambda: AttentionConfig(4, 2, diagonal=UNKNOWN), "unknown diagonal 'no'; choose from none, shared"),
         (lambda: AttentionConfig(4, 2, norm=UNKNOWN), "unknown norm 'no'; choose from none, scalar, channel"),
-        (lambda: MLPConfig(4, 4, norm=UNKNOWN), "unknown norm 'no'; choose from none, scalar, channel"),
         (lambda: MLPConfig(4, 4, preconditioner=PreconditionerConfig("diagonal", per_head=True)), "has no heads"),
         (lambda: PreconditionerConfig(UNKNOWN), "unknown preconditioner 'no'; choose from identity, diagonal"),
         (lambda: PreconditionerConfig(init=UNKNOWN), "unknown init 'no'; choose from paper, identity"),
@@ -244,7 +228,6 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
         (lambda: BlockConfig(AttentionConfig(4, 2), SwiGLUConfig(4, 4), 2), "Llama's go one round"),
         # beyond the paper
         (lambda: Beyond(momentum=1.0), "momentum must be at least 0 and less than 1, not 1.0"),
-        (lambda: Beyond(momentum=float("nan")), "momentum must be"),
         (lambda: Beyond(cooling=0.0), "cooling must be positive and finite, not 0.0"),
         (lambda: MLPConfig(4, 4, beyond=Beyond(cooling=0.5)), "an MLP has no temperature"),
         (lambda: Beyond(signs=UNKNOWN), "unknown signs 'no'; choose from ignored, moved"),
@@ -255,8 +238,7 @@ def test_a_layer_as_small_as_can_be_is_built() -> None:
         (lambda: Descent(3, least_fall=1.5), "the least fall is a share of the first one, from 0 to 1, not 1.5"),
         # a descent
         (lambda: Descent(0), "T >= 1 steps, not 0"),
-        (lambda: Descent(-1), "T >= 1 steps, not -1"),
-        *((partial(Descent, 1, eta), "the step size must be positive") for eta in (0.0, -0.5, float("nan"), -1)),
+        *((partial(Descent, 1, eta), "the step size must be positive") for eta in (0.0, float("nan"))),
         # what they are made of
         (lambda: alibi_slopes(0), "at least one head, not 0"),
         (lambda: Rotary().rotate(torch.zeros(1, 3), torch.tensor([0])), "the head dimension is 3, which is odd"),
