@@ -44,15 +44,6 @@ def test_the_readmes_snippet_of_a_layer_runs_and_its_energies_fall() -> None:
     assert bool((energies.diff(dim=0) < 0).all())
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["docs/mathematics.md", "docs/architecture.md", "docs/result-files.md", "docs/claims.md", "CHANGELOG.md"],
-)
-def test_the_pages_that_the_readme_links_exist(target: str) -> None:
-    assert f"({target})" in (ROOT / "README.md").read_text()
-    assert (ROOT / target).is_file()
-
-
 def test_every_source_that_a_property_names_is_a_section_of_the_mathematics_page() -> None:
     from cemverify.conformance.properties import catalogue
 

@@ -1,10 +1,15 @@
-"""The notebook is the tutorial: the same text and code, and its cells print what is in it."""
+"""The files of the tutorial, and its notebook: the same text and code, and its cells print what is in it."""
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import nbformat
 
-from docs.making.notebook import NOTEBOOK, TUTORIAL, notebook, run
+from cemverify.start.recipes import RECIPES
+from docs.making.notebook import NOTEBOOK, notebook, run
+from suites.docs.blocks import TUTORIAL
 
 AGAIN = "make it again: python -m docs.making.notebook"
 
@@ -20,7 +25,19 @@ def test_the_notebook_is_the_tutorial_and_its_cells_print_what_is_in_it() -> Non
 def test_the_notebook_finds_the_mistake_of_the_tutorial_and_then_no_more() -> None:
     cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
     mistaken, mended = ("".join(output.text for output in cell.outputs) for cell in cells if cell.outputs)
-    explained = TUTORIAL.read_text(encoding="utf-8").partition('title="violation"\n')[2].partition("```")[0]
-    assert explained in mistaken
+    assert TUTORIAL["violation"] in mistaken
     assert "VIOLATED" not in mended
     assert mended.count("HOLDS") == 2
+
+
+def test_the_tests_of_the_tutorial_are_collected_and_its_fix_is_at_one_place(here: Path) -> None:
+    for name in ("layer.py", "adapter.py", "test_layer.py"):
+        (here / name).write_text(TUTORIAL[name])
+    assert TUTORIAL["layer.py"].count(TUTORIAL["wrong"]) == 1
+    importlib.invalidate_caches()
+    marks = importlib.import_module("test_layer").test_layer.pytestmark
+    assert "gradient/attention/plain" in {parameter.id for parameter in marks[0].args[1]}
+
+
+def test_the_recipe_of_the_tutorial_is_what_init_writes() -> None:
+    assert TUTORIAL["tox.ini"] == RECIPES["tox"].filled("adapter", "2026.11")

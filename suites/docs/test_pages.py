@@ -7,7 +7,7 @@ name. An HTML comment right above a block, which readers do not see, may say
     <!-- not run: REASON -->      compiled only
 
 Commands are not run but read, options and all, by the parser of the program. What they print is shown by tests of
-their own: `suites/test_tutorial.py`, `suites/docs/test_own_property.py`, `suites/docs/test_new_study.py`,
+their own: `suites/docs/test_notebook.py`, `suites/docs/test_own_property.py`, `suites/docs/test_new_study.py`,
 `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
 """
 
@@ -107,6 +107,14 @@ def test_what_other_programs_are_told_exists(page: Path) -> None:
     assert {extra for group in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in group.split(",")} <= set(extras)
     for path in re.findall(r"pytest (suites/[\w/.]+)", text):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = re.findall(
+        r"\]\((?!\w+:)([^)#\s]+)", re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    )
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("block", fenced("toml", "yaml", "ini", "json"))
