@@ -1,23 +1,52 @@
-"""Layers whose parameters are other numbers in every process."""
+"""Layers whose parameters are other numbers in every process that imports this module."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
+from cemverify import energy_layer
 from cemverify.cli import main
 
-LAYER = "suites.conformance.drawn_parameters:drawn"
+module = torch.nn.Linear(3, 3, bias=False).double()
+with torch.no_grad():
+    module.weight.copy_(torch.randn(3, 3, generator=torch.Generator().manual_seed(os.getpid())))
+
+
+def update(x: Tensor) -> Tensor:
+    return -2.0 * x @ module.weight.mT @ module.weight
+
+
+def energy(x: Tensor) -> Tensor:
+    return ((x @ module.weight.mT) ** 2).sum(-1) / 2
+
+
+undeclared = energy_layer(update=update, energy=energy, state=("J", 3), memory=None)
+drawn = energy_layer(update=update, energy=energy, state=("J", 3), memory=None, parameters=module)
+
+
+SEEDED = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+seeded = energy_layer(
+    update=lambda x: -x @ SEEDED.mT @ SEEDED,
+    energy=lambda x: ((x @ SEEDED.mT) ** 2).sum(-1) / 2,
+    state=("J", 3),
+    memory=None,
+)
+
+LAYER = "suites.conformance.test_parameters:drawn"
 OPTIONS = ("--examples", "6", "--properties", "gradient/layer/energy")
 MORE = ("descent/layer/slope", "structure/layer/causality")
 
 
-@pytest.mark.parametrize("layer", [LAYER, "suites.conformance.drawn_parameters:undeclared"])
+@pytest.mark.parametrize("layer", [LAYER, "suites.conformance.test_parameters:undeclared"])
 def test_parameters_that_differ_between_processes_are_said(layer: str, capfd: pytest.CaptureFixture[str]) -> None:
     code = main(["check", layer, *OPTIONS, *MORE, "--workers", "2"])
     assert code == 2
@@ -25,7 +54,7 @@ def test_parameters_that_differ_between_processes_are_said(layer: str, capfd: py
 
 
 def test_a_layer_that_is_the_same_in_every_process_is_checked_by_several() -> None:
-    assert main(["check", "suites.conformance.drawn_parameters:seeded", *OPTIONS, *MORE, "--workers", "2"]) == 0
+    assert main(["check", "suites.conformance.test_parameters:seeded", *OPTIONS, *MORE, "--workers", "2"]) == 0
 
 
 def test_a_case_is_replayed_with_the_parameters_that_it_was_found_with(
