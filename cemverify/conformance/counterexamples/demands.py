@@ -46,7 +46,7 @@ def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
             demand["shape"] = _shape(saved, call)
         elif call.changed:
             demand["keeps"] = True
-        elif earlier and not _agree(saved, saved.calls[earlier[0]], call):
+        elif earlier and not _same(saved, saved.calls[earlier[0]].answer, call.answer):
             demand["repeats"] = earlier[0]
         elif (norm := _norm(record, saved, call)) is not None:
             demand["norm"] = norm
@@ -87,18 +87,16 @@ def _shape(saved: Saved, call: SavedCall) -> tuple[int, ...]:
 
 
 def _same_question(saved: Saved, first: SavedCall, second: SavedCall) -> bool:
-    if first.function != second.function or first.config != second.config:
-        return False
     a, b = _names(first.arguments), _names(second.arguments)
-    return len(a) == len(b) and all(
-        np.array_equal(saved.arrays[m], saved.arrays[n]) for m, n in zip(a, b, strict=True)
-    )
+    is_alike = (first.function, first.config, len(a)) == (second.function, second.config, len(b))
+    return is_alike and all(_same(saved, m, n) for m, n in zip(a, b, strict=True))
 
 
-def _agree(saved: Saved, first: SavedCall, second: SavedCall) -> bool:
-    if first.answer is None or second.answer is None:
-        return first.answer is second.answer
-    return np.array_equal(saved.arrays[first.answer], saved.arrays[second.answer])
+def _same(saved: Saved, first: str | None, second: str | None) -> bool:
+    """Whether two arrays have the same numbers, or neither is there."""
+    if first is None or second is None:
+        return first is second
+    return np.array_equal(saved.arrays[first], saved.arrays[second])
 
 
 def _names(tree: Tree) -> list[str]:

@@ -109,7 +109,10 @@ def load_counterexample(path: Path) -> Counterexample:
 def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker: Maker) -> Path:
     stem = folder / _stem(record.id)
     arrays = stem.with_suffix(".npz")
-    write_bytes(arrays, _packed(saved.arrays))
+    content = BytesIO()
+    numbers: dict[str, Any] = dict(saved.arrays)
+    np.savez(content, **numbers)
+    write_bytes(arrays, content.getvalue())
     table = Table(f"Counterexample to {record.id}", ("what", "value"), _rows(implementation, record))
     payload = {
         "implementation": resolved(implementation),
@@ -130,15 +133,11 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
         },
     }
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))
-    write_bytes(stem.with_suffix(".py"), _script())
-    return stem.with_suffix(".json")
-
-
-def _script() -> bytes:
-    """The text of `standalone`, with that of what puts weights into modules."""
+    # the text of `standalone`, with that of what puts weights into modules
     script, loader = map(inspect.getsource, (standalone, named_parameters))
     given = f"NAMED_PARAMETERS = r'''{loader}'''"
-    return script.replace('NAMED_PARAMETERS = ""', given, 1).encode()
+    write_bytes(stem.with_suffix(".py"), script.replace('NAMED_PARAMETERS = ""', given, 1).encode())
+    return stem.with_suffix(".json")
 
 
 def _stem(id_: str) -> str:
@@ -154,13 +153,6 @@ def _rows(implementation: str, record: Record) -> Sequence[Sequence[str]]:
 def resolved(name: str) -> str:
     """module:attribute, also of an entry point's name."""
     return name if ":" in name else installed().get(name, name)
-
-
-def _packed(arrays: Mapping[str, Any]) -> bytes:
-    """What an .npz of these holds."""
-    content = BytesIO()
-    np.savez(content, **dict(arrays))
-    return content.getvalue()
 
 
 def _arrays(path: Path) -> dict[str, Any]:

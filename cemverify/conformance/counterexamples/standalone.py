@@ -289,7 +289,12 @@ def breaches(implementation: Any, saved: SavedCalls) -> Iterator[str]:
             if first is None or not np.array_equal(answer, first, equal_nan=True):
                 yield f"{name} returned different bits the second time"
         yield from _wrong(name, answer, call, saved.arrays)
-    yield from _off_the_sum(answers, saved)
+    there = [answer for answer in answers if answer is not None]
+    if (relation := saved.linear) is not None and len(there) == len(answers):  # the linear relation between them
+        weights = [saved.arrays[name] for name in relation["weights"]]
+        total = relation["constant"] + sum(float((w * a).sum()) for w, a in zip(weights, there, strict=True))
+        if not (abs(total) if relation["relation"] == "equal" else total) <= relation["budget"]:
+            yield f"{relation['what']}: off by {total:.6g}, at most {relation['budget']:.3g} is allowed"
 
 
 def _copies(arguments: Mapping[str, Any]) -> dict[str, Values]:
@@ -324,19 +329,6 @@ def _wrong(name: str, answer: Values, call: Mapping[str, Any], arrays: Mapping[s
         error = float(np.linalg.norm((answer - arrays[call["expected"]])[at]))
         if not error <= most:
             yield f"{name} is off by {error:.3g} at {at or 'all'}, at most {most:.3g} is allowed"
-
-
-def _off_the_sum(answers: Sequence[Values | None], saved: SavedCalls) -> Iterator[str]:
-    """Whether the answers break the linear relation between them."""
-    relation = saved.linear
-    there = [answer for answer in answers if answer is not None]
-    if relation is None or len(there) < len(answers):
-        return
-    weights = [saved.arrays[name] for name in relation["weights"]]
-    total = relation["constant"] + sum(float((w * a).sum()) for w, a in zip(weights, there, strict=True))
-    wrong = abs(total) if relation["relation"] == "equal" else total
-    if not wrong <= relation["budget"]:
-        yield f"{relation['what']}: off by {total:.6g}, at most {relation['budget']:.3g} is allowed"
 
 
 def restore_parameters(implementation: Any, saved: SavedCalls) -> None:
@@ -376,15 +368,6 @@ def judge(saved: SavedCalls, name: str) -> int:
     return 1 if sentences else 0
 
 
-def judge_from_outside(within: float) -> int:
-    """The exit code of this script in a process of its own, which the implementation may block or end."""
-    done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, _INSIDE: "1"}, check=False)  # noqa: S603
-    if done.returncode in _CODES:
-        return _CODES.index(done.returncode)
-    print(f"a call did not return within {within:g} s, or ended the interpreter (exit code {done.returncode})")
-    return 1
-
-
 def main() -> int:
     """Asks the saved question and prints what came of it; what `python NAME.py` does."""
     parser = argparse.ArgumentParser(
@@ -402,8 +385,13 @@ def main() -> int:
         if _INSIDE in os.environ:
             return _CODES[judge(saved, name or saved.implementation)]
         print(saved.describe(), flush=True)
-        if saved.within is not None:
-            return judge_from_outside(saved.within)
+        if saved.within is not None:  # in a process of its own, which the implementation may block or end
+            done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, _INSIDE: "1"}, check=False)  # noqa: S603
+            if done.returncode in _CODES:
+                return _CODES.index(done.returncode)
+            why = f"did not return within {saved.within:g} s, or ended the interpreter (exit code {done.returncode})"
+            print(f"a call {why}")
+            return 1
         return judge(saved, name or saved.implementation)
     except Unusable as error:
         print(f"cannot be judged: {error}")

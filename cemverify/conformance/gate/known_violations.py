@@ -201,10 +201,8 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
         raise ValueError(f"no patterns here: name one property, not {table['property']!r}")
     if table["property"] not in ids and not table["property"].startswith(f"{OWN}/"):
         moved, near = new_id(table["property"], ids), get_close_matches(table["property"], ids, 1)
-        did_you_mean = (
-            f"it is {moved} now" if moved else f"did you mean {near[0]}?" if near else "see `cemverify list`"
-        )
-        raise ValueError(f"there is no property {table['property']!r}; {did_you_mean}")
+        hint = f"it is {moved} now" if moved else f"did you mean {near[0]}?" if near else "see `cemverify list`"
+        raise ValueError(f"there is no property {table['property']!r}; {hint}")
     expires = table.get("expires")
     if not isinstance(expires, date) or isinstance(expires, datetime):
         text = "nothing" if expires is None else repr(expires if isinstance(expires, str) else str(expires))
@@ -237,24 +235,22 @@ def settle(
 
 
 def _outcome(entry: KnownViolation, record: Record | None, today: date) -> EntryOutcome:
-    delete = f"delete the entry on line {entry.line}"
+    name, delete = entry.property, f"delete the entry on line {entry.line}"
+    violated, other = f"{name} is violated", f"for another cause than line {entry.line} accepts"
     if record is not None and record.verdict == Verdict.HOLDS:
-        return EntryOutcome(entry, EntryStanding.HOLDS, f"{entry.property} holds again; {delete}")
-    if record is not None and record.verdict == Verdict.NOT_OFFERED:
-        return EntryOutcome(entry, EntryStanding.NOT_OFFERED, f"{entry.property} is no longer offered; {delete}")
-    if entry.property in retired():
-        return EntryOutcome(entry, EntryStanding.RETIRED, f"{retired()[entry.property]}; {delete}")
-    if today > entry.expires:
-        return EntryOutcome(
-            entry, EntryStanding.EXPIRED, f"{entry.property} was accepted until {entry.expires}; {delete}"
-        )
-    if record is None:
-        return EntryOutcome(entry, EntryStanding.NOT_ASKED, f"{entry.property} was not tested in this run")
-    if record.verdict != Verdict.VIOLATED:
-        return EntryOutcome(entry, EntryStanding.UNDECIDED, f"{entry.property} could not be judged: {record.reason}")
-    if not entry.excuses(record):
-        other = f"for another cause than line {entry.line} accepts: {record.cause}"
-        return EntryOutcome(entry, EntryStanding.OTHER_CAUSE, f"{entry.property} is violated, but {other}")
-    return EntryOutcome(
-        entry, EntryStanding.ACCEPTED, f"{entry.property} is violated, accepted until {entry.expires}"
-    )
+        standing, sentence = EntryStanding.HOLDS, f"{name} holds again; {delete}"
+    elif record is not None and record.verdict == Verdict.NOT_OFFERED:
+        standing, sentence = EntryStanding.NOT_OFFERED, f"{name} is no longer offered; {delete}"
+    elif name in retired():
+        standing, sentence = EntryStanding.RETIRED, f"{retired()[name]}; {delete}"
+    elif today > entry.expires:
+        standing, sentence = EntryStanding.EXPIRED, f"{name} was accepted until {entry.expires}; {delete}"
+    elif record is None:
+        standing, sentence = EntryStanding.NOT_ASKED, f"{name} was not tested in this run"
+    elif record.verdict != Verdict.VIOLATED:
+        standing, sentence = EntryStanding.UNDECIDED, f"{name} could not be judged: {record.reason}"
+    elif not entry.excuses(record):
+        standing, sentence = EntryStanding.OTHER_CAUSE, f"{violated}, but {other}: {record.cause}"
+    else:
+        standing, sentence = EntryStanding.ACCEPTED, f"{violated}, accepted until {entry.expires}"
+    return EntryOutcome(entry, standing, sentence)

@@ -86,16 +86,15 @@ def in_a_line(cause: Cause) -> str:
 
 def github(diagnosis: Diagnosis) -> str:
     """One annotation of GitHub's for each cause: `::error file=...,line=...`."""
-    return "\n".join(_annotation(diagnosis, cause) for cause in diagnosis.causes)
-
-
-def _annotation(diagnosis: Diagnosis, cause: Cause) -> str:
-    at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
-    title = f"{number(len(cause.records), 'property')} violated: {cause.name}"
-    more = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in {**at, "title": title}.items())
-    told = (cause.because, f"{cause.first.id}: {cause.first.reason}", diagnosis.again_of(cause))
-    text = "\n".join(filter(None, told))
-    return f"::error {more}::{_escaped(text)}"
+    annotations = []
+    for cause in diagnosis.causes:
+        at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
+        title = f"{number(len(cause.records), 'property')} violated: {cause.name}"
+        more = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in {**at, "title": title}.items())
+        told = (cause.because, f"{cause.first.id}: {cause.first.reason}", diagnosis.again_of(cause))
+        text = "\n".join(filter(None, told))
+        annotations.append(f"::error {more}::{_escaped(text)}")
+    return "\n".join(annotations)
 
 
 def _escaped(text: str, also: str = "") -> str:

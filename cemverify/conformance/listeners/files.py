@@ -43,9 +43,7 @@ def as_json(
         "catalogue": {"version": versions.current(), "pinned": pinned},
         "source": {
             "digest": event.origin.digest,
-            "functions": {
-                name: {"file": place.file, "line": place.line} for name, place in event.origin.places.items()
-            },
+            "functions": {name: {"file": at.file, "line": at.line} for name, at in event.origin.places.items()},
         },
         "properties": [record.describe() for record in event.records],
     }
@@ -57,17 +55,14 @@ def as_json(
         payload["worth"] = asdict(event.worth)
     if event.reach is not None:
         payload["reach"] = reach.as_json(event.reach)
-    content = result("check", maker, [*_tables(event), *tables], {**payload, **(more or {})})
+    reached = [] if event.reach is None or not event.reach.files else [reach.table(event.reach)]
+    told = [terminal.verdict_table(event), *reached, *tables]
+    content = result("check", maker, told, {**payload, **(more or {})})
     if diagnosis is None:
         return content
     # right behind what says what it is, where somebody who opens the file looks
     kind = {name: content[name] for name in ("schema", "schema_version", "kind")}
     return {**kind, "diagnosis": as_diagnosis(diagnosis), **content}
-
-
-def _tables(event: RunFinished) -> list[Table]:
-    reached = [] if event.reach is None or not event.reach.files else [reach.table(event.reach)]
-    return [terminal.verdict_table(event), *reached]
 
 
 def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), words: str = "") -> str:
@@ -131,7 +126,7 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
     for record in event.records:
         suite.append(_test_case(record))
     for id_ in event.unasked:
-        case = ElementTree.SubElement(suite, "testcase", classname=_class(id_), name=_name(id_), time="0.000")
+        case = ElementTree.SubElement(suite, "testcase", _named(id_, 0.0))
         ElementTree.SubElement(case, "skipped", type="not asked", message="the run ended before")
     if output is not None:
         suite.append(output)
@@ -141,16 +136,15 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def _named(id_: str, seconds: float) -> dict[str, str]:
+    family, _, name = id_.partition("/")
+    return {"classname": f"cemverify.{family}", "name": name, "time": f"{seconds:.3f}"}
+
+
 def _test_case(record: Record) -> ElementTree.Element:
-    case = ElementTree.Element(
-        "testcase", classname=_class(record.id), name=_name(record.id), time=f"{record.seconds:.3f}"
-    )
-    tags = {
-        Verdict.VIOLATED: "failure",
-        Verdict.INCONCLUSIVE: "error",
-        Verdict.SUITE_ERROR: "error",
-        Verdict.NOT_OFFERED: "skipped",
-    }
+    case = ElementTree.Element("testcase", _named(record.id, record.seconds))
+    tags = {Verdict.VIOLATED: "failure", Verdict.NOT_OFFERED: "skipped",
+            **dict.fromkeys((Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR), "error")}  # fmt: skip
     if record.known is not None:
         message = f"known violation, accepted: {record.known}; {record.reason}"
         ElementTree.SubElement(case, "skipped", type="known violation", message=visible(message))
@@ -167,11 +161,3 @@ def _test_case(record: Record) -> ElementTree.Element:
         if record.verdict == Verdict.VIOLATED:
             outcome.text = visible(violation(record))
     return case
-
-
-def _class(id_: str) -> str:
-    return f"cemverify.{id_.partition('/')[0]}"
-
-
-def _name(id_: str) -> str:
-    return id_.partition("/")[2]

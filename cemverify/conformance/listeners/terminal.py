@@ -42,7 +42,14 @@ def report(event: RunFinished, *, verbose: bool = False, width: int | None = Non
         text = wrapped(_counted(tested), width)
     else:
         rows = list(map(_row, tested)) if verbose or len(tested) <= _UNFOLDED else _folded(tested)
-        text = grid(_fitting(Table("", _COLUMNS, rows), width), "terminal")
+        table = Table("", _COLUMNS, rows)
+        # what matters least is left off first, if the table is too wide; what is left is wrapped if need be
+        for left_off in ("discarded", "telling", "examples"):
+            if width is None or max(map(len, grid(table, "terminal").splitlines())) <= width:
+                break
+            kept = [i for i, name in enumerate(table.columns) if name != left_off]
+            table = Table("", [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows])
+        text = grid(table if width is None else narrowed(table, width), "terminal")
     return "\n\n".join([text, *filter(None, [findings(event, verbose=verbose, width=width)])])
 
 
@@ -91,30 +98,15 @@ def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
     share = f"{100 * telling / examples:.0f} %" if examples else ""
     margin = max((r.margin for r in records if r.margin is not None), default=None)
     discarded = sum(r.discarded for r in records)
-    return (
-        records[0].family,
-        verdicts,
-        str(examples),
-        share,
-        str(discarded),
-        "" if margin is None else f"{margin:.3g}",
-    )
+    largest = "" if margin is None else f"{margin:.3g}"
+    return records[0].family, verdicts, str(examples), share, str(discarded), largest
 
 
 def _row(r: Record) -> tuple[str, ...]:
-    return (r.id, _verdict(r), _count(r, r.examples), _telling(r), _count(r, r.discarded), _margin(r))
-
-
-def _fitting(table: Table, width: int | None) -> Table:
-    """The table; if it is too wide for the terminal, without what matters least, and wrapped if need be."""
-    if width is None:
-        return table
-    for column in ("", "discarded", "telling", "examples"):
-        columns = [i for i, name in enumerate(table.columns) if name != column]
-        table = Table("", [table.columns[i] for i in columns], [[row[i] for i in columns] for row in table.rows])
-        if max(map(len, grid(table, "terminal").splitlines())) <= width:
-            return table
-    return narrowed(table, width)
+    was_asked = r.verdict != Verdict.NOT_OFFERED
+    examples, discarded = (str(count) if was_asked else "" for count in (r.examples, r.discarded))
+    telling = "" if r.share is None else f"{100 * r.share:.0f} %"
+    return r.id, _verdict(r), examples, telling, discarded, "" if r.margin is None else f"{r.margin:.3g}"
 
 
 def findings(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
@@ -129,8 +121,13 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     parts += [f"{word.upper()} {', '.join(ids)}\n  {reason}" for (word, reason), ids in undecided.items()]
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in tested if r.not_enforced]
     if verbose or diagnosis is None:
-        if absent := _absences(event.records):
-            parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
+        # each one's reason stands in the files
+        absent = [r.reason or "" for r in event.records if r.verdict == Verdict.NOT_OFFERED]
+        first = Counter(reason.partition(": ")[0] for reason in absent)
+        listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
+        text = f"not offered, by the first missing feature: {listed}"
+        if absent:
+            parts.append(fill(text, READABLE, subsequent_indent="  ") if width is None else text)
         parts += filter(None, [absences(event), reach.as_text(event), how_far(event), worth(event)])
     parts.append(summary(event))
     if diagnosis is not None:
@@ -168,14 +165,6 @@ def worth(event: RunFinished) -> str:
     )
 
 
-def _absences(records: Sequence[Record]) -> str:
-    """How many properties are not offered for want of what; each one's reason stands in the files."""
-    absent = [r.reason or "" for r in records if r.verdict == Verdict.NOT_OFFERED]
-    first = Counter(reason.partition(": ")[0] for reason in absent)
-    listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
-    return f"not offered, by the first missing feature: {listed}" if absent else ""
-
-
 def absences(event: RunFinished) -> str:
     """Features that are declared absent and are there, or whose use is not refused; empty if there are none."""
     told = {RIGHT: "answers rightly (drop it from not_offered)", IGNORED: "accepted and ignored, or answered wrongly"}
@@ -202,16 +191,3 @@ def summary(event: RunFinished) -> str:
 def _verdict(record: Record) -> str:
     excuse = ", known" if record.known is not None else ", not enforced" if record.not_enforced else ""
     return f"{record.verdict}{excuse}"
-
-
-def _telling(record: Record) -> str:
-    share = record.share
-    return "" if share is None else f"{100 * share:.0f} %"
-
-
-def _count(record: Record, count: int) -> str:
-    return "" if record.verdict == Verdict.NOT_OFFERED else str(count)
-
-
-def _margin(record: Record) -> str:
-    return "" if record.margin is None else f"{record.margin:.3g}"

@@ -14,16 +14,9 @@ from cemverify.results.envelope import Table
 def table(findings: TrainedFindings) -> Table:
     """What was measured of a trained layer, one row for each of its steps."""
     B, J = findings.trained.tokens.ids.shape
+    numbers = ("change", "size", "asymmetry", "margin")
     rows = [
-        (
-            str(t),
-            *_shares(step.slope),
-            *_shares(step.whole),
-            _number(step.change),
-            _number(step.size),
-            _number(step.asymmetry),
-            _number(step.margin),
-        )
+        (str(t), *_shares(step.slope), *_shares(step.whole), *(_number(getattr(step, name)) for name in numbers))
         for t, step in enumerate(findings.steps, start=1)
     ]
     columns = (

@@ -46,9 +46,15 @@ def output_budget(case: Case, dtype: torch.dtype) -> Tensor:
     Infinite or NaN where the evaluation is too ill-conditioned for any bound.
     """
     # the golden is itself computed in float64
-    share = 1 + unit_roundoff(torch.float64) / unit_roundoff(dtype)
+    u, arrays = unit_roundoff(dtype), _Arrays.of(case)
+    share = 1 + unit_roundoff(torch.float64) / u
+    x, h = _exactly(arrays.x, u), _exactly(arrays.h, u)
     with np.errstate(all="ignore"):  # infinite and undefined bounds are answers
-        return torch.from_numpy(share * _output(_Arrays.of(case), unit_roundoff(dtype)).error)
+        if case.layer == "block":
+            attention, arrays = (_Arrays.of(case.part(part)) for part in ("attention", "mlp"))
+            x = _descend(attention, x, _norm_into(attention, h))
+            h = _norm_into(arrays, x)
+        return torch.from_numpy(share * _descend(arrays, x, h).error)
 
 
 @remembered
@@ -170,15 +176,6 @@ class _Arrays:
 # --- a layer in bounded numbers -----------------------------------------------------------------
 
 
-def _output(arrays: _Arrays, u: float) -> Bounded:
-    start, memory = _exactly(arrays.x, u), _exactly(arrays.h, u)
-    if arrays.case.layer == "block":
-        attention, mlp = (_Arrays.of(arrays.case.part(part)) for part in ("attention", "mlp"))
-        middle = _descend(attention, start, _norm_into(attention, memory))
-        return _descend(mlp, middle, _norm_into(mlp, middle))
-    return _descend(arrays, start, memory)
-
-
 def _descend(arrays: _Arrays, x: Bounded, h: Bounded) -> Bounded:
     config, is_attention = arrays.case.layer_config, arrays.case.layer == "attention"
     memory = _keys(arrays, h) if is_attention else _gates(arrays, h)  # the same in every step
@@ -250,15 +247,11 @@ def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool =
     off = 8 * min(x.u, unit_roundoff(torch.float32)) * np.abs(angle)
     cos = x.of(np.cos(angle), off).rounded()
     sin = x.of(np.sin(angle), off).rounded()
-    a, b = _halves(x)
+    half = (width + 1) // 2
+    a, b = x[..., :half], x[..., half:]
     minus = x.of(-b.value, b.error)
     first, second = a * cos + minus * sin, b * cos + a * sin
     return x.of(np.concatenate((first.value, second.value), -1), np.concatenate((first.error, second.error), -1))
-
-
-def _halves(x: Bounded) -> tuple[Bounded, Bounded]:
-    half = (x.value.shape[-1] + 1) // 2
-    return x[..., :half], x[..., half:]
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Memory:
-    """What was computed, and the keys of cases."""
-
-    def __init__(self) -> None:
-        self.answers: dict[Any, Any] = {}  # by function and the keys of its arguments
-        self.keys: dict[int, Any] = {}  # of cases that are alive, by their id
-
-
-_memories: list[_Memory] = []  # one, where something is remembered
+# where something is remembered, one: answers by function and the keys of its arguments; keys of living cases by id
+_memories: list[tuple[dict[Any, Any], dict[int, Any]]] = []
 
 
 @contextmanager
@@ -41,7 +34,7 @@ def remembering() -> Iterator[None]:
     if _memories:
         yield
         return
-    _memories.append(_Memory())
+    _memories.append(({}, {}))
     try:
         yield
     finally:
@@ -56,10 +49,10 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def recall(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments = (*args, *kwargs.values())
-        if not _memories or _is_watched(arguments):
+        arguments, recording = (*args, *kwargs.values()), torch.is_grad_enabled()
+        if not _memories or is_dispatching() or (recording and any(map(_is_recorded, arguments))):
             return function(*args, **kwargs)
-        answers, key = _memories[-1].answers, (function, *map(_key, arguments), *kwargs)
+        (answers, _), key = _memories[-1], (function, *map(_key, arguments), *kwargs)
         if key not in answers:
             answers[key] = function(*args, **kwargs)
         answer: R = answers[key]
@@ -68,23 +61,20 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     return recall
 
 
-def _is_watched(arguments: tuple[Any, ...]) -> bool:
-    arrays = [array for argument in arguments for array in _arrays(argument)]
-    return is_dispatching() or (torch.is_grad_enabled() and any(array.requires_grad for array in arrays))
-
-
-def _arrays(argument: Any) -> list[Tensor]:
+def _is_recorded(argument: Any) -> bool:
     if isinstance(argument, Case):
-        return [argument.x, argument.h, *argument.weights.values()]
-    return [argument] if isinstance(argument, Tensor) else []
+        return any(array.requires_grad for array in (argument.x, argument.h, *argument.weights.values()))
+    return isinstance(argument, Tensor) and argument.requires_grad
 
 
 def _key(argument: Any) -> Any:
     match argument:
         case Case():
-            keys = _memories[-1].keys
+            _, keys = _memories[-1]
             if id(argument) not in keys:
-                keys[id(argument)] = _key_of_case(argument)
+                arrays = ((name, _key(array)) for name, array in argument.weights.items())
+                own = argument.config, argument.h is argument.x, _key(argument.x), _key(argument.h), *arrays
+                keys[id(argument)] = own
                 finalize(argument, keys.pop, id(argument))  # another case may get its id then
             return keys[id(argument)]
         case Tensor():
@@ -94,8 +84,3 @@ def _key(argument: Any) -> Any:
             # products of arrays that lie otherwise in memory are rounded otherwise
             return argument.dtype, argument.shape, argument.stride(), digest
     return argument
-
-
-def _key_of_case(case: Case) -> Any:
-    arrays = ((name, _key(array)) for name, array in case.weights.items())
-    return case.config, case.h is case.x, _key(case.x), _key(case.h), *arrays

@@ -98,37 +98,30 @@ def catch(
 
 @contextmanager
 def _watched(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
-    """Notes what a layer is called with, while the block lasts."""
+    """Notes what a layer is called with, while the block lasts.
+
+    So it does of the sublayer of a pre-norm block of CEM, which starts at h and remembers N(h).
+    """
+    right: Any = getattr(layer, "residual", None) if isinstance(layer, CEMLayer) else None
 
     def note(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arrays = (*args, *kwargs.values())  # x and h, or x
         calls.append(((arrays[0], arrays[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs))
 
-    hook = layer.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        with _residual(layer, calls):
-            yield
-    finally:
-        hook.remove()
-
-
-@contextmanager
-def _residual(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
-    """The same for the sublayer of a pre-norm block of CEM, which starts at h and remembers N(h)."""
-    if not isinstance(layer, CEMLayer) or not hasattr(layer, "residual"):
-        yield
-        return
-    right: Any = layer.residual
-
     def noting(h: Tensor, *past: Any) -> Any:
+        assert isinstance(layer, CEMLayer)
         calls.append(((h, layer.norm().into(h)), {}))
         return right(h, *past)
 
-    object.__setattr__(layer, "residual", noting)
+    hook = layer.register_forward_pre_hook(note, with_kwargs=True)
+    if right is not None:
+        object.__setattr__(layer, "residual", noting)
     try:
         yield
     finally:
-        object.__delattr__(layer, "residual")
+        hook.remove()
+        if right is not None:
+            object.__delattr__(layer, "residual")
 
 
 def _question(name: str, form: EnergyLayer, values: Sequence[Any], whose: str) -> Question:

@@ -71,12 +71,8 @@ def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
 def slopes(moment: Moment) -> tuple[Share, Evidence]:
     """The sign of the energy's slope along the step."""
     slope, tolerance = slope_along(moment.box, moment.q, moment.u)
-    evidence = judge(
-        Comparison(
-            "the slope of the energy along the update <= 0", slope, torch.zeros_like(slope), tolerance, "at most"
-        ),
-        telling=moved(slope, tolerance),
-    )
+    claim, zero = "the slope of the energy along the update <= 0", torch.zeros_like(slope)
+    evidence = judge(Comparison(claim, slope, zero, tolerance, "at most"), telling=moved(slope, tolerance))
     return _share(slope, tolerance), evidence
 
 
@@ -84,10 +80,8 @@ def whole_step(moment: Moment) -> tuple[Share, Evidence, float]:
     """The sign of what the whole step does to the energy, and its mean change."""
     after, before, tolerance = finite_step(moment.box, moment.q, moment.u)
     change = after - before
-    evidence = judge(
-        Comparison("energy after the whole step <= before", after, before, tolerance, "at most"),
-        telling=moved(change, tolerance),
-    )
+    compared = Comparison("energy after the whole step <= before", after, before, tolerance, "at most")
+    evidence = judge(compared, telling=moved(change, tolerance))
     return _share(change, tolerance), evidence, float(change.mean())
 
 

@@ -153,11 +153,9 @@ class Judging:
         if self.box.caller.dtype == torch.float64 and len(self.box.layer.step.sizes) == 1:
             field_ = self._measure_once("trained/symmetry", lambda: measuring.asymmetry(moment))
         identity = {"energy", "gradient-step"} & self.box.layer.not_offered.keys()
-        update = (
-            None
-            if identity
-            else self._measure_once("trained/update", lambda: (update_is_gradient(self.box, moment.q),))
-        )
+        update = None
+        if not identity:
+            update = self._measure_once("trained/update", lambda: (update_is_gradient(self.box, moment.q),))
         if self.trained.dtype != torch.float64:
             narrow = self.box.at(self.trained.dtype)
             self._measure_once(
@@ -217,9 +215,8 @@ class Judging:
             premise="something changes by more than roundoff",
         )
         if missing := sorted(needs & absent.keys()):
-            return replace(
-                record, verdict=Verdict.NOT_OFFERED, reason="; ".join(f"{name}: {absent[name]}" for name in missing)
-            )
+            reason = "; ".join(f"{name}: {absent[name]}" for name in missing)
+            return replace(record, verdict=Verdict.NOT_OFFERED, reason=reason)
         if (error := self.failed.get(id_) or self.failed.get("trained/update")) is not None:
             return _failed(record, error)
         evidence = self.evidences.get(id_, [])

@@ -16,7 +16,7 @@ from coverage import Coverage
 from coverage.exceptions import CoverageException
 
 from cemverify.conformance.implementations.faults import is_library, words
-from cemverify.conformance.source.reading.code import CodeFile, OwnCode
+from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.own import text_of
 
 
@@ -64,7 +64,11 @@ class LineRecorder:
             data = self._tried(self._coverage.get_data)
             if data is not None:
                 data.set_query_context(str(self._context))
-                files = {file.path: _plain(file, data.arcs(file.path) or ()) for file in self.code.files}
+                for file in self.code.files:
+                    pairs = [(int(a), int(b)) for a, b in data.arcs(file.path) or ()]
+                    lines = {abs(n) for pair in pairs for n in pair if n > 0}
+                    exits = [list(pair) for pair in sorted(file.lines.exits(pairs))]
+                    files[file.path] = [sorted(file.lines.statements(lines)), exits]
         if finished:
             self._next()
         return {"files": files, "problem": self.problem or self._changes()}
@@ -101,9 +105,3 @@ class LineRecorder:
             if folder and isinstance(path, str) and path.startswith(folder) and not is_library(path):
                 return f"{os.path.basename(path)} was imported by a call, so its lines are not counted"
         return ""
-
-
-def _plain(file: CodeFile, arcs: Any) -> list[Any]:
-    pairs = [(int(a), int(b)) for a, b in arcs]
-    lines = {abs(n) for pair in pairs for n in pair if n > 0}
-    return [sorted(file.lines.statements(lines)), [list(pair) for pair in sorted(file.lines.exits(pairs))]]

@@ -54,25 +54,19 @@ def lines_of(file: SourceFile) -> Lines:
         arcs = parser.arcs()
     except Exception as error:  # its own class, and whatever an unusual file makes of it
         raise ValueError(f"coverage.py cannot read it ({type(error).__name__})") from error
-    inside = _inside_functions(file.tree)
-    statements = parser.statements
-    called = frozenset(line for line in statements if line in inside)
+    inside: set[int] = set()  # not signatures, which run where a function is defined
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            decorators = first.decorator_list if isinstance(first, _DECORATED) else []
+            start = min([first.lineno, *(decorator.lineno for decorator in decorators)])
+            inside.update(range(start, (node.end_lineno or node.lineno) + 1))
+    statements = frozenset(parser.statements)
+    called = statements & inside
     ways: defaultdict[int, set[int]] = defaultdict(set)
     for a, b in arcs:
         if a in called and a != b:
             ways[a].add(b)
     branches = {line: frozenset(to - parser.excluded) for line, to in ways.items() if len(to) > 1}
-    first = {line: start for line, start in parser.multiline_map.items() if line != start}
-    return Lines(called, frozenset(statements) - called, branches, first)
-
-
-def _inside_functions(tree: ast.Module) -> set[int]:
-    """The lines of all bodies of functions; not those of their signatures, which run where they are defined."""
-    lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0]
-            decorators = first.decorator_list if isinstance(first, _DECORATED) else []
-            start = min([first.lineno, *(decorator.lineno for decorator in decorators)])
-            lines.update(range(start, (node.end_lineno or node.lineno) + 1))
-    return lines
+    starts = {line: start for line, start in parser.multiline_map.items() if line != start}
+    return Lines(called, statements - called, branches, starts)

@@ -12,9 +12,7 @@ import io
 import os
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.faults import is_library, printable, words
@@ -68,11 +66,17 @@ def _read(name: str, subject: Subject) -> OwnFiles:
     folders = folders_of(starts)
     modules = own_modules(folders)
     files: list[SourceFile] = []
-    problems = list(_generated(codes))
+    problems = [
+        f"{name} was generated while the program ran ({printable(code.co_filename)}), so its lines are not seen"
+        for name, code in codes.items()
+        if code is not None and code.co_filename.startswith("<")
+    ]
     lines = 0
     for file, (_, module) in sorted(modules.items(), key=lambda item: (item[0] not in starts, item[0])):
         try:
-            one = _file(file, module)
+            text = text_of(file)
+            names = {key: value for key, value in list(vars(module).items()) if type(value) in (int, float)}
+            one = SourceFile(file, display(file), text, ast.parse(text), names)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
             problems.append(f"{display(file)} could not be read: {words(error)}")
             continue
@@ -82,12 +86,6 @@ def _read(name: str, subject: Subject) -> OwnFiles:
             break
         files.append(one)
     return OwnFiles(folders, tuple(files), tuple(problems))
-
-
-def _file(path: str, module: Any) -> SourceFile:
-    text = text_of(path)
-    names = {key: value for key, value in list(vars(module).items()) if type(value) in (int, float)}
-    return SourceFile(path, display(path), text, ast.parse(text), names)
 
 
 def text_of(path: str) -> str:
@@ -104,11 +102,3 @@ def source_lines(text: str, *, with_ends: bool = False) -> list[str]:
     """The lines of a text as Python counts them: a form feed or a line separator of Unicode ends none."""
     lines = io.StringIO(text, newline="").readlines()
     return lines if with_ends else [line.rstrip("\r\n") for line in lines]
-
-
-def _generated(codes: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each function whose code is in no file."""
-    for name, code in codes.items():
-        if code is not None and code.co_filename.startswith("<"):
-            where = printable(code.co_filename)
-            yield f"{name} was generated while the program ran ({where}), so its lines are not seen"
