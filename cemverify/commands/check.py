@@ -132,7 +132,8 @@ def _run(options: argparse.Namespace) -> int:
     effort.refuse_unknown_properties(options)
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     if options.watch:
-        watching.no_compiled_files()
+        # compiled files: one of a save in the same second, and as long, would be taken for it
+        sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     nursery.get_ready(options.implementation)
     effort.properties(options)  # refused before anything is started
     search_effort = effort.of(options, reads_code=not options.black_box)

@@ -27,9 +27,10 @@ def complete_with(action: argparse.Action, completer: Completer) -> None:
 
 def property_ids(prefix: str, **_: object) -> list[str]:
     """Ids that begin so, one level at a time, as a shell completes folders."""
-    ids = dict.fromkeys(
-        _next_level(property_.id, prefix) for property_ in listed() if property_.id.startswith(prefix)
-    )
+    ids: dict[str, None] = {}
+    for id_ in (property_.id for property_ in listed() if property_.id.startswith(prefix)):
+        slash = id_.find("/", len(prefix))
+        ids[id_ if slash < 0 else id_[: slash + 1]] = None
     if len(ids) == 1 and (only := next(iter(ids))).endswith("/"):
         return property_ids(only)  # there is one way to go on: go on
     return list(ids)
@@ -54,11 +55,6 @@ def implementations(prefix: str, **_: object) -> list[str]:
 
     installed = (point.name for point in entry_points(group="cemverify.implementations"))
     return [*installed, *(f"{path.stem}:" for path in sorted(Path().glob("*.py")) if path.stem.isidentifier())]
-
-
-def _next_level(id_: str, prefix: str) -> str:
-    slash = id_.find("/", len(prefix))
-    return id_ if slash < 0 else id_[: slash + 1]
 
 
 def _defined(path: Path) -> Iterator[str]:

@@ -13,8 +13,7 @@ from cemverify.conformance.workers.limits import usual_memory
 from cemverify.console.parsing import path
 from cemverify.console.streams import columns
 from cemverify.processes.cores import cores
-from cemverify.start.recipes import RECIPES
-from cemverify.start.writing import STEMS, plan, write
+from cemverify.start.writing import RECIPES, STEMS, plan, write
 
 DESCRIPTION = """\
 Writes three files to start from: an adapter, which is where your layer meets the verifier; a test file for pytest;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from cemverify.conformance.judging.events import RunFinished
 
 Check = Callable[[Sequence[str], Callable[[], bool]], "tuple[int, RunFinished] | None"]
-
-
-def no_compiled_files() -> None:
-    """Has Python write no compiled files: one of a save in the same second, and as long, would be taken for it."""
-    sys.dont_write_bytecode = True
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # of processes that are started afresh
 
 
 def run(implementation: str, stated_in: Sequence[str], check: Check) -> int:

@@ -108,7 +108,8 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
     if ended_by is None and isinstance(error, KeyboardInterrupt):
         ended_by = signal.SIGINT
     if ended_by is not None:
-        if _follows_interrupt(error):
+        # or what a library made of one; an earlier one that was dealt with is not told
+        if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):
             words = str(error) if isinstance(error, KeyboardInterrupt) else ""
             say(words or f"{WORDS[ended_by.name]}; {_left_behind()}")
         else:  # the exception was swallowed, and what came of it is no news
@@ -118,7 +119,7 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
         print(usage, file=sys.stderr)
     if isinstance(error, Refusal) or is_our_sentence(error):
         say(str(error))
-    elif _is_memory(error):
+    elif isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error):
         say(f"memory ran out ({str(error).splitlines()[0] if str(error) else 'MemoryError'}); ask for less")
     elif (sentence := _denied(error)) is not None:
         say(sentence)
@@ -134,11 +135,6 @@ def _left_behind() -> str:
     if not named:
         return "nothing was written"
     return f"written before that: {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
-
-
-def _follows_interrupt(error: BaseException) -> bool:
-    """Whether it is an interrupt, or what a library made of one; an earlier one that was dealt with is not told."""
-    return any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -163,10 +159,6 @@ def is_our_sentence(error: BaseException) -> bool:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] in _OURS
-
-
-def _is_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error)
 
 
 # What the system denies to any program, whatever it was doing.

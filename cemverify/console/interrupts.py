@@ -131,7 +131,10 @@ class Ended:
             frame = frame.f_back
         if not any(each.f_code is self._told for each in frames):
             return False
-        return now - self._since > _LONGEST or not (self._put_off or any(map(_loses_something, frames)))
+        # in an import, or in the making of temporary files, it does harm
+        importing = any(each.f_code.co_filename.startswith("<frozen importlib") for each in frames)
+        in_tempfile = any(each.f_globals.get("__name__") == "tempfile" for each in frames)
+        return now - self._since > _LONGEST or not (self._put_off or importing or in_tempfile)
 
     def _send_again(self) -> None:
         """Sends the signal once more, until its end is being told."""
@@ -187,11 +190,6 @@ def dealt_with() -> None:
     """For who raised the signal himself, and caught the exception."""
     if _now is not None:
         _now.dealt_with()
-
-
-def _loses_something(frame: FrameType) -> bool:
-    """Whether an exception that comes out of there does harm: an import, or the making of temporary files."""
-    return frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") == "tempfile"
 
 
 def _is_handled() -> bool:

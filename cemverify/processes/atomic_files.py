@@ -36,7 +36,8 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
     if path.is_file() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if aside is None:
-        aside = path.with_name(f".{_shortened(path.name)}.{uuid4().hex}")
+        name = os.fsdecode(os.fsencode(path.name)[:200])  # so that file systems take it with 34 characters more
+        aside = path.with_name(f".{name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
@@ -48,11 +49,6 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
         os.replace(aside, path)
     finally:
         remove(aside)
-
-
-def _shortened(name: str) -> str:
-    """A name that is still no longer than file systems take when 34 characters are added."""
-    return os.fsdecode(os.fsencode(name)[:200])
 
 
 def sweep(folder: Path) -> None:

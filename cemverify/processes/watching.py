@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _POLL = 0.1  # seconds between looks
@@ -18,7 +19,10 @@ def look(paths: Iterable[Path]) -> Seen:
     stamps: dict[Path, Stamp] = {}
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            stamps[file] = _stamp(file)
+            stamps[file] = None
+            with suppress(OSError):
+                status = file.stat()
+                stamps[file] = status.st_mtime_ns, status.st_size, status.st_ino
     return stamps
 
 
@@ -34,21 +38,8 @@ def wait(paths: Iterable[Path], before: Seen, sleep: Callable[[float], None] = t
         sleep(_POLL)
         now = look(paths)
     same = 0
-    while same < (_GONE if _lacks(now, before) else 1):
+    while same < (_GONE if any(stamp is None and before.get(file) for file, stamp in now.items()) else 1):
         sleep(_POLL)
         again = look(paths)
         now, same = again, same + 1 if again == now else 0
     return sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
-
-
-def _lacks(now: Seen, before: Seen) -> bool:
-    """Whether a file is missing that was there."""
-    return any(stamp is None and before.get(file) is not None for file, stamp in now.items())
-
-
-def _stamp(file: Path) -> Stamp:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -20,25 +20,9 @@ from cemverify.conformance.source.reading.own import source_lines
 
 # The kinds of edits, the likely ones first.
 KINDS = (
-    "limit",
-    "name",
-    "key",
-    "attribute",
-    "operator",
-    "letter",
-    "constant",
-    "sign",
-    "grouping",
-    "argument",
-    "function",
-    "transpose",
-    "layout",
-    "factor",
-    "operation",
-    "condition",
-    "line",
-    "term",
-)
+    "limit", "name", "key", "attribute", "operator", "letter", "constant", "sign", "grouping", "argument", "function",
+    "transpose", "layout", "factor", "operation", "condition", "line", "term",
+)  # fmt: skip
 
 # Functions that are taken for one another.
 _FAMILIES = (
@@ -247,25 +231,24 @@ class _Module:
 
     # --- words --------------------------------------------------------------------------------------------
 
+    def around(self, node: ast.AST | None) -> Iterator[ast.AST]:
+        """A node, and all that it is inside of, from there outwards."""
+        while node is not None:
+            yield node
+            node = self.inside.get(node)
+
     def names(self, function: ast.AST) -> list[str]:
         """The variables that an expression in a function can use: its own, those around it, the module's."""
-        names: dict[str, None] = {}
-        around: ast.AST | None = function
-        while around is not None:
-            if isinstance(around, ast.FunctionDef | ast.Lambda | ast.Module):
-                names |= dict.fromkeys(_bound(around))
-            around = self.inside.get(around)
-        return list(names)
+        scopes = (
+            each for each in self.around(function) if isinstance(each, ast.FunctionDef | ast.Lambda | ast.Module)
+        )
+        return list(dict.fromkeys(name for scope in scopes for name in _bound(scope)))
 
     def receivers(self, function: ast.AST) -> list[str]:
         """What methods around an expression call the object that they are of: self."""
-        receivers: list[str] = []
-        around: ast.AST | None = function
-        while around is not None:
-            if isinstance(around, ast.FunctionDef) and isinstance(self.inside.get(around), ast.ClassDef):
-                receivers += [argument.arg for argument in around.args.args[:1]]
-            around = self.inside.get(around)
-        return receivers
+        functions = (each for each in self.around(function) if isinstance(each, ast.FunctionDef))
+        methods = (each for each in functions if isinstance(self.inside.get(each), ast.ClassDef))
+        return [argument.arg for method in methods for argument in method.args.args[:1]]
 
     def unbound(self, function: ast.AST, bound: Collection[str]) -> list[str]:
         """The names that a function reads and that nothing around it binds."""
@@ -302,13 +285,8 @@ class _Module:
     @cached_property
     def keys(self) -> list[str]:
         """The words by which mappings are read."""
-        used = {
-            node.slice.value
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, str)
-        }
+        slices = (node.slice for node in ast.walk(self.tree) if isinstance(node, ast.Subscript))
+        used = {index.value for index in slices if isinstance(index, ast.Constant) and isinstance(index.value, str)}
         return sorted(used | set(self.vocabulary.keys))
 
     @cached_property
@@ -518,7 +496,7 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
     values: list[int | float] = []
     if isinstance(value, int):
         values = [signed - 1, signed + 1, -signed, 0, 1, -1, -2, 2, 3, 2 * signed]
-        if _is_axis(place):
+        if isinstance(place.parent, ast.keyword) and place.parent.arg in ("dim", "axis"):
             values = [-1, -2, -3, 0, 1, 2, 3]
         yield from (module.put("constant", whole, str(other)) for other in (0.5, 2.0) if signed in (1, 2))
     else:
@@ -530,30 +508,19 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
         yield module.put("limit", whole, "0.0")
     for other in dict.fromkeys(values):
         if other != signed:
-            text = repr(other)
-            yield module.put("constant", whole, text if other >= 0 or not _binds(module, whole) else f"({text})")
-
-
-def _is_axis(place: _Place) -> bool:
-    """Whether a number names an axis: it is given as `dim` or `axis`."""
-    return isinstance(place.parent, ast.keyword) and place.parent.arg in ("dim", "axis")
-
-
-def _binds(module: _Module, node: ast.expr) -> bool:
-    """Whether a sign in front of a node would belong to more than the node."""
-    return isinstance(module.inside.get(node), ast.BinOp | ast.UnaryOp)
+            # a sign in front of an operand would belong to more than it
+            binds = other < 0 and isinstance(module.inside.get(whole), ast.BinOp | ast.UnaryOp)
+            yield module.put("constant", whole, f"({other!r})" if binds else repr(other))
 
 
 def _signs(module: _Module, place: _Place) -> Iterator[Edit]:
     """A sign too many or too few, of a number or a sum's term, of what is returned or assigned."""
     node = place.node
     match node:
-        case ast.UnaryOp(ast.USub(), operand):
+        case ast.UnaryOp(ast.USub() | ast.Not(), operand):
             yield module.put("sign", node, module.source(operand))
         case ast.UnaryOp(ast.UAdd(), operand):
             yield module.put("sign", node, f"-{module.source(operand)}")
-        case ast.UnaryOp(ast.Not(), operand):
-            yield module.put("sign", node, module.source(operand))
         case _ if _is_value(place):
             yield module.put("sign", node, f"-({module.source(node)})")
 
@@ -821,11 +788,9 @@ def _factors(module: _Module, place: _Place) -> Iterator[Edit]:
 
 def _conditions(module: _Module, place: _Place) -> Iterator[Edit]:
     """A branch that is always or never taken."""
-    node, parent = place.node, place.parent
-    if isinstance(parent, ast.If | ast.IfExp) and parent.test is node:
-        for word in ("True", "False"):
-            yield module.put("condition", node, word)
-        yield module.put("condition", node, f"not ({module.source(node)})")
+    if isinstance(place.parent, ast.If | ast.IfExp) and place.parent.test is place.node:
+        for text in ("True", "False", f"not ({module.source(place.node)})"):
+            yield module.put("condition", place.node, text)
 
 
 def _terms(module: _Module, place: _Place) -> Iterator[Edit]:
@@ -842,24 +807,9 @@ def _terms(module: _Module, place: _Place) -> Iterator[Edit]:
 
 
 _EXPRESSIONS: Sequence[Callable[[_Module, _Place], Iterator[Edit]]] = (
-    _names,
-    _keys,
-    _attributes,
-    _operators,
-    _letters,
-    _constants,
-    _signs,
-    _arguments,
-    _unpacked,
-    _grouped,
-    _functions,
-    _transposes,
-    _repeats,
-    _axes,
-    _factors,
-    _conditions,
-    _terms,
-)
+    _names, _keys, _attributes, _operators, _letters, _constants, _signs, _arguments, _unpacked, _grouped, _functions,
+    _transposes, _repeats, _axes, _factors, _conditions, _terms,
+)  # fmt: skip
 
 
 # --- edits of lines -----------------------------------------------------------------------------------------
@@ -871,8 +821,14 @@ def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None)
         if lines is not None and not _touches(statement, lines):
             continue
         if isinstance(statement, ast.AugAssign):
-            yield from _augmented(module, statement)
-        if isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr) and not _is_text(statement):
+            word = _SIGN_OF.get(type(statement.op), "")
+            at = _between(module, statement.target, statement.value, f"{word}=")
+            if word and at is not None:
+                for kind, other in _swaps(statement.op):
+                    yield module.edit(kind, (*at, f"{other}="))
+                yield module.edit("operator", (*at, "="))
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr) and not is_text:
             if len(body) > 1:
                 yield module.edit("line", (*_block(module, statement), ""))
             if i + 1 < len(body) and isinstance(body[i + 1], ast.Assign | ast.AugAssign):
@@ -888,19 +844,6 @@ def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None)
                 if isinstance(outer, ast.Assign | ast.AugAssign | ast.If):
                     earlier = outer.lineno < statement.lineno
                     yield _moved(module, outer, _block(module, first)[0] if earlier else ends, first)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _augmented(module: _Module, statement: ast.AugAssign) -> Iterator[Edit]:
-    word = _SIGN_OF.get(type(statement.op), "")
-    at = _between(module, statement.target, statement.value, f"{word}=")
-    if word and at is not None:
-        for kind, other in _swaps(statement.op):
-            yield module.edit(kind, (*at, f"{other}="))
-        yield module.edit("operator", (*at, "="))
 
 
 def _swaps(operator: ast.operator) -> Iterator[tuple[str, str]]:

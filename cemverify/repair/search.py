@@ -31,7 +31,7 @@ from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
 from cemverify.processes.time_limits import CoreBudget
 from cemverify.repair.edits import KINDS, Edit
-from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, RepairTask, Tried, Trying, attempt
+from cemverify.repair.trials import LONGEST, Ready, RepairTask, Tried, attempt
 
 _PROPERTIES = 4  # violated properties whose cases every edit is asked
 _HELD = 3  # properties that hold, and are asked too
@@ -169,8 +169,14 @@ def search(
         outcome = _searched(name, properties, records, effort, task, run)
     except KeyboardInterrupt:
         outcome = RepairOutcome(tried=run.count, interrupted=True)
-    ended = outcome.repairs or not (outcome.cut_short or outcome.interrupted)
-    return replace(outcome, seconds=time.monotonic() - started, candidates=() if ended else _candidates(run))
+    candidates: list[Repair] = []
+    if not outcome.repairs and (outcome.cut_short or outcome.interrupted):
+        # the single edits that answered most of the wrong questions rightly, the best first
+        best = [each for each in run.first if each.mends] or [each for each in run.first if each.mended]
+        best.sort(key=lambda each: (-each.mended, each.residual, _unlikely([each])))
+        originals = {} if run.ready is None else run.ready.files
+        candidates = [Repair([(e.file, e.edit)], _texts([e], originals), originals, ()) for e in best[:_OFFERED]]
+    return replace(outcome, seconds=time.monotonic() - started, candidates=candidates)
 
 
 def _searched(
@@ -186,7 +192,7 @@ def _searched(
     near: list[str] = []
     if not groups:
         scored = _better(run.all_of(replace(task, score=True), "scoring"), run.ready.wrong)
-        near = _places(scored)
+        near = list(dict.fromkeys(f"{os.path.relpath(each.file)}:{each.edit.line}" for each in scored[:20]))
         for first in scored[:_STARTED]:
             behind = replace(task, texts=_texts([first], originals))
             groups += [[first, second] for second in run.all_of(behind, "second") if second.mends]
@@ -195,14 +201,6 @@ def _searched(
     repairs = _settled(name, properties, records, effort, _alike(groups), originals, run.workers, run.listener)
     unseen = run.ready.unseen
     return RepairOutcome(repairs, run.count, run.ready.questions, 0.0, near, cut_short=run.cut_short, unseen=unseen)
-
-
-def _candidates(run: _Run) -> list[Repair]:
-    """The single edits that answered most of the wrong questions rightly, the best first."""
-    best = [each for each in run.first if each.mends] or [each for each in run.first if each.mended]
-    best.sort(key=lambda each: (-each.mended, each.residual, _unlikely([each])))
-    originals = {} if run.ready is None else run.ready.files
-    return [Repair([(e.file, e.edit)], _texts([e], originals), originals, ()) for e in best[:_OFFERED]]
 
 
 def _task(name: str, records: Sequence[Record], effort: Effort) -> RepairTask:
@@ -226,11 +224,6 @@ def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
         usual = sorted(each.residual for each in useful)[len(useful) // 2]  # what an edit without effect leaves
         useful = [each for each in useful if each.wrong < wrong or each.residual < 0.9 * usual]
     return useful
-
-
-def _places(scored: Sequence[Tried]) -> list[str]:
-    named = [f"{os.path.relpath(each.file)}:{each.edit.line}" for each in scored[:20]]
-    return list(dict.fromkeys(named))
 
 
 def _alike(repairs: Sequence[Sequence[Tried]]) -> list[list[Sequence[Tried]]]:
@@ -275,17 +268,21 @@ def _settled(
     whole: list[Repair] = []
     for i, group in enumerate(groups[:_JUDGED]):
         listener(RepairProgress("judging", i, min(len(groups), _JUDGED)))
-        repair = _judged(name, properties, effort, group, originals, workers, Ending(_refuses, before=wrong))
+        repair = _judged(
+            name,
+            properties,
+            effort,
+            group,
+            originals,
+            workers,
+            Ending(lambda record: record.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED), before=wrong),
+        )
         whole += [repair] if repair.mends else []
         if len(whole) == _OFFERED:
             break
     if whole or not groups:
         return whole
     return [_judged(name, properties, effort, groups[0], originals, workers, TO_THE_END)]
-
-
-def _refuses(record: Record) -> bool:
-    return record.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)
 
 
 def _judged(
@@ -340,8 +337,8 @@ class _Run:
                         self.cut_short = True
                         trier.end()
                     for message in trier.heard():
-                        if isinstance(message, Refused):
-                            self.refusal = message.reason
+                        if isinstance(message, str):
+                            self.refusal = message
                             return []
                         if isinstance(message, Ready) and self.ready is None:
                             self.ready = message
@@ -381,7 +378,7 @@ class _Trier:
         self.before = self.since = self.spent
         self.budget = CoreBudget(self.seconds, lambda: [self.process.pid or 0])
 
-    def heard(self) -> Iterator[Ready | Refused | Tried]:
+    def heard(self) -> Iterator[Ready | str | Tried]:
         """What it has said since, without waiting."""
         if self.alive and self.process.is_alive():  # of one that is gone nobody can tell
             self.spent = self.before + self.budget.spent()
@@ -389,10 +386,10 @@ class _Trier:
             while self.alive and self.connection.poll():
                 message = self.connection.recv()
                 self.since = self.spent
-                if isinstance(message, Finished):
+                if message is None:
                     self.end()
-                elif isinstance(message, Trying):
-                    self.at = message.number
+                elif isinstance(message, int):
+                    self.at = message
                 else:
                     if isinstance(message, Ready):
                         self.ready = message
@@ -402,12 +399,12 @@ class _Trier:
         if self.alive and self.spent - self.since > (_LOADING if self.at is None else 3 * LONGEST):
             yield from self._lost()
 
-    def _lost(self) -> Iterator[Refused]:
+    def _lost(self) -> Iterator[str]:
         at = self.at
         self.end()
         self.losses += 1
         if at is None:
-            yield Refused("the process that tries edits ended while it loaded the implementation")
+            yield "the process that tries edits ended while it loaded the implementation"
         elif self.losses < 20:
             self.task = replace(self.task, first=at + self.task.every)
             self._start()

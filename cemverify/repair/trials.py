@@ -85,20 +85,6 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Why nothing can be tried, in a sentence."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Trying:
-    """The edit of that number comes next."""
-
-    number: int
-
-
-@dataclass(frozen=True)
 class Tried:
     """What came of an edit."""
 
@@ -118,9 +104,9 @@ class Tried:
         return self.wrong == 0
 
 
-@dataclass(frozen=True)
-class Finished:
-    """Sent by a process that has tried all of its edits."""
+# what a process says: why nothing can be tried, in a sentence; that it is about to begin; the number of the edit that
+# comes next; what came of it; and at last None, when it has tried all of its edits
+Message = str | Ready | int | Tried | None
 
 
 class _TooLong(BaseException):
@@ -143,7 +129,7 @@ def attempt(connection: Connection, task: RepairTask, environment: Mapping[str, 
             connection.send(message)
 
 
-def _messages(task: RepairTask) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
+def _messages(task: RepairTask) -> Iterator[Message]:
     module = parts(task.name)[0]
     try:
         use(task.texts)
@@ -153,7 +139,7 @@ def _messages(task: RepairTask) -> Iterator[Ready | Refused | Trying | Tried | F
         bench = _Bench.of(subject, task)
         own = own_files(module, subject)
         if not own.files:
-            yield Refused("; ".join(own.problems) or f"the source of {task.name!r} is not at hand")
+            yield "; ".join(own.problems) or f"the source of {task.name!r} is not at hand"
             return
         # as it is in the file, with its line ends
         judges = {getattr(sys.modules.get(name), "__file__", None) for name in task.stated_in.values()}
@@ -168,23 +154,23 @@ def _messages(task: RepairTask) -> Iterator[Ready | Refused | Trying | Tried | F
             for edit in edits(text, VOCABULARY, lines)
         ]
     except LoadError as error:
-        yield Refused(str(error))
+        yield str(error)
         return
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        yield Refused(f"the source of {task.name!r} cannot be read: {words(error)}")
+        yield f"the source of {task.name!r} cannot be read: {words(error)}"
         return
     if not offered:
-        yield Refused("none of the lines that ran are in files of its own")
+        yield "none of the lines that ran are in files of its own"
         return
     if not bench.questions:
-        yield Refused("none of the violations can be asked again in a process that tries edits")
+        yield "none of the violations can be asked again in a process that tries edits"
         return
     yield Ready(len(bench.questions), len(offered), texts, bench.wrong, own.problems)
     for number in range(task.first, len(offered), task.every):
-        yield Trying(number)
+        yield number
         path, edit = offered[number]
         yield bench.tried(number, path, edit, texts, modules)
-    yield Finished()
+    yield None
 
 
 @dataclass

@@ -40,20 +40,9 @@ SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
 
 KINDS = (
-    "check",
-    "counterexample",
-    "claims",
-    "power",
-    "recursion",
-    "language",
-    "examine",
-    "atlas",
-    "benchmarks",
-    "gpu",
-    "readings",
-    "list",
-    "repair",
-)
+    "check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas", "benchmarks", "gpu",
+    "readings", "list", "repair",
+)  # fmt: skip
 
 Cell = str | int | float | bool | None
 
@@ -134,7 +123,13 @@ def check_outputs(
     if len({place for _, place in files}) < len(files):
         beside = f" ({readings} is for the readings of {page})" if page is not None else ""
         raise ResultError(f"two outputs have the same path; give each its own{beside}")
-    within = [*files, *((folder, _writable_folder(folder)) for folder in folders if folder is not None)]
+    within = list(files)
+    for folder in filter(None, folders):
+        if folder.exists() and not folder.is_dir():
+            raise ResultError(
+                f"cannot write into {folder}: it is not a folder; name a folder, it is created if needed"
+            )
+        within.append((folder, _writable(folder / "file").place))
     for store in stores:
         place = Path(os.path.realpath(store))
         if (there := next((above for above in (place, *place.parents) if above.exists()), place)).is_file():
@@ -162,13 +157,6 @@ def _writable(path: Path) -> Target:
     except OSError as error:
         raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
     return target
-
-
-def _writable_folder(folder: Path) -> Path:
-    """Where a file in a folder would lie, without links."""
-    if folder.exists() and not folder.is_dir():
-        raise ResultError(f"cannot write into {folder}: it is not a folder; name a folder, it is created if needed")
-    return _writable(folder / "file").place
 
 
 def _is_read(place: Path, source: Path) -> bool:
@@ -210,8 +198,13 @@ def read(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ResultError(f"{path} is not a result file: its schema is not {SCHEMA!r}")
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise ResultError(f"{path} {_about_version(content.get('schema_version'))}")
+    if (version := content.get("schema_version")) != SCHEMA_VERSION:
+        newer = isinstance(version, int) and version > SCHEMA_VERSION
+        mend = (
+            "update cemverify, or read the file with the version that wrote it" if newer else "create the file again"
+        )
+        about = f"has schema version {repr(version)[:60]}; this package reads version {SCHEMA_VERSION}"
+        raise ResultError(f"{path} {about}: {mend}")
     missing = [key for key in ("kind", "suite_version", "made_by", "tables") if key not in content]
     if missing:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
@@ -263,27 +256,20 @@ def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _about_version(version: Any) -> str:
-    about = f"has schema version {repr(version)[:60]}; this package reads version {SCHEMA_VERSION}"
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        return f"{about}: update cemverify, or read the file with the version that wrote it"
-    return f"{about}: create the file again"
-
-
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON number")
+
     try:
-        return json.loads(read_text(path), parse_constant=_refuse_constant)
+        return json.loads(read_text(path), parse_constant=refuse)
     except OSError as error:
         raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:
         raise ResultError(f"{path} is nested deeper than any result") from error
     except ValueError as error:
         raise ResultError(f"{path} is not JSON ({error}); is it truncated? Create it again") from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
 
 
 @cache

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -184,13 +184,15 @@ def _pairs(wide: float, narrow: float) -> tuple[int, float]:
 def correct(comparisons: Sequence[Compared]) -> list[Compared]:
     """The comparisons of one table, with their t tests corrected by Holm's method; None stays None."""
     adjusted = iter(holm([c.t_test for c in comparisons if c is not None and c.t_test is not None]))
-    return [c if c is None or c.t_test is None else _corrected(c, next(adjusted)) for c in comparisons]
-
-
-def _corrected(comparison: PairedComparison, p: float) -> PairedComparison:
-    # a difference that one test alone would call real may be chance among many
-    lost = comparison.conclusion in ("better", "worse") and p >= 0.05
-    return replace(comparison, holm=p, conclusion="inconclusive" if lost else comparison.conclusion)
+    corrected = []
+    for each in comparisons:
+        if each is not None and each.t_test is not None:
+            p = next(adjusted)
+            # a difference that one test alone would call real may be chance among many
+            lost = each.conclusion in ("better", "worse") and p >= 0.05
+            each = replace(each, holm=p, conclusion="inconclusive" if lost else each.conclusion)
+        corrected.append(each)
+    return corrected
 
 
 def t_test(differences: Sequence[float]) -> float:
@@ -210,12 +212,9 @@ def sign_flip(differences: Sequence[float]) -> float:
 
     from scipy import stats
 
-    def total(flipped: Any, axis: int) -> Any:
-        return np.sum(flipped, axis)
-
     test = stats.permutation_test(
         (np.asarray(differences, dtype=np.float64),),
-        total,
+        lambda flipped, axis: np.sum(flipped, axis),
         permutation_type="samples",
         n_resamples=_FLIPS,
         vectorized=True,

@@ -112,7 +112,12 @@ def grid(table: Table, style: Style) -> str:
     """
     text = _CELL[style]
     columns = [text(column) for column in table.columns]
-    rows = [[_strong(cell, text(cell), style) for cell in row] for row in table.rows]
+    before, after = {"markdown": ("**", "**"), "latex": (_OPEN, _CLOSE)}.get(style, ("", " *"))  # what stands out
+    rows = [
+        [f"{before}{words}{after}" if isinstance(cell, Strong) and words else words
+         for cell, words in zip(row, map(text, row), strict=True)]
+        for row in table.rows
+    ]  # fmt: skip
     # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
     numeric = [is_numeric([row[i].strip("*" + _OPEN) for row in rows]) for i in range(len(columns))]
     for at in sorted(table.rules, reverse=True):
@@ -143,12 +148,6 @@ def folded(summary: str, *parts: str) -> str:
 def fitted(table: Table, width: int) -> str:
     """A table for a terminal of so many columns: wrapped, and in blocks below each other if need be."""
     return "\n".join(_blocks(table, width))
-
-
-def _strong(cell: Cell, text: str, style: Style) -> str:
-    if not isinstance(cell, Strong) or not text:
-        return text
-    return {"markdown": f"**{text}**", "latex": f"{_OPEN}{text}{_CLOSE}"}.get(style, f"{text} *")
 
 
 def _wrapped(lines: Sequence[str], width: int | None) -> list[str]:

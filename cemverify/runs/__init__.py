@@ -42,22 +42,7 @@ from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
 from cemverify.runs.until import Alarm, ctrl_c_after
 
 __all__ = [
-    "Alarm",
-    "Algorithm",
-    "Cell",
-    "CellStore",
-    "CorruptCell",
-    "Failure",
-    "Interrupted",
-    "RunOptions",
-    "ShardFinished",
-    "StoredCell",
-    "add_run_arguments",
-    "algorithm",
-    "bring",
-    "ctrl_c_after",
-    "hand_on",
-    "payloads",
-    "run_cells",
+    "Alarm", "Algorithm", "Cell", "CellStore", "CorruptCell", "Failure", "Interrupted", "RunOptions", "ShardFinished",
+    "StoredCell", "add_run_arguments", "algorithm", "bring", "ctrl_c_after", "hand_on", "payloads", "run_cells",
     "run_options",
-]
+]  # fmt: skip

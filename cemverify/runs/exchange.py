@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,15 @@ def bring(path: Path, store: CellStore) -> int:
     """Puts into a store what the file has and the store lacks; returns how many cells that were."""
     brought = 0
     for key, content in cells_of(path):
-        if _is_there(store, key):
-            continue
+        with suppress(CorruptCell):  # a damaged one gives way, as a failed one does
+            stored = store.get(key)
+            if stored is not None and stored.payload is not None:
+                continue
         store.require_writable()
         cell = Cell(content["algorithm"], content["versions"], content["spec"])
         store.put(cell, content["payload"], {"label": f"brought by {path.name}"})
         brought += 1
     return brought
-
-
-def _is_there(store: CellStore, key: str) -> bool:
-    """Whether the store has a cell that is sound; a failed or damaged one gives way."""
-    try:
-        stored = store.get(key)
-    except CorruptCell:
-        return False
-    return stored is not None and stored.payload is not None
 
 
 def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:

@@ -34,12 +34,14 @@ def plain(value: Any, where: str = "specification") -> Any:
             raise TypeError(f"{where} is {value}, which JSON has no word for; use None")
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        hints = _hints(type(value))
-        content = {
-            f.name: plain(_as_declared(getattr(value, f.name), hints[f.name]), f"{where}.{f.name}")
-            for f in fields(value)
-            if f.init and not (f.metadata.get("added") and getattr(value, f.name) == f.default)
-        }
+        content = {}
+        for f in fields(value):
+            item, hint = getattr(value, f.name), _hints(type(value))[f.name]
+            if f.init and not (f.metadata.get("added") and item == f.default):
+                declared = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+                # 1 where 1.0 is declared is 1.0, so that both have one key
+                item = float(item) if type(item) is int and float in declared and int not in declared else item
+                content[f.name] = plain(item, f"{where}.{f.name}")
         return {"is": type(value).__name__, **content}
     if isinstance(value, Mapping):
         if bad := [key for key in value if not isinstance(key, str)]:
@@ -71,7 +73,9 @@ def restore(hint: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: restore(arguments[1] if arguments else Any, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        items = _item_hints(origin or hint, arguments, len(value))
+        items = list(arguments[:1] or (Any,)) * len(value)
+        if (origin or hint) is tuple and arguments and arguments[1:] != (Ellipsis,):
+            items = list(arguments)
         restored = [restore(item_hint, item) for item_hint, item in zip(items, value, strict=True)]
         return restored if (origin or hint) is list else tuple(restored)
     return value
@@ -92,12 +96,6 @@ def _hints(owner: type) -> dict[str, Any]:
     return get_type_hints(owner)
 
 
-def _as_declared(value: Any, hint: Any) -> Any:
-    """1 where 1.0 is declared is 1.0, so that both have one key."""
-    declared = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return float(value) if type(value) is int and float in declared and int not in declared else value
-
-
 def _restore_union(members: Sequence[Any], value: Any) -> Any:
     if value is None and NoneType in members:
         return None
@@ -109,14 +107,6 @@ def _restore_union(members: Sequence[Any], value: Any) -> Any:
         return restore(classes[named], value)
     containers = [m for m in members if get_args(m) or m in (list, tuple, dict)]
     return restore(containers[0], value) if isinstance(value, list | tuple | Mapping) and containers else value
-
-
-def _item_hints(origin: Any, arguments: Sequence[Any], length: int) -> Sequence[Any]:
-    if not arguments:
-        return [Any] * length
-    if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
-        return arguments
-    return [arguments[0]] * length
 
 
 def _short(value: Any) -> str:

@@ -42,15 +42,23 @@ def run_cells(
     store = CellStore(options.store)
     by_key = {cell.key: cell for cell in cells}
     stored = _stored(store, by_key)
-    todo = [cell for key, cell in by_key.items() if _is_due(key, stored.get(key), options)]
+    done = {key for key, record in stored.items() if record.failure is None or not options.retry_failed}
+    asked = {key: cell for key, cell in by_key.items() if options.shard is None or key in options.shard}
+    todo = [cell for key, cell in asked.items() if key not in done or not options.resume]
     todo.sort(key=lambda cell: -cell.cost)
     if todo:
         store.require_writable()
         store.sweep()
-        crew = _crew(options, todo)
+        if options.cluster is not None:
+            crew = cluster(options.cluster)
+        elif not options.workers:
+            crew = here()
+        else:
+            crew = processes(min(options.workers, len(todo)), sorted({cell.home for cell in todo}))
         due = [c for c in later or () if not (options.resume and store.path(c.key).exists())]
         then = "; what follows depends on them" if later is None else f", then {len(due)} more" if due else ""
-        _say(f"{len(stored)} of {_cells(len(by_key))} in {store.folder}; computing {len(todo)}{then}", options)
+        part = "" if options.shard is None else f" (shard {options.shard.number} of {options.shard.of})"
+        note(f"{len(stored)} of {_cells(len(by_key))} in {store.folder}; computing {len(todo)}{then}{part}")
         after = None if later is None else sum(c.cost for c in due)
         progress = CellProgress(len(todo), sum(c.cost for c in todo), later=after)
         stored |= _compute(todo, store, crew, stored, options, progress, earlier)
@@ -90,14 +98,6 @@ def _stored(store: CellStore, by_key: Mapping[str, Cell]) -> dict[str, StoredCel
     return stored
 
 
-def _is_due(key: str, record: StoredCell | None, options: RunOptions) -> bool:
-    if options.shard is not None and key not in options.shard:
-        return False
-    if record is None or not options.resume:
-        return True
-    return options.retry_failed and record.failure is not None
-
-
 def _compute(
     todo: Sequence[Cell],
     store: CellStore,
@@ -129,19 +129,6 @@ def _compute(
     finally:
         progress.close()
     return fresh
-
-
-def _crew(options: RunOptions, todo: Sequence[Cell]) -> Crew:
-    if options.cluster is not None:
-        return cluster(options.cluster)
-    if not options.workers:
-        return here()
-    return processes(min(options.workers, len(todo)), sorted({cell.home for cell in todo}))
-
-
-def _say(text: str, options: RunOptions) -> None:
-    part = "" if options.shard is None else f" (shard {options.shard.number} of {options.shard.of})"
-    note(f"{text}{part}")
 
 
 def _tell_shard(

@@ -39,7 +39,8 @@ def compute(cell: Cell) -> CellOutcome:
             f"{dict(algorithm.versions)}; install the same code everywhere"
         )
     spec = algorithm.restore(cell.spec)
-    pin_threads()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)  # faster on tensors this small, and the same bits whatever the number of workers
     created, started = datetime.now(UTC), time.monotonic()
     try:
         payload = plain(algorithm(spec), "payload")
@@ -51,12 +52,6 @@ def compute(cell: Cell) -> CellOutcome:
     except (Exception, SystemExit) as error:
         outcome = Failure(f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
     return CellOutcome(outcome, _made_by(cell, created, time.monotonic() - started))
-
-
-def pin_threads() -> None:
-    """One thread: faster on tensors this small, and the same bits whatever the number of workers."""
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
 
 
 def _made_by(cell: Cell, created: datetime, seconds: float) -> dict[str, Any]:

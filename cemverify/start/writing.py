@@ -15,12 +15,19 @@ from typing import Literal
 from cemverify.catalogue import versions
 from cemverify.console.errors import UsageError
 from cemverify.processes.targets import put
-from cemverify.start.recipes import RECIPES
 
 Kind = Literal["cem", "energy", "module"]
 
 # The file of this package that each kind starts from.
 STEMS: Mapping[Kind, str] = {"cem": "cem_layer", "energy": "energy_layer", "module": "module_layer"}
+
+# The services with a recipe for CI, and where each looks for it. The recipes stand beside this file, with NAME for
+# the module of the implementation and CATALOGUE for the version of the catalogue that is enforced.
+RECIPES: Mapping[str, str] = {
+    "github": ".github/workflows/cemverify.yml",
+    "gitlab": ".gitlab-ci.yml",
+    "tox": "tox.ini",
+}
 
 # Of an adapter: its tests have a longer one.
 LONGEST_NAME = 100
@@ -60,10 +67,9 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
         raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} cannot name a Python module; use letters, digits and _, as in --name my_layer")
-    adapter = resources.files("cemverify.start").joinpath(f"{stem}.py").read_text(encoding="utf-8")
     files = {
-        folder / f"{name}.py": adapter.replace(f"{stem}:mine", f"{name}:mine"),
-        folder / f"test_{name}.py": TESTS.replace("NAME", name).replace("CATALOGUE", versions.current()),
+        folder / f"{name}.py": _text_of(f"{stem}.py").replace(f"{stem}:mine", f"{name}:mine"),
+        folder / f"test_{name}.py": filled(TESTS, name),
     }
     if there := [path for path in files if os.path.lexists(path)]:
         raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
@@ -74,10 +80,23 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
         )
     left: dict[Path, str] = {}
     if service is not None:
-        recipe = RECIPES[service]
-        path, text = folder / recipe.path, recipe.filled(name, versions.current())
-        (left if os.path.lexists(path) else files)[path] = text
+        path = folder / RECIPES[service]
+        (left if os.path.lexists(path) else files)[path] = filled(recipe(service), name)
     return FilesPlan(name, files, left)
+
+
+def recipe(service: str) -> str:
+    """What makes a CI service judge an implementation on every push."""
+    return _text_of(f"ci-{service}{Path(RECIPES[service]).suffix}")
+
+
+def filled(text: str, name: str) -> str:
+    """A text for a module of that name, pinned to today's version of the catalogue."""
+    return text.replace("NAME", name).replace("CATALOGUE", versions.current())
+
+
+def _text_of(file: str) -> str:
+    return resources.files("cemverify.start").joinpath(file).read_text(encoding="utf-8")
 
 
 def _is_module(name: str) -> bool:

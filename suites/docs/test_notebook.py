@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 
-from cemverify.start.recipes import RECIPES
+from cemverify.start.writing import recipe
 from docs.making.notebook import NOTEBOOK, notebook, run
 from suites.docs.blocks import TUTORIAL
 
@@ -40,4 +40,4 @@ def test_the_tests_of_the_tutorial_are_collected_and_its_fix_is_at_one_place(her
 
 
 def test_the_recipe_of_the_tutorial_is_what_init_writes() -> None:
-    assert TUTORIAL["tox.ini"] == RECIPES["tox"].filled("adapter", "2026.11")
+    assert TUTORIAL["tox.ini"] == recipe("tox").replace("NAME", "adapter").replace("CATALOGUE", "2026.11")

@@ -18,8 +18,7 @@ from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
-from cemverify.start.recipes import RECIPES
-from cemverify.start.writing import STEMS, Kind
+from cemverify.start.writing import RECIPES, STEMS, Kind, recipe
 
 pytest_plugins = ["pytester"]
 
@@ -42,12 +41,12 @@ def test_three_files_are_written_that_name_each_other(
 ) -> None:
     where = ["--folder", str(tmp_path), "--name", "my_layer", "--ci", service]
     assert main(["init", "--kind", kind, *where, "--no-check"]) == 0
-    recipe = RECIPES[service].path
+    place = RECIPES[service]
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == sorted(
-        ["my_layer.py", "test_my_layer.py", recipe]
+        ["my_layer.py", "test_my_layer.py", place]
     )
     assert "`cemverify check my_layer:mine`" in (tmp_path / "my_layer.py").read_text()
-    assert f"cemverify check my_layer:mine --catalogue {current()}" in (tmp_path / recipe).read_text()
+    assert f"cemverify check my_layer:mine --catalogue {current()}" in (tmp_path / place).read_text()
     assert f'catalogue="{current()}"' in (tmp_path / "test_my_layer.py").read_text()
     assert "cemverify check my_layer:mine" in capsys.readouterr().out
 
@@ -71,12 +70,12 @@ def test_a_recipe_whose_file_exists_is_printed_instead(tmp_path: Path, capsys: p
 
 
 def test_the_recipes_are_what_their_services_read() -> None:
-    github = yaml.safe_load(RECIPES["github"].text)
+    github = yaml.safe_load(recipe("github"))
     assert [step.get("run") for step in github["jobs"]["check"]["steps"]][-1].startswith("cemverify check NAME:mine")
-    gitlab = yaml.safe_load(RECIPES["gitlab"].text)
+    gitlab = yaml.safe_load(recipe("gitlab"))
     assert gitlab["cemverify"]["script"][-1].startswith("cemverify check NAME:mine")
     tox = configparser.ConfigParser()
-    tox.read_string(RECIPES["tox"].text)
+    tox.read_string(recipe("tox"))
     assert tox["testenv:cemverify"]["commands"].startswith("cemverify check NAME:mine")
 
 
