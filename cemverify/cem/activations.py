@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -202,22 +203,10 @@ def _tanh_value(x: Tensor) -> Tensor:
     )
 
 
-def _relu2(x: Tensor) -> Tensor:
-    return F.relu(x) ** 2
-
-
 def softplus(x: Tensor) -> Tensor:
     """log(1 + e^x), exact to roundoff in float64 too."""
     # torch's default threshold of 20 is off by 2e-9 just above it, which float64 sees
     return F.softplus(x, threshold=40.0)
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
 
 
 def without_values(activation: Activation) -> Activation:
@@ -228,27 +217,29 @@ def without_values(activation: Activation) -> Activation:
     return replace(activation, primitive=_primitive(torch.zeros_like, activation.sigma))
 
 
-def _activation(name: str, sigma: Function, value: Function, max_slope: float, min_slope: float) -> Activation:
-    return Activation(name, sigma, _primitive(value, sigma), max_slope, min_slope)
-
-
 _SILU_PEAK = 1.09983932012886691695818492432  # sigma' at 2.39935728051546766783..., root of x tanh(x/2) = 2
 _GELU_PEAK = (1 + math.erf(1.0)) / 2 + math.exp(-1.0) / math.sqrt(math.pi)  # sigma' at sqrt 2
 _GELU_TANH_PEAK = 1.12899306865877176545590447040  # sigma' at 1.41850400879082835554...
 
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
     {
-        activation.name: activation
-        for activation in (
-            _activation("silu", F.silu, _reflected(_silu_tail), _SILU_PEAK, 1 - _SILU_PEAK),
-            _activation("gelu", F.gelu, _reflected(_gelu_tail), _GELU_PEAK, 1 - _GELU_PEAK),
-            _activation("gelu-tanh", _gelu_tanh, _reflected(_gelu_tanh_tail), _GELU_TANH_PEAK, 1 - _GELU_TANH_PEAK),
-            _activation("relu", F.relu, lambda x: F.relu(x) ** 2 / 2, 1.0, 0.0),
-            _activation("relu2", _relu2, lambda x: F.relu(x) ** 3 / 3, math.inf, 0.0),
-            _activation("sigmoid", torch.sigmoid, _sigmoid_value, 0.25, 0.0),
-            _activation("tanh", torch.tanh, _tanh_value, 1.0, 0.0),
-            _activation("softplus", softplus, _reflected(_softplus_tail), 1.0, 0.0),
-            _activation("identity", _identity, lambda x: x * x / 2, 1.0, 1.0),
+        name: Activation(name, sigma, _primitive(value, sigma), max_slope, min_slope)
+        for name, sigma, value, max_slope, min_slope in (
+            ("silu", F.silu, _reflected(_silu_tail), _SILU_PEAK, 1 - _SILU_PEAK),
+            ("gelu", F.gelu, _reflected(_gelu_tail), _GELU_PEAK, 1 - _GELU_PEAK),
+            (
+                "gelu-tanh",
+                partial(F.gelu, approximate="tanh"),
+                _reflected(_gelu_tanh_tail),
+                _GELU_TANH_PEAK,
+                1 - _GELU_TANH_PEAK,
+            ),
+            ("relu", F.relu, lambda x: F.relu(x) ** 2 / 2, 1.0, 0.0),
+            ("relu2", lambda x: F.relu(x) ** 2, lambda x: F.relu(x) ** 3 / 3, math.inf, 0.0),
+            ("sigmoid", torch.sigmoid, _sigmoid_value, 0.25, 0.0),
+            ("tanh", torch.tanh, _tanh_value, 1.0, 0.0),
+            ("softplus", softplus, _reflected(_softplus_tail), 1.0, 0.0),
+            ("identity", lambda x: x, lambda x: x * x / 2, 1.0, 1.0),
         )
     }
 )

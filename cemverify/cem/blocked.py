@@ -50,16 +50,8 @@ KEPT_STEPS = 2
 KEPT_STATES = 8
 
 
-@dataclass(frozen=True)
-class _Forced:
-    """A path that a caller has chosen."""
-
-    path: Path
-    rows: int | None
-    tile: int | None
-
-
-_forced: list[_Forced] = []
+# the path that a caller has chosen, with its rows and tile
+_forced: list[tuple[Path, int | None, int | None]] = []
 
 
 @contextlib.contextmanager
@@ -74,7 +66,7 @@ def using(path: Path, *, rows: int | None = None, tile: int | None = None) -> It
     """
     if path not in get_args(Path):
         raise ValueError(f"unknown path {path!r}; choose from {', '.join(get_args(Path))}")
-    _forced.append(_Forced(path, rows, tile))
+    _forced.append((path, rows, tile))
     try:
         yield
     finally:
@@ -105,14 +97,10 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
     derivative of another kind is asked for (vmap, forward mode), only the formula has it; and a compiler fuses the
     formula by itself, where it could not look into the loops.
     """
-    if torch.compiler.is_compiling():
-        return "formula"
-    if is_transforming():
-        return "formula"
-    if not isinstance(energy, Interaction | Elementwise):
+    if torch.compiler.is_compiling() or is_transforming() or not isinstance(energy, Interaction | Elementwise):
         return "formula"
     if _forced:
-        return _forced[-1].path
+        return _forced[-1][0]
     if start.device.type == "meta":
         return "formula"  # nothing is computed there: the operations of the formula are counted
     return usual_path(descent, energy, start, memory)
@@ -132,31 +120,22 @@ def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tenso
     return "formula" if energy.diagonal is None and energy.bias is None else "tiles"
 
 
-def _quickly(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
-    forced = _forced[-1] if _forced else _Forced(path, None, None)
-    if path == "blocks":
-        return descend(descent, energy, start, memory, rows=forced.rows, tile=forced.tile)
-    if isinstance(energy, Elementwise):
-        return descent(LeanElementwise.of(energy), start, memory)
-    assert isinstance(energy, Interaction)
-    return descent(TiledInteraction.of(energy, forced.tile or usual_tile(start), saves_weights=False), start, memory)
-
-
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     """x^(T), by the path that suits: (B, J, D) -> (B, J, D)."""
     path = path_for(descent, energy, start, memory)
     if _watching:
-        _watching[-1].append((energy, _reported(path, descent, energy, start, memory)))
-    if path == "formula":
-        return descent(energy, start, memory)
-    output: Tensor = _quickly(path, descent, energy, start, memory)
-    return output
-
-
-def _reported(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
-    if start.device.type != "meta" or _forced or not isinstance(energy, Interaction | Elementwise):
-        return path
-    return usual_path(descent, energy, start, memory)
+        taken = path
+        if start.device.type == "meta" and not _forced and isinstance(energy, Interaction | Elementwise):
+            taken = usual_path(descent, energy, start, memory)
+        _watching[-1].append((energy, taken))
+    _, rows, tile = _forced[-1] if _forced else (path, None, None)
+    if path == "blocks":
+        return descend(descent, energy, start, memory, rows=rows, tile=tile)
+    if path == "tiles" and isinstance(energy, Elementwise):
+        energy = LeanElementwise.of(energy)
+    elif path == "tiles" and isinstance(energy, Interaction):
+        energy = TiledInteraction.of(energy, tile or usual_tile(start), saves_weights=False)
+    return descent(energy, start, memory)
 
 
 def usual_tile(start: Tensor) -> int:

@@ -36,12 +36,8 @@ def append(past: Tensor, new: Tensor, axis: int, spare: Spare | None) -> tuple[T
     if follows or torch.compiler.is_compiling() or is_transforming():
         return torch.cat((past, new), axis), None
     length, total = past.shape[axis], past.shape[axis] + new.shape[axis]
-    if (
-        spare is None
-        or spare.filled != length
-        or spare.storage.shape[axis] < total
-        or spare.storage.dtype != new.dtype
-    ):
+    room = 0 if spare is None or spare.filled != length else spare.storage.shape[axis]
+    if spare is None or room < total or spare.storage.dtype != new.dtype:
         shape = list(past.shape)
         shape[axis] = 2 * total
         spare = Spare(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)

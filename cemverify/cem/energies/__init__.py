@@ -32,13 +32,6 @@ class Energy(Protocol):
 
 
 __all__ = [
-    "Convexified",
-    "Curvature",
-    "Elementwise",
-    "ElementwiseMemory",
-    "Energy",
-    "Hopfield",
-    "HopfieldMemory",
-    "Interaction",
-    "InteractionMemory",
-]
+    "Convexified", "Curvature", "Elementwise", "ElementwiseMemory", "Energy", "Hopfield", "HopfieldMemory",
+    "Interaction", "InteractionMemory",
+]  # fmt: skip
