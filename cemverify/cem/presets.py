@@ -69,10 +69,6 @@ def full_cem(name: str, steps: int = 2) -> LanguageModelConfig:
         norm="channel",
     )
     mlp = MLPConfig(
-        s.dim,
-        s.hidden,
-        preconditioner=PreconditionerConfig("low-rank-printed", rank=16),
-        steps=steps,
-        norm="channel",
+        s.dim, s.hidden, preconditioner=PreconditionerConfig("low-rank-printed", rank=16), steps=steps, norm="channel"
     )
     return LanguageModelConfig(VOCABULARY, s.layers, BlockConfig(attention, mlp))

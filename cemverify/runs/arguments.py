@@ -37,9 +37,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
         "--cluster", metavar="ADDRESS", help="compute on the workers of a Dask scheduler: tcp://HOST:PORT"
     )
     group.add_argument(
-        "--shard",
-        metavar="I/N",
-        help="compute only part I of N, where a study allows it; omit it for the tables",
+        "--shard", metavar="I/N", help="compute only part I of N, where a study allows it; omit it for the tables"
     )
     group.add_argument("--retry-failed", action="store_true", help="compute failed cells again")
     group.add_argument(

@@ -277,11 +277,7 @@ def _first(
 
 
 def _second(
-    inputs: Sequence[Tensor | None],
-    wanted: Sequence[bool],
-    d_attended: Tensor,
-    d_context: Tensor | None,
-    how: _How,
+    inputs: Sequence[Tensor | None], wanted: Sequence[bool], d_attended: Tensor, d_context: Tensor | None, how: _How
 ) -> list[Tensor | None]:
     """The same gradients in operations that can be differentiated again, on all weights at once."""
     # by names of their own, or what the queries owe to the keys in earlier steps would count once more
@@ -342,15 +338,7 @@ def _is_narrow(q: Tensor) -> bool:
 
 
 def _weights(
-    q: Tensor,
-    k: Tensor,
-    w: Tensor | None,
-    h: Tensor | None,
-    added: _Added,
-    a: int,
-    b: int,
-    s: int,
-    how: _How,
+    q: Tensor, k: Tensor, w: Tensor | None, h: Tensor | None, added: _Added, a: int, b: int, s: int, how: _How
 ) -> Tensor:
     """a_kij of the rows a to b on the columns up to s, (B, K, r, s), of q's dtype."""
     rows, stacks = b - a, q.shape[0]

@@ -109,12 +109,7 @@ Shapes = Callable[[Any], Any]
 
 
 def experiment(
-    expected: Shapes | None = None,
-    *,
-    finite: bool = True,
-    calls: int = 1,
-    compiles: bool = False,
-    of: str = "",
+    expected: Shapes | None = None, *, finite: bool = True, calls: int = 1, compiles: bool = False, of: str = ""
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment; its first argument is a caller, or a box around one.
 

@@ -276,10 +276,7 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "deterministic algorithms",
-        lambda: (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         lambda on: set_deterministic(on[0], warn_only=on[1]),
         decides=True,
         other=lambda on: (not on[0], True),

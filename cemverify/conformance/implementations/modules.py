@@ -18,14 +18,7 @@ from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.faults import is_library
 from cemverify.conformance.implementations.features import WEIGHTS
-from cemverify.conformance.implementations.named_parameters import (
-    SIZES,
-    Build,
-    Names,
-    each_name,
-    layer_of,
-    place_of,
-)
+from cemverify.conformance.implementations.named_parameters import SIZES, Build, Names, each_name, layer_of, place_of
 
 
 def implementation_from_modules(
