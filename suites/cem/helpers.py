@@ -18,6 +18,7 @@ from cemverify.cem.energies import Energy, Interaction
 from cemverify.cem.layers import DiagonalKind
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross
 from cemverify.cem.preconditioners import Identity
+from cemverify.conformance.implementations.edited import edited, module_of
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -150,10 +151,6 @@ def put_fault(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, *words = patch
     usual = inspect.getattr_static(owner, name)
     function: Any = usual.fget if isinstance(usual, property) else usual
-    source = textwrap.dedent(inspect.getsource(function)).removeprefix("@property\n")
-    for old, new in words:
-        assert source.count(old) == 1, f"{source.count(old)} places of {name} read {old!r}"
-        source = source.replace(old, new)
+    text = edited(f"from __future__ import annotations\n{textwrap.dedent(inspect.getsource(function))}", words)
     names = {**inspect.unwrap(function).__globals__, "replace": replace, "Identity": Identity}
-    exec("from __future__ import annotations\n" + source, names)  # noqa: S102 -- a method of ours with one fault
-    monkeypatch.setattr(owner, name, property(names[name]) if isinstance(usual, property) else names[name])
+    monkeypatch.setattr(owner, name, getattr(module_of(text, f"{name}_with_a_fault", names), name))

@@ -31,10 +31,9 @@ def module_of(text: str, name: str, names: Mapping[str, Any] | None = None) -> M
 
     Tracebacks show its lines, and pickles and dataclasses find it.
     """
-    module = ModuleType(name)
-    module.__file__ = file = f"<{name}>"
+    module, file = ModuleType(name), f"<{name}>"
+    vars(module).update({**(names or {}), "__name__": name, "__file__": file})
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    vars(module).update(names or {})
     sys.modules[name] = module
     _run(text, module)
     return module

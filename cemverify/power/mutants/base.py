@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, Subject
+from cemverify.conformance.implementations.edited import edited, module_of
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.conformance.judging.verdicts import Record, Verdict
 
@@ -120,6 +124,18 @@ def plain_but(parts: Mapping[str, Part]) -> Plain:
     return kind()
 
 
+def with_changes(module: str, changes: Iterable[tuple[str, str]]) -> ModuleType:
+    """A module with other words in the place of some, beside the right one.
+
+    Raises:
+        ModuleNotFoundError: there is none of that name. ValueError: the words do not stand there once.
+    """
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(module)
+    return module_of(edited(Path(spec.origin).read_text(encoding="utf-8"), changes), f"{module}_with_a_fault")
+
+
 def in_both(layer: Function) -> Mapping[str, Any]:
     """The parts with a function for attention and the MLP; it gets the usual one of them, then its arguments."""
     return {
@@ -213,6 +229,24 @@ class Zoo(list[Mutant]):
     ) -> Mutant:
         """A mutant that is `Plain` but for some parts, as for `plain_but`."""
         make, more = partial(plain_but, parts), OfPlain(also=also, own_dtype=own_dtype, needs=needs)
+        return self._of_plain(id_, fault, property_, cause, make, **more)
+
+    def edited(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        *changes: tuple[str, str],
+        cause: str = UPDATE,
+        base: str = Plain.__module__,
+        **more: Unpack[OfPlain],
+    ) -> Mutant:
+        """A mutant that is `Plain`, or that of another module, with other words in the place of some of its file."""
+
+        def make() -> Plain:
+            made: Plain = with_changes(base, changes).Plain()
+            return made
+
         return self._of_plain(id_, fault, property_, cause, make, **more)
 
     def too_large(

@@ -13,7 +13,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, CEMAttention
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import Function, Mutant, Zoo
-from cemverify.power.mutants.layer_papers import right_layer
+from cemverify.power.mutants.layer_papers import layer as example_layer
 
 
 def sound_layer() -> EnergyLayer:
@@ -72,7 +72,7 @@ class LayerZoo(Zoo):
 
         What f is given by keyword stays in `f.keywords`.
         """
-        make = partial(right_layer, example) if example else original
+        make = partial(example_layer, example) if example else original
 
         def wrap(layer: EnergyLayer) -> EnergyLayer:
             right = layer.step.preconditioner if of == "preconditioner" else getattr(layer, of)

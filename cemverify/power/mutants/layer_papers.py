@@ -7,16 +7,12 @@ They are there in a clone of the repository only.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
-from cemverify.power.mutants.base import Mutant, Zoo
+from cemverify.power.mutants.base import Mutant, Zoo, with_changes
 
 ZOO = Zoo("layer-papers")
 
@@ -35,43 +31,19 @@ def sparser(x: Tensor, y: Tensor) -> Tensor:
     return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)"""
 
 
-@dataclass(frozen=True)
-class Slip:
-    """One line of an example, written otherwise."""
+def layer(example: str, *changes: tuple[str, str]) -> EnergyLayer:
+    """An example, with other words in the place of some.
 
-    example: str  # the module's name
-    right: str  # text that stands in the file once
-    wrong: str  # what stands there instead
-
-    def layer(self) -> EnergyLayer:
-        """The layer with the slip."""
-        text = source(self.example)
-        if text.count(self.right) != 1:
-            raise LoadError(f"{self.example} has {self.right!r} {text.count(self.right)} times, and not once")
-        module = ModuleType(f"{self.example}_with_a_slip")
-        module.__dict__["__builtins__"] = __builtins__
-        code = compile(text.replace(self.right, self.wrong), f"<{module.__name__}>", "exec")
-        exec(code, module.__dict__)  # noqa: S102  (our own example)
-        layer: EnergyLayer = module.__dict__["mine"]
-        return layer
-
-
-def source(example: str) -> str:
-    """The text of an example."""
+    Raises:
+        LoadError: the examples are not installed.
+    """
+    name = f"{_FOLDER}.{example}"
     try:
-        spec = importlib.util.find_spec(f"{_FOLDER}.{example}")
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or spec.origin is None:
-        raise LoadError(f"{_FOLDER}.{example} is not installed; it is part of a clone of the repository")
-    return Path(spec.origin).read_text(encoding="utf-8")
-
-
-def right_layer(example: str) -> EnergyLayer:
-    """The example as it is."""
-    source(example)
-    layer: EnergyLayer = importlib.import_module(f"{_FOLDER}.{example}").mine
-    return layer
+        module = with_changes(name, changes) if changes else importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise LoadError(f"{name} is not installed; it is part of a clone of the repository") from error
+    made: EnergyLayer = module.mine
+    return made
 
 
 # example, id, fault, what stands there, what was written; then property and cause, if not the usual ones
@@ -275,8 +247,9 @@ _SLIPS: Sequence[tuple[str, ...]] = (
 def _mutant(
     example: str, id_: str, fault: str, right: str, wrong: str, property_: str = _GRADIENT, cause: str = _UPDATE
 ) -> Mutant:
-    name, layer = f"{example.replace('_', '-')}-{id_}", Slip(example, right, wrong).layer
-    return ZOO.made(name, fault, property_, cause, layer, original=partial(right_layer, example))
+    name = f"{example.replace('_', '-')}-{id_}"
+    make, original = partial(layer, example, (right, wrong)), partial(layer, example)
+    return ZOO.made(name, fault, property_, cause, make, original=original)
 
 
 ZOO += [_mutant(*row) for row in _SLIPS]
