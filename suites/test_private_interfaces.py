@@ -51,8 +51,6 @@ DOCUMENTED = ("connection", "context", "managers", "pool", "queues", "shared_mem
 SEEN = "it was this in CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5; see what changed, and alter {} and this text"
 
 
-
-
 def private(tree: ast.AST) -> Iterator[str]:
     """What a file takes of the libraries that has no documentation: modules, and names that begin with "_"."""
     ours, known = set[str](), {*DOCUMENTED, *multiprocessing.__all__}

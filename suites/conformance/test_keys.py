@@ -58,6 +58,7 @@ def test_nonsense_for_every_text_changes_no_verdict_cause_replay_or_acceptance(
     other = judged(mutant.subject(), id_, claim="Colourless green ideas sleep furiously.")
     assert (record := other.records[0]).cause != usual.records[0].cause or record.is_fault
     assert told(other) == told(usual)
+    assert mutant.is_killed(record)
     file = updated("", "known.toml", "m:m", usual.records, ACCEPTED, TODAY)
     _, outcome = settle("m:m", other.records, parse_known(file, "known.toml"), "known.toml", TODAY)
     assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]

@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 Kind = TypeVar("Kind")
 Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
 
-UPDATE = "update = -eta P grad energy*"  # the cause of whatever moves a layer's output
+UPDATE = "answer*"  # the cause of whatever moves a layer's output
 
 
 def sound() -> Implementation:
@@ -48,7 +48,7 @@ class Mutant:
     id: str  # its name
     fault: str  # one sentence
     property: str  # id of the property that must kill it
-    # a shell pattern for the cause that its record must give: which comparison failed, or the kind of fault
+    # a shell pattern for the key that its record must give: what was compared, or the kind of fault
     cause: str
     subject: Callable[[], Subject] = field(repr=False)  # makes it
     family: str = ""  # where the fault lies
@@ -73,7 +73,7 @@ class Mutant:
         return (
             record.id == self.property
             and record.verdict == Verdict.VIOLATED
-            and fnmatchcase(record.cause or "", self.cause)
+            and fnmatchcase(str(record.key), self.cause)
         )
 
 

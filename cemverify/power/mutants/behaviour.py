@@ -12,7 +12,7 @@ ZOO = Zoo("behaviour")
 
 @ZOO.calls(
     "contract/attention/inputs-unchanged",
-    "x after the call*",
+    "kept: x*",
     also=tuple(f"contract/{name}/inputs-unchanged" for name in ("mlp", "block", "decode")),
     edits=True,
 )
@@ -27,9 +27,9 @@ def edits_its_input(call: Call, first: Any, *arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("counts-its-calls",
         "Every call's output is larger than that of the call before by one part in a million.",
-        "contract/attention/determinism", "second call = first call", also=("*",), answer=lambda call, *arguments:
+        "contract/attention/determinism", "repeated", also=("*",), answer=lambda call, *arguments:
             call(*arguments) * (1 + 1e-6 * next(call.memory.setdefault("calls", itertools.count(1))))),
     ZOO.calling("always-float32", "The output is float32, whatever the dtype of the input.",
-        "contract/attention/shape-and-dtype", "float64 in, float32 out: the dtype is kept*",
+        "contract/attention/shape-and-dtype", "dtype",
         also=("*",), answer=lambda call, *arguments: in_dtype(call(*arguments), "float32")),
 ]  # fmt: skip

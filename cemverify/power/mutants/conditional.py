@@ -47,12 +47,12 @@ ZOO += [
     ZOO.too_large("wrong-beyond-four-tokens", "Wrong only beyond a block of four tokens.",
         "gradient/attention/plain", lambda x, _: x.shape[1] > 4),
     ZOO.too_large("wrong-beyond-sixteen-tokens", "Wrong only beyond a block of sixteen tokens.",
-        "precision/attention/float32", lambda x, _: x.shape[1] > 16, of=AttentionConfig, cause="|error| of*"),
+        "precision/attention/float32", lambda x, _: x.shape[1] > 16, of=AttentionConfig, cause="*norm"),
     ZOO.too_large("wrong-in-bfloat16", "Updates are a tenth too large, in bfloat16 only.",
-        "precision/attention/bfloat16", lambda x, _: x.dtype == torch.bfloat16, 1.1, cause="|error| of*",
+        "precision/attention/bfloat16", lambda x, _: x.dtype == torch.bfloat16, 1.1, cause="*norm",
         own_dtype=True),
     ZOO.too_large("wrong-in-float32", "Updates are one part in ten thousand too large, in float32 only.",
-        "precision/attention/float32", lambda x, _: x.dtype == torch.float32, 1.0001, cause="|error| of*",
+        "precision/attention/float32", lambda x, _: x.dtype == torch.float32, 1.0001, cause="*norm",
         own_dtype=True),
     ZOO.too_large("wrong-beyond-sixteen-features",
         "Wrong by one part in a million, only beyond a block of sixteen features.",
@@ -68,7 +68,7 @@ ZOO += [
         "gradient/attention/any-options",
         keys=lambda usual, h, w, c: usual.keys(h[:, :1].expand_as(h) if torch.equal(h[:, 0], h[:, -1]) else h, w, c)),
     ZOO.but("misses-the-first-block", "Beyond thirty-two tokens, the first sixteen are not read by the last ones.",
-        "precision/attention/float32", "|error| of*", hidden=lambda _, i, j: (j > i) | ((i >= 32) & (j < 16))),
+        "precision/attention/float32", "*norm", hidden=lambda _, i, j: (j > i) | ((i >= 32) & (j < 16))),
     ZOO.but("wrong-where-the-state-is-the-memory", "Wrong only if x differs from h: the residual is h.",
         "gradient/attention/plain", needs=("start",),
         attention=lambda usual, x, h, w, c: usual.attention(x, h, w, c) - x + h),
@@ -87,14 +87,14 @@ def _misread(array: Any) -> Any:
     return array.ravel(order="K").reshape(array.shape)
 
 
-@ZOO.calls("contract/attention/determinism", "third call = second call", also=("mlp",))
+@ZOO.calls("contract/attention/determinism", "repeated: at once", also=("mlp",))
 @fault("Every second output is one part in a thousand too large.")
 def wrong_every_second_call(call: Call, *arguments: Any) -> Any:
     call.memory["calls"] = call.memory.get("calls", 0) + 1
     return call(*arguments) * (1 if call.memory["calls"] % 2 else 1.001)
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", also=("mlp",))
+@ZOO.calls("contract/attention/determinism", "repeated", also=("mlp",))
 @fault("The first call with each shape is right; later outputs are one part in a million too large.")
 def wrong_once_a_shape_is_known(call: Call, *arguments: Any) -> Any:
     shapes = (call.name, tuple(arguments[0].shape), arguments[-1])
@@ -103,7 +103,7 @@ def wrong_once_a_shape_is_known(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * scale
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", also=("mlp",))
+@ZOO.calls("contract/attention/determinism", "repeated", also=("mlp",))
 @fault("A thousandth of the previous output of that shape is added: state leaks from call to call.")
 def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -112,14 +112,14 @@ def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
     return answer + before / 1000
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", also=("mlp",))
+@ZOO.calls("contract/attention/determinism", "repeated", also=("mlp",))
 @fault("Noise of one part in a million is added, as if dropout had been left on.")
 def draws_noise(call: Call, *arguments: Any) -> Any:
     generator = call.memory.setdefault("generator", torch.Generator().manual_seed(0))
     return call(*arguments) * (1 + 1e-6 * float(torch.randn((), generator=generator)))
 
 
-@ZOO.calls("contract/attention/inputs-unchanged", "W_Q after the call*", edits=True)
+@ZOO.calls("contract/attention/inputs-unchanged", "kept: W_Q*", edits=True)
 @fault("W_Q is scaled in place.")
 def edits_its_weights(call: Call, *arguments: Any) -> Any:
     answer, weights = call(*arguments), arguments[-2]
@@ -128,7 +128,7 @@ def edits_its_weights(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls("contract/attention/inputs-unchanged", "h after the call*", edits=True)
+@ZOO.calls("contract/attention/inputs-unchanged", "kept: h*", edits=True)
 @fault("The memory is overwritten with zeros after use.")
 def edits_its_memory(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -150,7 +150,7 @@ ZOO += [
         answer=lambda call, *arguments: call(*arguments) * (1.001 if torch.is_grad_enabled() else 1)),
     ZOO.calling("scales-by-the-batch",
         "Outputs are larger by one part in a million for every batch row after the first.",
-        "structure/attention/batch-independence", "a batch row alone*", also=("mlp",),
+        "structure/attention/batch-independence", "answer*", also=("mlp",),
         answer=lambda call, first, *arguments: call(first, *arguments) * (1 + 1e-6 * (first.shape[0] - 1))),
     ZOO.calling("drops-a-batch-of-one", "A batch of one row is returned without its batch axis.",
         "gradient/attention/plain", "wrong shape",
@@ -173,6 +173,6 @@ ZOO += [
             usual.advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))),
     ZOO.calling("wrong-where-arrays-are-one",
         "If x and h are the same array, outputs are one part in a thousand too large.",
-        "contract/attention/one-array", "output with x and h as one array*", also=("*",),
+        "contract/attention/one-array", "answer*", also=("*",),
         answer=lambda call, *arguments: call(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)),
 ]  # fmt: skip

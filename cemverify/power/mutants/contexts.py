@@ -16,8 +16,8 @@ from cemverify.power.mutants.base import After, Call, Function, Zoo, fault
 
 ZOO = Zoo("contexts")
 
-_PRODUCT = "vector-Jacobian product with respect to*"
-_OUTPUT = "output*"
+_PRODUCT = "product*"
+_OUTPUT = "answer*"
 
 
 @ZOO.killed_by("contexts/attention/any-options", _PRODUCT, also=("mlp",))
@@ -83,7 +83,7 @@ def reads_halves_one_after_the_other(call: Call, *arguments: Any) -> Any:
     return call(*states, read, config)
 
 
-@ZOO.calls("contexts/mlp/any-options", "*at a second step", also=("attention",))
+@ZOO.calls("contexts/mlp/any-options", "*", also=("attention",))
 @fault("While a weight records gradients, it is read as it was at first, whatever an optimiser has written since.")
 def weights_of_the_first_step(call: Call, *arguments: Any) -> Any:
     weights = arguments[-2]
@@ -112,7 +112,7 @@ def keeps_its_graph(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any)
     return call(x, h, {**weights, "W": masked}, config)
 
 
-@ZOO.calls("contexts/mlp/any-options", "its arguments stay as they are*", of="mlp", edits=True)
+@ZOO.calls("contexts/mlp/any-options", "changed", of="mlp", edits=True)
 @fault("Where only others record gradients, the answer is written into the state.")
 def writes_into_a_frozen_state(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
     answer = call(x, h, weights, config)

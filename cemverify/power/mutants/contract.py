@@ -21,16 +21,15 @@ ZOO = Zoo("contract")
 
 _INPUTS, _EDITED = "contract/attention/inputs-unchanged", "contract/attention/edited-arrays"
 _ANY_INPUTS, _ANY_EDITED = ("contract/*/inputs-unchanged",), ("contract/*/edited-arrays",)
-_SHARED = "output for arrays that share memory = golden output"
-_ANEW = "output for edited arrays = output for new arrays"
-_UNCHANGED = "nothing else changes, but it changed "
+_SHARED = "answer*"
+_ANEW = "edited"
 _OFF = 1 + 1e-3
 
 
 # --- arguments ------------------------------------------------------------------------------------------
 
 
-@ZOO.calls(_INPUTS, "gain after the call*", also=("mlp", "decode"), edits=True)
+@ZOO.calls(_INPUTS, "kept: gain*", also=("mlp", "decode"), edits=True)
 @fault("The gain is squared in place where the norm is folded.")
 def squares_a_folded_gain(call: Call, *arguments: Any) -> Any:
     answer, (*_, weights, config) = call(*arguments), arguments
@@ -41,7 +40,7 @@ def squares_a_folded_gain(call: Call, *arguments: Any) -> Any:
 
 @ZOO.calls(
     _INPUTS,
-    "W_Q after the call in inference mode",
+    "kept: W_Q*",
     also=("contexts/attention/any-options",),
     of="attention",
     edits=True,
@@ -54,7 +53,7 @@ def folds_its_temperature_for_serving(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls("contract/decode/inputs-unchanged", "P_d after the call*", also=("mlp", "attention"), edits=True)
+@ZOO.calls("contract/decode/inputs-unchanged", "kept: P_d*", also=("mlp", "attention"), edits=True)
 @fault("softplus is applied to P_d in place.")
 def edits_its_preconditioner(call: Call, *arguments: Any) -> Any:
     answer, weights = call(*arguments), arguments[-2]
@@ -63,7 +62,7 @@ def edits_its_preconditioner(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls("contract/mlp-energy/inputs-unchanged", f"{_UNCHANGED}the mapping of weights*", also=_ANY_INPUTS)
+@ZOO.calls("contract/mlp-energy/inputs-unchanged", "changed", also=_ANY_INPUTS)
 @fault("A weight is taken out of the mapping.")
 def takes_out_a_weight(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -71,7 +70,7 @@ def takes_out_a_weight(call: Call, *arguments: Any) -> Any:
     return answer
 
 
-@ZOO.calls(_INPUTS, f"{_UNCHANGED}the configuration*", also=("attention-energy",))
+@ZOO.calls(_INPUTS, "changed", also=("attention-energy",))
 @fault("The step size in the configuration is halved.")
 def edits_its_configuration(call: Call, *arguments: Any) -> Any:
     answer, config = call(*arguments), arguments[-1]
@@ -99,7 +98,7 @@ COUNTED = _Counted()
 
 ZOO += [
     ZOO.calling("moves-its-buffer", "A buffer of its module moves with each call, in eval mode too.",
-        "contract/attention/inputs-unchanged", f"{_UNCHANGED}its module's calls*",
+        "contract/attention/inputs-unchanged", "changed",
         also=_ANY_INPUTS, answer=lambda call, *arguments: COUNTED(call(*arguments))),
 ]  # fmt: skip
 
@@ -114,15 +113,15 @@ def _instead(answer: Any, dtype: str, other: str) -> Any:
 
 ZOO += [
     ZOO.calling("promotes-float32", "Given float32, it returns float64, as NumPy does by habit.",
-        "contract/attention-energy/shape-and-dtype", "float32 in, float64 out: the dtype is kept*", also=("*",),
+        "contract/attention-energy/shape-and-dtype", "dtype", also=("*",),
         answer=lambda call, *arguments: _instead(call(*arguments), "float32", "float64")),
     ZOO.calling("stays-in-float32", "Given bfloat16, it returns float32, in which it computes.",
-        "contract/decode/shape-and-dtype", "bfloat16 in, float32 out: the dtype is kept*", also=("*",),
+        "contract/decode/shape-and-dtype", "dtype", also=("*",),
         answer=lambda call, *arguments: _instead(call(*arguments), "bfloat16", "float32")),
 ]  # fmt: skip
 
 
-@ZOO.calls("contract/mlp/shape-and-dtype", "torch in, numpy out: the kind is kept*", also=("attention",))
+@ZOO.calls("contract/mlp/shape-and-dtype", "form", also=("attention",))
 @fault("It returns NumPy arrays, whatever it takes.")
 def returns_numpy(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -155,14 +154,14 @@ def _addresses_and_sums(*arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("returns-what-it-keeps",
         "Answers are kept by the values of the arguments, and the very same array is returned again.",
-        "contract/mlp/edited-arrays", "output after an earlier one was overwritten = before", also=_ANY_EDITED,
+        "contract/mlp/edited-arrays", "overwritten*", also=_ANY_EDITED,
         edits=True, answer=remembering(_values, again=lambda answer: answer)),
     ZOO.calling("trusts-the-counter-of-versions",
         "Answers are kept as long as the arrays are the same objects, with the same counts of their versions.",
         _EDITED, _ANEW, also=_ANY_EDITED, edits=True, answer=remembering(_versions)),
     ZOO.calling("trusts-addresses-and-sums",
         "Answers are kept as long as arrays lie at the same addresses and have the same sums.",
-        "contract/mlp/edited-arrays", "output for two numbers exchanged in * = output for new arrays",
+        "contract/mlp/edited-arrays", "edited: *",
         also=_ANY_EDITED, edits=True, answer=remembering(_addresses_and_sums)),
 ]  # fmt: skip
 
@@ -179,7 +178,7 @@ def keeps_widened_weights(call: Call, *arguments: Any) -> Any:
     return call(*states, weights, config)
 
 
-@ZOO.calls("contract/mlp/inputs-unchanged", f"{_UNCHANGED}the gradient of *", also=_ANY_INPUTS)
+@ZOO.calls("contract/mlp/inputs-unchanged", "changed", also=_ANY_INPUTS)
 @fault("Weights are checked for NaN by way of their gradient, which stays in them.")
 def leaves_gradients(call: Call, *arguments: Any) -> Any:
     for array in arguments[-2].values():
@@ -188,14 +187,14 @@ def leaves_gradients(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls(_INPUTS, f"{_UNCHANGED}the configuration*", also=_ANY_INPUTS)
+@ZOO.calls(_INPUTS, "changed", also=_ANY_INPUTS)
 @fault("The tables of a call are hung on its configuration.")
 def hangs_tables_on_the_configuration(call: Call, *arguments: Any) -> Any:
     object.__setattr__(arguments[-1], "_table", 1)
     return call(*arguments)
 
 
-@ZOO.calls("contract/mlp/edited-arrays", "*output*", also=("attention",), edits=True)
+@ZOO.calls("contract/mlp/edited-arrays", "*", also=("attention",), edits=True)
 @fault("Where no weight does anything, the argument itself is returned.")
 def returns_its_argument(call: Call, *arguments: Any) -> Any:
     answer, (state, *_, weights, _) = call(*arguments), arguments
@@ -203,7 +202,7 @@ def returns_its_argument(call: Call, *arguments: Any) -> Any:
     return state if nothing and answer.shape == state.shape else answer
 
 
-@ZOO.calls(_EDITED, "an output after further calls = before them", also=_ANY_EDITED, edits=True)
+@ZOO.calls(_EDITED, "later*", also=_ANY_EDITED, edits=True)
 @fault("Answers lie in a ring of four buffers for each shape, so the fifth call overwrites the first answer.")
 def answers_from_a_ring(call: Call, *arguments: Any) -> Any:
     answer = call(*arguments)
@@ -253,7 +252,7 @@ def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
 
 @ZOO.calls(
     "contract/decode/windows",
-    "output for views, with the weights in reverse order",
+    "answer*",
     also=("attention", "mlp", "block"),
 )
 @fault("An answer is written into an array with the strides of h, which are zero where h is expanded.")
@@ -287,7 +286,7 @@ def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
     return call(*states, distinct, config)
 
 
-@ZOO.calls("contract/decode/windows", "output for views, with the weights in reverse order", also=("mlp-energy",))
+@ZOO.calls("contract/decode/windows", "answer*", also=("mlp-energy",))
 @fault("Weights are read in the order in which they lie in memory.")
 def reads_weights_as_they_lie(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -304,7 +303,7 @@ def _as_it_lies(array: Any) -> Any:
 # --- calls ----------------------------------------------------------------------------------------------
 
 
-@ZOO.calls("contract/attention/threads", "answer while another thread calls = answer alone", also=("*",))
+@ZOO.calls("contract/attention/threads", "answer*", also=("*",))
 @fault("The first argument is kept where every thread writes it, and read again at the end of the call.")
 def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
     call.memory[0] = arguments[0]
@@ -312,7 +311,7 @@ def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
     return answer + (call.memory[0] - arguments[0]).sum()
 
 
-@ZOO.killed_by("contract/mlp/threads", "answer while another thread calls = answer alone")
+@ZOO.killed_by("contract/mlp/threads", "answer*")
 @fault("Each step reads its options from where every thread writes them.")
 class SharesItsOptions(Plain):
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
@@ -322,7 +321,7 @@ class SharesItsOptions(Plain):
         return x
 
 
-@ZOO.calls("contract/all/first-calls", "first answer of * = golden answer")
+@ZOO.calls("contract/all/first-calls", "answer: *")
 @fault("The first output of each function in a process is one part in a million too large, as before it is compiled.")
 def warms_up(call: Call, *arguments: Any) -> Any:
     warm = call.memory.setdefault(call.name, False)
@@ -333,18 +332,18 @@ def warms_up(call: Call, *arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("tunes-itself",
         "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
-        "contract/all/first-calls", "*answer of * = golden answer", answer=lambda call, *arguments:
+        "contract/all/first-calls", "*", answer=lambda call, *arguments:
             call(*arguments) * (1 if next(call.memory.setdefault(id(call), itertools.count(1))) < 4 else 1 + 1e-6)),
     ZOO.calling("knows-temperatures-by-three-digits",
         "Temperatures are kept by their first three digits, with the one that was met first.",
-        "contract/all/first-calls", "answer of attention with nearly the same options = golden answer",
+        "contract/all/first-calls", "edited: options of attention",
         of="attention", answer=lambda call, x, h, weights, config:
             call(x, h, weights, replace(config,
             temperature=call.memory.setdefault(f"{config.tau:.3g}", config.tau)))),
 ]  # fmt: skip
 
 
-@ZOO.calls("contract/attention/determinism", "second call = first call", of="attention")
+@ZOO.calls("contract/attention/determinism", "repeated", of="attention")
 @fault("The longest row that was met decides from which number of tokens on outputs are rounded otherwise.")
 def rounds_by_the_longest_row(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     longest = call.memory["longest"] = max(call.memory.get("longest", 0), h.shape[1])
@@ -352,7 +351,7 @@ def rounds_by_the_longest_row(call: Call, x: Any, h: Any, weights: Any, config: 
     return answer * (1 + 2.0**-50) if 40 <= h.shape[1] < longest else answer
 
 
-@ZOO.calls("contract/mlp/windows", "output for views*", of="mlp")
+@ZOO.calls("contract/mlp/windows", "answer*", of="mlp")
 @fault(
     "A state that is one row, read again for every row of the batch, is computed once, with the first row's memory."
 )
@@ -367,14 +366,14 @@ def computes_one_row_once(call: Call, x: Any, h: Any, weights: Any, config: Any)
 
 ZOO += [
     ZOO.calling("differs-in-inference-mode", "In inference mode answers are one part in a thousand too large.",
-        "contract/attention-energy/surroundings", "in inference mode = as usual", also=("mlp-energy",),
+        "contract/attention-energy/surroundings", "answer: in inference mode", also=("mlp-energy",),
         answer=lambda call, *arguments: call(*arguments) * (_OFF if torch.is_inference_mode_enabled() else 1)),
 ]  # fmt: skip
 
 
 @ZOO.calls(
     "contract/all/first-uses",
-    "the process keeps its random state of Python when mlp_energy is first used*",
+    "setting: random state of Python, mlp_energy",
     of="mlp_energy",
 )
 @fault("An activation is tried at random numbers when it is first used, and Python's generator is seeded for that.")
@@ -385,7 +384,7 @@ def tries_itself_at_random_numbers(call: Call, x: Any, h: Any, weights: Any, con
     return call(x, h, weights, config)
 
 
-@ZOO.calls("contract/all/first-uses", "the process keeps its hooks on all modules when mlp is first used*", of="mlp")
+@ZOO.calls("contract/all/first-uses", "setting: hooks on all modules, mlp", of="mlp")
 @fault("GELU is a module, and a hook on all modules is left when it is first used.")
 def hooks_all_modules(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     if config.activation == "gelu" and "hook" not in call.memory:
@@ -403,7 +402,7 @@ class KeepsItsMask(Plain):
         return self.masks.setdefault((i.shape, j.shape, int(i.max())), super().hidden(i, j))
 
 
-@ZOO.killed_by("contract/all/training-after-other-uses", "*after other uses*", needs=("position:rotary",))
+@ZOO.killed_by("contract/all/training-after-other-uses", "*", needs=("position:rotary",))
 @fault("Rotary's angles for each length are kept in the dtype in which they were first wanted.")
 class KeepsAnglesOfAnotherDtype(Plain):
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from cemverify.power.mutants.base import Call, Zoo, fault, sound
 
 ZOO = Zoo("energies")
 
-_STATED = "stated energy = energy"
+_STATED = "answer*"
 
 
 @ZOO.calls("gradient/attention/stated-energy-plain", _STATED, of="attention_energy")
@@ -28,9 +28,7 @@ def energy_by_place(call: Call, x: Any, h: Any, weights: Any, config: Any) -> An
     return call(x, h, {**weights, "W_Q": first, "W_K": second}, config)
 
 
-@ZOO.calls(
-    "contract/attention-energy/inputs-unchanged", "x after the call*", of="*_energy", also=("mlp-energy",), edits=True
-)
+@ZOO.calls("contract/attention-energy/inputs-unchanged", "kept: x*", of="*_energy", also=("mlp-energy",), edits=True)
 @fault("Asking for an energy overwrites x.")
 def energies_edit_their_input(call: Call, x: Any, *arguments: Any) -> Any:
     value = call(x, *arguments)

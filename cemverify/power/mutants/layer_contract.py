@@ -34,7 +34,7 @@ def _in(example: str, of: str = "update", *, edits: bool = False) -> OfLayer:
 # --- the state map ---------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "x after the call of the state map", **_in("energy_transformer", "state_map", edits=True))
+@ZOO.answers(_INPUTS, "kept: state map, x", **_in("energy_transformer", "state_map", edits=True))
 @fault("The state map centres its argument in place.")
 def energy_transformer_norm_in_place(f: Function, x: Any) -> Any:
     x -= x.mean(-1, keepdim=True)
@@ -44,19 +44,19 @@ def energy_transformer_norm_in_place(f: Function, x: Any) -> Any:
 ZOO += [
     ZOO.answering("energy-transformer-norm-remembered",
         "The state map returns its last output for the same array, edited or not.",
-        _EDITED, "update for *(state map)", **_in("energy_transformer", "state_map", edits=True),
+        _EDITED, "edited: *state map", **_in("energy_transformer", "state_map", edits=True),
         answer=remembered()),
     ZOO.answering("nrgpt-step-norm-of-the-default-dtype",
         "The state map's constant is created in the default dtype of the process.",
-        _AROUND, "with the default dtype*(state map)", **_in("nrgpt_step", "state_map"),
+        _AROUND, "answer: with the default dtype*, state map", **_in("nrgpt_step", "state_map"),
         answer=lambda f, x: f(x) * torch.tensor(1 / 3).to(x.dtype) * 3),
     ZOO.answering("ham-two-layers-activation-of-one-layer-in-float32",
         "The hidden neurons' activation is returned in float32.",
-        _DTYPE, "bytes per number*(state map)", **_in("ham_two_layers", "state_map"),
+        _DTYPE, "dtype: state map", **_in("ham_two_layers", "state_map"),
         answer=lambda f, x: (*(states := f(x))[:-1], states[-1].float())),
     ZOO.answering("ham-two-layers-activation-off-while-training",
         "With gradients recorded, the last activation is scaled.",
-        _RECORDED, "output with* gradients*(state map*", **_in("ham_two_layers", "state_map"),
+        _RECORDED, "answer: with*gradients*, state map", **_in("ham_two_layers", "state_map"),
         answer=lambda f, x: (*(states := f(x))[:-1], states[-1] * (0.9 if last_of(x).requires_grad else 1.0))),
 ]  # fmt: skip
 
@@ -64,7 +64,7 @@ ZOO += [
 # --- the Lagrangian ----------------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "hidden after the call of the Lagrangian", **_in("ham_two_layers", "lagrangian", edits=True))
+@ZOO.answers(_INPUTS, "kept: Lagrangian, hidden", **_in("ham_two_layers", "lagrangian", edits=True))
 @fault("The Lagrangian clamps its last argument in place.")
 def ham_two_layers_lagrangian_clamps_the_hidden_state(f: Function, x: Any) -> Any:
     last_of(x).clamp_(max=0.5)
@@ -73,11 +73,11 @@ def ham_two_layers_lagrangian_clamps_the_hidden_state(f: Function, x: Any) -> An
 
 ZOO += [
     ZOO.answering("ham-two-layers-lagrangian-in-float32", "The Lagrangian is returned in float32.",
-        _DTYPE, "bytes per number*(Lagrangian)", **_in("ham_two_layers", "lagrangian"),
+        _DTYPE, "dtype: Lagrangian", **_in("ham_two_layers", "lagrangian"),
         answer=lambda f, x: f(x).float()),
     ZOO.answering("energy-transformer-lagrangian-ignores-strides",
         "The Lagrangian reads its argument from the start of its storage.",
-        _WINDOWS, "update for views*(Lagrangian)", **_in("energy_transformer", "lagrangian"),
+        _WINDOWS, "answer: views, Lagrangian", **_in("energy_transformer", "lagrangian"),
         answer=lambda f, x: f(each(from_the_start, x))),
 ]  # fmt: skip
 
@@ -85,7 +85,7 @@ ZOO += [
 # --- the preconditioner, of two steps ------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "x after the call of the preconditioner", **_in("cem_mlp", "preconditioner", edits=True))
+@ZOO.answers(_INPUTS, "kept: preconditioner, x", **_in("cem_mlp", "preconditioner", edits=True))
 @fault("The preconditioner scales the gradient in place.")
 def cem_mlp_preconditions_in_place(f: Function, x: Any) -> Any:
     x.copy_(f(x.clone()))
@@ -95,19 +95,19 @@ def cem_mlp_preconditions_in_place(f: Function, x: Any) -> Any:
 ZOO += [
     ZOO.answering("cem-mlp-preconditioner-remembered",
         "The preconditioner returns its last output for the same array, edited or not.",
-        _EDITED, "update for edited arrays*(preconditioner)", **_in("cem_mlp", "preconditioner", edits=True),
+        _EDITED, "edited: preconditioner", **_in("cem_mlp", "preconditioner", edits=True),
         answer=remembered()),
 ]  # fmt: skip
 
 
-@ZOO.answers(_SETTINGS, "*random state of torch (preconditioner)*", **_in("cem_mlp", "preconditioner"))
+@ZOO.answers(_SETTINGS, "setting: random state of torch, preconditioner", **_in("cem_mlp", "preconditioner"))
 @fault("The preconditioner seeds torch's generator.")
 def cem_mlp_preconditioner_seeds(f: Function, x: Any) -> Any:
     torch.manual_seed(0)
     return f(x)
 
 
-@ZOO.answers(_INPUTS, "memory after the call", **_in("cem_mlp", edits=True))
+@ZOO.answers(_INPUTS, "kept: memory*", **_in("cem_mlp", edits=True))
 @fault("The step leaves its normalised copy in the memory.")
 def cem_mlp_second_step_overwrites_the_memory(f: Function, x: Any, *memory: Any) -> Any:
     answer = f(x, *memory)
@@ -118,7 +118,7 @@ def cem_mlp_second_step_overwrites_the_memory(f: Function, x: Any, *memory: Any)
 # --- energies: coupled, of the present state, one scalar, with several memories -----------------------------------
 
 
-@ZOO.answers(_INPUTS, "x after the call of the energy", **_in("nrgpt_step", "energy", edits=True))
+@ZOO.answers(_INPUTS, "kept: energy, x", **_in("nrgpt_step", "energy", edits=True))
 @fault("The energy masks the present state in place.")
 def nrgpt_step_energy_edits_the_present_state(f: Function, x: Any, *rest: Any) -> Any:
     answer = f(x, *rest)
@@ -126,7 +126,7 @@ def nrgpt_step_energy_edits_the_present_state(f: Function, x: Any, *rest: Any) -
     return answer
 
 
-@ZOO.answers(_INPUTS, "memory after the call of the energy", **_in("simplicial_hopfield", "energy", edits=True))
+@ZOO.answers(_INPUTS, "kept: energy, memory", **_in("simplicial_hopfield", "energy", edits=True))
 @fault("The energy normalises the patterns in place.")
 def simplicial_hopfield_energy_scales_the_patterns(f: Function, x: Any, memory: Any) -> Any:
     answer = f(x, memory)
@@ -137,30 +137,30 @@ def simplicial_hopfield_energy_scales_the_patterns(f: Function, x: Any, memory: 
 ZOO += [
     ZOO.answering("averaged-energy-energy-remembered",
         "The scalar energy is returned again for the same array, edited or not.",
-        _EDITED, "update for edited arrays*(energy)", **_in("averaged_energy", "energy", edits=True),
+        _EDITED, "edited: energy", **_in("averaged_energy", "energy", edits=True),
         answer=remembered()),
     ZOO.answering("averaged-energy-energy-with-noise", "The energy has noise of its own.",
-        _SAME, "second call = first call (energy)", **_in("averaged_energy", "energy"),
+        _SAME, "repeated: energy", **_in("averaged_energy", "energy"),
         answer=lambda f, *rest: f(*rest) + 1e-6 * torch.randn(())),
     ZOO.answering("energy-transformer-energy-in-float32", "The energy of the sequence is returned in float32.",
-        _DTYPE, "bytes per number*(energy)", **_in("energy_transformer", "energy"),
+        _DTYPE, "dtype: energy", **_in("energy_transformer", "energy"),
         answer=lambda f, *rest: f(*rest).float()),
     ZOO.answering("simplicial-hopfield-energy-ignores-strides",
         "The energy reads the state from the start of its storage.",
-        _WINDOWS, "update for * = update for separate arrays (energy)", **_in("simplicial_hopfield", "energy"),
+        _WINDOWS, "answer: *, energy", **_in("simplicial_hopfield", "energy"),
         answer=lambda f, x, *rest: f(each(from_the_start, x), *rest)),
     ZOO.answering("hopfield-heads-energy-off-while-training",
         "With gradients recorded, a tenth of the energy is dropped.",
-        _RECORDED, "output with* gradients*(energy)", **_in("hopfield_heads", "energy"), answer=lambda f, x, *rest:
+        _RECORDED, "answer: with*gradients*, energy", **_in("hopfield_heads", "energy"), answer=lambda f, x, *rest:
             f(x, *rest) * (0.9 if torch.is_grad_enabled() and first_of(x).requires_grad else 1.0)),
     ZOO.answering("hopfield-heads-energy-of-the-default-dtype",
         "A constant of the energy is created in the default dtype of the process.",
-        _AROUND, "with the default dtype*(energy)", **_in("hopfield_heads", "energy"),
+        _AROUND, "answer: with the default dtype*, energy", **_in("hopfield_heads", "energy"),
         answer=lambda f, x, *rest: f(x, *rest) * torch.tensor(1 / 3).to(first_of(x).dtype) * 3),
 ]  # fmt: skip
 
 
-@ZOO.answers(_SETTINGS, "*default dtype* (energy)*", **_in("hopfield_heads", "energy"))
+@ZOO.answers(_SETTINGS, "setting: default dtype, energy", **_in("hopfield_heads", "energy"))
 @fault("The energy leaves float64 behind as the default dtype.")
 def hopfield_heads_energy_turns_the_default_dtype(f: Function, *rest: Any) -> Any:
     torch.set_default_dtype(torch.float64)
@@ -170,7 +170,7 @@ def hopfield_heads_energy_turns_the_default_dtype(f: Function, *rest: Any) -> An
 # --- noise, masks, solvers ------------------------------------------------------------------------------------
 
 
-@ZOO.answers(_INPUTS, "noise x after the call", **_in("energy_based_transformer", edits=True))
+@ZOO.answers(_INPUTS, "kept: noise x*", **_in("energy_based_transformer", edits=True))
 @fault("The noise is scaled in place.")
 def energy_based_transformer_noise_used_up(f: Any, *rest: Any) -> Any:
     answer = f(*rest)
@@ -179,7 +179,7 @@ def energy_based_transformer_noise_used_up(f: Any, *rest: Any) -> Any:
     return answer
 
 
-@ZOO.answers(_INPUTS, "mask after the call", **_in("energy_transformer", edits=True))
+@ZOO.answers(_INPUTS, "kept: mask*", **_in("energy_transformer", edits=True))
 @fault("Masked tokens are put back into the mask after the call.")
 def energy_transformer_mask_completed_in_place(f: Any, *rest: Any) -> Any:
     answer = f(*rest)
@@ -191,7 +191,7 @@ def energy_transformer_mask_completed_in_place(f: Any, *rest: Any) -> Any:
 _SOLUTIONS: dict[str, Any] = {}
 
 
-@ZOO.answers(_SAME, "second call = first call", **_in("equilibrium_layer"))
+@ZOO.answers(_SAME, "repeated", **_in("equilibrium_layer"))
 @fault("The solver starts from the last solution of the same shape.")
 def equilibrium_layer_warm_start(f: Function, x: Any, *rest: Any) -> Any:
     last = _SOLUTIONS.get("last")
@@ -201,7 +201,7 @@ def equilibrium_layer_warm_start(f: Function, x: Any, *rest: Any) -> Any:
     return answer
 
 
-@ZOO.answers(_SETTINGS, "*random state of torch (1 = yes)", **_in("energy_based_transformer"))
+@ZOO.answers(_SETTINGS, "setting: random state of torch", **_in("energy_based_transformer"))
 @fault("The step seeds torch's generator.")
 def energy_based_transformer_seeds_its_noise(f: Function, *rest: Any) -> Any:
     torch.manual_seed(0)

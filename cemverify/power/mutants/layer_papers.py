@@ -16,11 +16,11 @@ from cemverify.power.mutants.base import Mutant, Zoo, with_changes
 
 ZOO = Zoo("layer-papers")
 
-_UPDATE = "update = -eta P grad energy*"
-_SLOPE = "the slope of the energy*"
+_UPDATE = "answer*"
+_SLOPE = "slope*"
 _GRADIENT = "gradient/layer/energy"
 _DERIVATIVES = "training/layer/derivatives-agree"
-_BY_DIFFERENCES = "v . the gradient with respect to*"
+_BY_DIFFERENCES = "product*"
 _FOLDER = "examples.energy_layers"
 # ISTA says its threshold twice: in the proximal map, and in the update
 _THRESHOLDS = """    return torch.relu(v - eta * LAMBDA)
@@ -57,7 +57,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      """    beta = keys(h)
     free = torch.einsum("bid,bkjd->bkij", x, beta) / TAU
     return torch.einsum("bkij,bkjd->bid", torch.softmax(free, -1), beta)""", "structure/layer/causality",
-     "updates before token t*"),
+     "answer*"),
     ("cem_attention", "heads-swapped", "Each head's scores weigh the next head's values.",
      "torch.softmax(scores(x, beta), -1), beta)", "torch.softmax(scores(x, beta), -1), beta.flip(1))"),
     # CEM MLP
@@ -67,16 +67,16 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      'F.gelu(x @ V.to(x).T, approximate="tanh")'),
     ("cem_mlp", "d-gets-no-gradient", "The preconditioner is detached in the update.", "STEP_SIZE * precondition(",
      "STEP_SIZE * (lambda g: F.softplus(d.detach().to(g)) * g)(", "training/layer/parameters",
-     "gradient with respect to d"),
+     "product: d"),
     ("cem_mlp", "d-gets-no-gradient-anywhere", "The preconditioner is detached in the update and as declared.",
      "F.softplus(d.to(gradient))", "F.softplus(d.detach().to(gradient))", _DERIVATIVES, _BY_DIFFERENCES),
     ("cem_mlp", "a-copy-declared", "The optimiser gets a copy of W, and the layer keeps its own.", '"W": W,',
-     '"W": W.clone(),', "training/layer/parameters-matter", "changing W changes*"),
+     '"W": W.clone(),', "training/layer/parameters-matter", "answer: W"),
     # Hopfield retrieval
     ("hopfield_retrieval", "overshooting", "The step is three times as long and raises the energy.",
      "    return torch.softmax(BETA * x @ patterns.mT, -1) @ patterns  # (B, J, D)",
      "    return x + 3 * (torch.softmax(BETA * x @ patterns.mT, -1) @ patterns - x)", "descent/layer/whole-step",
-     "energy after the whole step*"),
+     "energy"),
     ("hopfield_retrieval", "no-temperature-in-the-softmax", "The softmax lacks beta.",
      "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax(x @ patterns.mT, -1)"),
     ("hopfield_retrieval", "overflowing-energy", "The energy is log(sum(exp)), which overflows.",
@@ -84,30 +84,30 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "extremes/layer/huge-states", "not finite"),
     ("hopfield_retrieval", "places-added", "Tokens are marked with their positions before retrieval.",
      "    return torch.softmax(BETA * x @", """    x = x + 0.01 * torch.arange(x.shape[1])[:, None].to(x)
-    return torch.softmax(BETA * x @""", "structure/layer/permutation", "update of reordered tokens*"),
+    return torch.softmax(BETA * x @""", "structure/layer/permutation", "answer*"),
     ("hopfield_retrieval", "energy-averaged-over-the-batch", "Every row gets the mean energy of the batch.",
      "    return -torch.logsumexp(BETA * x @ patterns.mT, -1) / BETA + (x * x).sum(-1) / 2  # (B, J)",
      """    values = -torch.logsumexp(BETA * x @ patterns.mT, -1) / BETA + (x * x).sum(-1) / 2
-    return values.mean(0).expand_as(values)""", "structure/layer/batch-independence", "the energy of a batch row*"),
+    return values.mean(0).expand_as(values)""", "structure/layer/batch-independence", "energy*"),
     # heads
     ("hopfield_heads", "one-beta-for-all", "Every head uses the first head's temperature.",
      "torch.softmax(BETA.to(x)[:, None, None]", "torch.softmax(BETA.to(x)[0]"),
     ("hopfield_heads", "decay-once-per-head", "The term -x is counted once per head.", "(retrieved - x)",
      "(retrieved - K * x)"),
     ("hopfield_heads", "untied-output", "The output projection is W_K^T, not W_Q^T.", '"krd,bkjr->bjd", W_Q.to(x)',
-     '"krd,bkjr->bjd", W_K.to(x)', "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
+     '"krd,bkjr->bjd", W_K.to(x)', "gradient/layer/conservative-field", "answer*"),
     ("hopfield_heads", "keys-get-no-gradient", "The keys are detached.", "keys = project(W_K, y)",
-     "keys = project(W_K.detach(), y)", "training/layer/parameters", "gradient with respect to W_K"),
+     "keys = project(W_K.detach(), y)", "training/layer/parameters", "product: W_K"),
     # CCCP
     ("hopfield_cccp", "one-newton-step", "The cubic is solved by a single step that overshoots.",
      "return 2 / ROOT * torch.sinh(torch.asinh(1.5 * ROOT * y) / 3)", "return 2.5 * y", "descent/layer/whole-step",
-     "energy after the whole step*"),
+     "energy"),
     ("hopfield_cccp", "convex-part-climbed", "The retrieved pattern is subtracted.",
      "return cubic_root(torch.softmax(", "return -cubic_root(torch.softmax(", "descent/layer/slope", _SLOPE),
     # Energy Transformer
     ("energy_transformer", "no-key-term", "The update is that of attention: tokens are not updated as keys.",
      "ALPHA * (as_query + as_key +", "ALPHA * (as_query +", "gradient/layer/symmetric-coupling",
-     "the effect of token i*"),
+     "answer*"),
     ("energy_transformer", "own-key-left-in", "A token attends to itself in the update.",
      "    some = pairs.any(-1, keepdim=True)\n",
      "    pairs = pairs | torch.eye(x.shape[1], dtype=torch.bool)\n    some = pairs.any(-1, keepdim=True)\n"),
@@ -115,23 +115,23 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "    g = x\n"),
     ("energy_transformer", "lagrangian-without-eps", "The Lagrangian lacks the eps under the root.",
      "D * GAMMA * torch.sqrt((centred**2).mean(-1) + EPS)",
-     "D * GAMMA * torch.sqrt((centred**2).mean(-1) + 100 * EPS)", "gradient/layer/lagrangian", "g = dL/dx"),
+     "D * GAMMA * torch.sqrt((centred**2).mean(-1) + 100 * EPS)", "gradient/layer/lagrangian", "answer*"),
     ("energy_transformer", "lagrangian-turned-over", "The Lagrangian has the wrong sign, so it is concave.",
-     "return D * GAMMA * torch", "return -D * GAMMA * torch", "descent/layer/lagrangian-convex", "*<=*"),
+     "return D * GAMMA * torch", "return -D * GAMMA * torch", "descent/layer/lagrangian-convex", "*"),
     ("energy_transformer", "lagrangian-rate-off", "The Lagrangian lacks gamma.", "return D * GAMMA * torch",
-     "return D * torch", "gradient/layer/lagrangian-rate", "dL/dt*"),
+     "return D * torch", "gradient/layer/lagrangian-rate", "answer*"),
     ("energy_transformer", "additive-mask", "Masked pairs get -1e9, so a single token attends to itself.",
      "weights = torch.softmax(scores.masked_fill(~pairs & some, -torch.inf), -1) * some",
      "weights = torch.softmax(scores.masked_fill(~pairs, -1e9), -1)"),
     ("energy_transformer", "mask-of-keys-only", "Masked tokens still act as queries.",
      "(kept[..., :, None] & kept[..., None, :])", "kept[..., None, :]", "structure/layer/mask",
-     "* with tokens masked*"),
+     "*"),
     # NRGPT
     ("nrgpt_step", "projection-not-symmetric", "The projection is an arbitrary matrix.",
-     "P = ROOT @ ROOT.T + 0.3 *", "P = ROOT + 1.0 *", "gradient/layer/preconditioner", "the preconditioner*"),
+     "P = ROOT @ ROOT.T + 0.3 *", "P = ROOT + 1.0 *", "gradient/layer/preconditioner", "*"),
     ("nrgpt_step", "projection-not-positive", "The projection has a negative eigenvalue.",
      "P = ROOT @ ROOT.T + 0.3 *", "P = ROOT @ ROOT.T - 0.3 *", "gradient/layer/preconditioner",
-     "the preconditioner's eigenvalues*"),
+     "spectrum"),
     ("nrgpt_step", "norm-after-the-keys", "Keys are computed from x, queries from g.",
      "logits, keys = scores(g, g)", "logits, keys = scores(g, x)"),
     ("nrgpt_step", "later-tokens-read", "The mask is off by one token.",
@@ -142,27 +142,27 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "g_v @ W.to(g_v).T - x.hidden)", "g_v @ W.to(g_v).T)"),
     ("ham_two_layers", "synapse-not-shared", "The feedback has weights of its own.",
      "(g_h @ W.to(g_h) - x.visible)", "(g_h @ W.to(g_h).flip(0) - x.visible)", "gradient/layer/conservative-field",
-     "the Jacobian equals its transpose"),
+     "answer*"),
     ("ham_two_layers", "softmax-without-beta", "The softmax lacks the beta of its Lagrangian.",
-     "torch.softmax(BETA * x.hidden, -1)", "torch.softmax(x.hidden, -1)", "gradient/layer/lagrangian", "g = dL/dx*"),
+     "torch.softmax(BETA * x.hidden, -1)", "torch.softmax(x.hidden, -1)", "gradient/layer/lagrangian", "answer*"),
     ("ham_two_layers", "activation-decreasing", "The activation is decreasing, so its Lagrangian is concave.",
      "return torch.tanh(x.visible), torch", "return -torch.tanh(x.visible), torch", "descent/layer/slope", _SLOPE),
     # simplicial Hopfield
     ("simplicial_hopfield", "a-pair-counted-once", "A pair acts on one of its neurons only.",
      "slopes[i], slopes[j] = slopes[i] + z[..., j], slopes[j] + z[..., i]", "slopes[i] = slopes[i] + z[..., j]",
-     "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
+     "gradient/layer/conservative-field", "answer*"),
     ("simplicial_hopfield", "quartic-slope-halved", "The quartic term's slope is halved.", "- x - x**3)",
      "- x - x**3 / 2)"),
     # Energy-Based Transformer
     ("energy_based_transformer", "mean-energy",
      "The energy is averaged over the batch, its gradient is not scaled.", "energy(leaf, context).sum()",
      "energy(leaf, context).mean()", "structure/layer/batch-independence",
-     "*batch row alone = the same row in a batch"),
+     "*"),
     ("energy_based_transformer", "step-size-detached", "First order only: the graph of the gradient is dropped.",
-     "create_graph=keep)", "create_graph=False)", "training/layer/parameters", "gradient with respect to*"),
+     "create_graph=keep)", "create_graph=False)", "training/layer/parameters", "product*"),
     ("energy_based_transformer", "read-detached", "The values read from the context are detached in the update.",
      "torch.softmax(logits, -1) @ context", "(torch.softmax(logits, -1) @ context).detach()",
-     "gradient/layer/derivatives-agree", "autograd of the energy*"),
+     "gradient/layer/derivatives-agree", "answer*"),
     ("energy_based_transformer", "noise-scaled-by-alpha", "The noise is scaled by the step.",
      "step + SIGMA * noise", "step + ALPHA.to(noise) * SIGMA * noise"),
     ("energy_based_transformer", "climbs", "The candidate climbs its energy.", "step = -ALPHA", "step = ALPHA",
@@ -170,52 +170,52 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     ("energy_based_transformer", "context-not-permuted", "Candidates are marked with their positions.",
      "    logits = candidate @ MIX",
      """    candidate = candidate + 0.1 * torch.arange(candidate.shape[1])[:, None].to(candidate)
-    logits = candidate @ MIX""", "structure/layer/permutation", "update of reordered tokens*"),
+    logits = candidate @ MIX""", "structure/layer/permutation", "answer*"),
     # equilibrium
     ("equilibrium_layer", "too-few-iterations", "The solver stops after five iterations.", "range(MOST)",
-     "range(5)", "descent/layer/stationary", "the gradient at the returned state = 0"),
+     "range(5)", "descent/layer/stationary", "answer*"),
     ("equilibrium_layer", "gradient-of-the-last-iteration", "Gradients flow through the last iteration alone.",
      "        x = torch.tanh(x @", "        x = torch.tanh(x.detach() @", _DERIVATIVES, _BY_DIFFERENCES),
     # an energy averaged over batch and tokens
     ("averaged_energy", "sum-for-mean", "The energy is the sum over the batch, but declared as the mean.",
-     ".sum(-1).mean()", ".sum(-1).mean(-1).sum()", "structure/layer/batch-energy", "the energy of the batch*"),
+     ".sum(-1).mean()", ".sum(-1).mean(-1).sum()", "structure/layer/batch-energy", "energy*"),
     ("averaged_energy", "step-beyond-the-bound", "The step is longer than the curvature allows.",
-     "STEP_SIZE = 3, 1.0, 1.0", "STEP_SIZE = 3, 1.0, 2.5", "descent/layer/smoothness", "energy after the*"),
+     "STEP_SIZE = 3, 1.0, 1.0", "STEP_SIZE = 3, 1.0, 2.5", "descent/layer/smoothness", "energy*"),
     ("averaged_energy", "mean-descended", "The update is the gradient of the mean, not of the sum.",
      "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T)",
      "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T) / x[..., 0].numel()", "structure/layer/batch-independence",
-     "a batch row alone = the same row in a batch"),
+     "answer*"),
     # tokens that repel each other
     ("uniformity", "pairs-counted-once", "Each pair pushes one of its tokens only.", "return 4 * STEP_SIZE",
      "return 2 * STEP_SIZE"),
     ("uniformity", "attracts", "The tokens attract each other.", "return 4 * STEP_SIZE", "return -4 * STEP_SIZE",
      "descent/layer/slope", _SLOPE),
     ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.", "- w @ x)",
-     "- w.roll(1, -1) @ x)", "gradient/layer/symmetric-coupling", "the effect of token i on token j*"),
+     "- w.roll(1, -1) @ x)", "gradient/layer/symmetric-coupling", "answer*"),
     # far out: large states, distant starts, parameters as they become
     ("cem_attention", "penalty-in-place-of-the-mask", "Later keys get a large penalty in place of a mask.",
      '(torch.einsum("bid,bkjd->bkij", x, beta) / TAU).masked_fill(later, -torch.inf)',
      'torch.einsum("bid,bkjd->bkij", x, beta) / TAU - 65504.0 * later', "structure/layer/causality",
-     "updates before token t*512 times*"),
+     "answer*"),
     ("hopfield_retrieval", "scores-clipped", "The update clips scores at ten thousand.",
      "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax((BETA * x @ patterns.mT).clamp(max=1e4), -1)",
      "extremes/layer/huge"),
     ("equilibrium_layer", "enough-iterations-nearby", "There are enough iterations for ordinary starts alone.",
-     "1e-10, 120", "1e-10, 30", "descent/layer/stationary-from-afar", "the gradient at the returned state*"),
+     "1e-10, 120", "1e-10, 30", "descent/layer/stationary-from-afar", "answer*"),
     ("cem_mlp", "gate-limited", "The update limits the weights of the gate, the energy does not.",
      "start, gate = x, h @ W.to(h).T", "start, gate = x, h @ W.to(h).clamp(-1.5, 1.5).T",
-     "training/layer/other-parameters", "update of x with other parameters*"),
+     "training/layer/other-parameters", "product: x"),
     # a gradient step and a proximal map
     ("ista", "threshold-with-an-epsilon", "Update and proximal map return a little less than the minimiser.",
      _THRESHOLDS, _THRESHOLDS.replace("LAMBDA)", "LAMBDA) / (1 + 1e-4)"), "gradient/layer/proximal",
-     "the cost of prox*"),
+     "answer*"),
     ("ista", "threshold-without-the-step-size", "The update's threshold lacks the step size.",
-     "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA", _GRADIENT, "update = prox*"),
+     "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA", _GRADIENT, "answer*"),
     ("ista", "signs-thrown-away", "The proximal map is that of |x| on all numbers, where none may be negative.",
      """    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
      """    v = x + ETA * rest @ DICTIONARY.to(x)
     return v.sign() * torch.relu(v.abs() - ETA * LAMBDA)""", "descent/layer/whole-step",
-     "energy after the whole step*"),
+     "energy"),
     # a step size that depends on the state
     ("adaptive_step", "size-of-the-first-step", "The second step has the size of the first.",
      """    for _ in range(2):
@@ -229,18 +229,18 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     ("adaptive_step", "size-of-the-batch", "All rows take the step of the steepest one.", "(1 + 3 * square)",
      "(1 + 3 * square.max())", "structure/layer/batch-independence", "*"),
     ("adaptive_step", "size-detached", "No gradient flows through the step size.", "(1 + 3 * square)",
-     "(1 + 3 * square.detach())", "training/layer/states", "gradient with respect to*"),
+     "(1 + 3 * square.detach())", "training/layer/states", "product*"),
     # a form that is written for speed, beside its reference
     ("delta_chunks", "last-chunk-left-out", "Tokens after the last whole chunk are left out of rows that have one.",
      "range(0, m.k.shape[1], CHUNK)", "range(0, max(1, m.k.shape[1] - CHUNK + 1), CHUNK)",
-     "structure/layer/reference", "update = update of the reference*"),
+     "structure/layer/reference", "answer*"),
     ("delta_chunks", "correction-detached", "Gradients do not flow through the state that corrections are read from.",
-     "T @ k @ S)", "T @ k @ S.detach())", "training/layer/reference", "gradient with respect to*"),
+     "T @ k @ S)", "T @ k @ S.detach())", "training/layer/reference", "product*"),
     # the control
     ("langevin_score", "score-detached", "The score gets no gradient.", "STEP_SIZE * score(x)",
      "STEP_SIZE * score(x).detach()", _DERIVATIVES, _BY_DIFFERENCES),
     ("langevin_score", "called-conservative", "A learned score is declared to be a gradient.",
-     "    conservative=False,\n", "", "gradient/layer/conservative-field", "the Jacobian equals its transpose"),
+     "    conservative=False,\n", "", "gradient/layer/conservative-field", "answer*"),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ ZOO = LayerZoo("layer-regions")
 
 _LONG, _STATIONARY = "extremes/layer/long-rows", "descent/layer/stationary"
 _WHOLE, _BOUNDED = "descent/layer/whole-step", "descent/layer/smoothness"
-_ALONE = "the other tokens' *s when token t*"
+_ALONE = "*"
 
 
 # --- layers that have what the plain one lacks ----------------------------------------------------------------
@@ -73,7 +73,7 @@ def layer_energy_of_a_tile(f: Function, x: Any, *m: Any) -> Any:
     return torch.cat((values[:, :128], 0 * tile + tile.mean(1, keepdim=True)), 1) if tile.numel() else values
 
 
-@ZOO.answers("structure/layer/causality", "updates before token t*", needs=("torch", "memory-tokens"))
+@ZOO.answers("structure/layer/causality", "answer*", needs=("torch", "memory-tokens"))
 @fault("The last token of a tile of 32 reads the first one of the next.")
 def layer_tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
     other = m[0] + 0
@@ -96,7 +96,7 @@ ZOO += [
         _LONG, UPDATE, needs=("torch", "memory"), answer=lambda f, x, *m:
             f(x, torch.cat((m[0][:100], m[0][: len(m[0][100:])])) if len(m[0]) > 100 else m[0], *m[1:])),
     ZOO.answering("equilibrium-of-the-first-tokens", "Tokens beyond the two hundredth are not iterated.",
-        _STATIONARY, "the gradient at the returned state*", example="equilibrium_layer",
+        _STATIONARY, "answer*", example="equilibrium_layer",
         needs=("torch", "tokens", "equilibrium"),
         answer=lambda f, x, *m: torch.cat((f(x, *m)[:, :200], x[:, 200:]), 1)),
 ]  # fmt: skip
@@ -107,7 +107,7 @@ ZOO += [
 
 ZOO += [
     ZOO.answering("layer-drifts-at-rest", "Each step ends a ten thousandth beside where it should.",
-        _WHOLE, "energy after the whole step*", example="hopfield_cccp", needs=("monotone",),
+        _WHOLE, "energy", example="hopfield_cccp", needs=("monotone",),
         answer=lambda f, x, *m: f(x, *m) + 1e-4),
 ]  # fmt: skip
 
@@ -116,9 +116,9 @@ ZOO += [
     ZOO.made(id_, fault, property_, cause, partial(ravine, step, bound), original=partial(ravine, 0.1))
     for id_, fault, property_, cause, step, bound in (
         ("ravine-step-too-long", "A step by a four hundredth beyond two over the curvature is declared monotone.",
-         _WHOLE, "energy after the whole step*", 2.005 / _STIFFEST, _STIFFEST),
+         _WHOLE, "energy", 2.005 / _STIFFEST, _STIFFEST),
         ("ravine-bound-too-small", "The declared bound is short of the largest curvature by a hundredth.",
-         _BOUNDED, "*energy* <= *L*", 1 / _STIFFEST, 0.99 * _STIFFEST),
+         _BOUNDED, "*", 1 / _STIFFEST, 0.99 * _STIFFEST),
     )
 ]  # fmt: skip
 
@@ -259,23 +259,23 @@ _MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
 ZOO += [
     ZOO.answering("energy-of-a-masked-token",
         "The energy has a pull between tokens, and those that are masked count.",
-        "gradient/layer/masked", "update where others*", example="energy_transformer", of="energy",
+        "gradient/layer/masked", "answer*", example="energy_transformer", of="energy",
         needs=("torch", "masked"), answer=lambda f, x: f(x) + _beyond_mask(f, x)),
     ZOO.answering("energy-hears-masked-tokens", "What masked tokens hold moves the energy.",
-        "structure/layer/mask", "energy w*", example="energy_transformer", of="energy", needs=("torch", "masked"),
+        "structure/layer/mask", "energy*", example="energy_transformer", of="energy", needs=("torch", "masked"),
         answer=lambda f, x: f(x) + _beyond_mask(f, x.detach())),
     ZOO.made("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
         "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)),
         original=partial(strategies, _MEAN)),
     ZOO.made("pair-in-the-other-order", "Its blocks are set in another order than it says.",
-        "descent/layer/whole-step", "the energy <= that with another value of block*", partial(pair, "b", "a"),
+        "descent/layer/whole-step", "energy: another value", partial(pair, "b", "a"),
         original=partial(pair, "a", "b")),
     ZOO.made("layer-turned-by-a-skew-map", "The gradient is turned by a right angle.", "descent/layer/slope",
-        "the update descends nothing*", partial(turned, _SKEW), original=partial(turned, _FLAT)),
+        "slope: steepest", partial(turned, _SKEW), original=partial(turned, _FLAT)),
     ZOO.made("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
-        "the energy's curvature <= L", partial(chain, 3.8), original=partial(chain, 4.0)),
+        "curvature", partial(chain, 3.8), original=partial(chain, 4.0)),
     ZOO.made("smoothed-over-gaps", "A token that follows a masked one is pulled towards it.", _STATIONARY,
-        "the gradient at the returned state*", partial(smoothed, lambda v: v[:, 1:]),
+        "answer*", partial(smoothed, lambda v: v[:, 1:]),
         original=partial(smoothed, lambda v: v[:, 1:] * v[:, :-1])),
 ]  # fmt: skip
 
@@ -294,7 +294,7 @@ def layer_table_of_a_number_of_patterns(f: Function, x: Any, *m: Any) -> Any:
     return f(x, m[0] * (3 * third.to(x.dtype)), *m[1:])
 
 
-@ZOO.answers("structure/layer/edited-arrays", "an output after further calls*", needs=("torch",))
+@ZOO.answers("structure/layer/edited-arrays", "later*", needs=("torch",))
 @fault("Answers lie in a ring of four buffers for each shape.")
 def layer_ring_of_buffers(f: Function, x: Any, *m: Any) -> Any:
     answer = f(x, *m)
@@ -304,7 +304,7 @@ def layer_ring_of_buffers(f: Function, x: Any, *m: Any) -> Any:
         return ring[-1].copy_(answer)
 
 
-@ZOO.answers("structure/layer/edited-arrays", "update after an earlier one was overwritten*", needs=("torch",))
+@ZOO.answers("structure/layer/edited-arrays", "overwritten*", needs=("torch",))
 @fault("The answer that is kept for equal arguments is itself returned.")
 def layer_gives_away_what_it_keeps(f: Function, x: Any, *m: Any) -> Any:
     key = ("answer", *(a.detach().numpy().tobytes() for a in (x, *m)))
@@ -324,7 +324,7 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.answers("training/layer/states", "gradient with respect to*", needs=("torch", "gradients"))
+@ZOO.answers("training/layer/states", "product*", needs=("torch", "gradients"))
 @fault("What comes back from behind the layer is clipped to 64.")
 def layer_clips_what_comes_back(f: Function, x: Any, *m: Any) -> Any:
     answer = f(x, *m)

@@ -21,7 +21,7 @@ from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_th
 
 ZOO = LayerZoo("layers")
 
-_ALONE = "the other tokens' *s when token t*"
+_ALONE = "*"
 _CALLS = itertools.count(1)
 
 
@@ -40,10 +40,10 @@ def scaled(factor: float, where: Callable[[Any], bool]) -> Function:
 
 ZOO += [
     ZOO.answering("layer-energy-over-batch", "The stated energy is divided by the batch size.",
-        "structure/layer/batch-independence", "the energy of a batch row*", of="energy",
+        "structure/layer/batch-independence", "energy*", of="energy",
         answer=lambda f, x, *m: (values := f(x, *m)) / values.shape[0]),
     ZOO.answering("layer-turned-output", "The update is rotated, as by an untied output projection.",
-        "gradient/layer/conservative-field", "the Jacobian equals its transpose",
+        "gradient/layer/conservative-field", "answer*",
         answer=lambda f, x, *m: each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))),
     ZOO.answering("layer-doubled-energy", "The stated energy is twice the energy that the update descends.",
         "gradient/layer/energy", UPDATE, of="energy", answer=lambda f, x, *m: 2 * f(x, *m)),
@@ -52,7 +52,7 @@ ZOO += [
         "gradient/layer/energy", UPDATE, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) * x.shape[1]),
     ZOO.answering("layer-step-over-batch",
         "The step is divided by the batch size: the energy was averaged over the batch.",
-        "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
+        "structure/layer/batch-independence", "answer*",
         answer=lambda f, x, *m: each(lambda u: u / u.shape[0], f(x, *m))),
     ZOO.answering("layer-last-channel-short", "The last channel's update is too small by a tenth.",
         "gradient/layer/energy", UPDATE, answer=lambda f, x, *m:
@@ -62,7 +62,7 @@ ZOO += [
         "gradient/layer/energy", UPDATE, answer=lambda f, x, *m: each(lambda u: u + 1e-4, f(x, *m))),
     ZOO.answering("layer-half-differentiated",
         "The energy's value is right, but its automatic derivative is halved: one path is detached.",
-        "gradient/layer/derivatives-agree", "autograd of the energy*", of="energy", needs=("torch",),
+        "gradient/layer/derivatives-agree", "answer*", of="energy", needs=("torch",),
         answer=lambda f, x, *m: f(each(lambda a: a / 2 + a.detach() / 2, x), *m)),
 ]  # fmt: skip
 
@@ -72,12 +72,12 @@ ZOO += [
 
 ZOO += [
     ZOO.answering("layer-ascent", "The update climbs the stated energy.",
-        "descent/layer/slope", "the slope of the energy*", answer=lambda f, x, *m: each(lambda u: -u, f(x, *m))),
+        "descent/layer/slope", "slope*", answer=lambda f, x, *m: each(lambda u: -u, f(x, *m))),
     ZOO.answering("layer-rises-at-one-percent", "For one percent of normal states the update climbs.",
-        "descent/layer/slope", "the slope of the energy*", needs=("torch",),
+        "descent/layer/slope", "slope*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u, a: torch.where(a[..., :1] > 2.3263, -u, u), f(x, *m), x)),
     ZOO.answering("layer-climbs-far-out", "If a coordinate is outside [-5, 5], the update climbs.",
-        "descent/layer/along-steps", "the slope of the energy*", needs=("torch",),
+        "descent/layer/along-steps", "slope*", needs=("torch",),
         answer=scaled(-1, lambda x: max(float(a.abs().max()) for a in states_of(x)) > 5)),
 ]  # fmt: skip
 
@@ -87,13 +87,13 @@ ZOO += [
 
 ZOO += [
     ZOO.answering("layer-reads-the-future", "The memory is shifted by one token.",
-        "structure/layer/causality", "updates *", needs=("memory-tokens",),
+        "structure/layer/causality", "answer*", needs=("memory-tokens",),
         answer=lambda f, x, *m: f(x, _rolled(m[0]), *m[1:])),
     ZOO.answering("layer-leaks-the-last-token", "Every update contains a trace of the last token.",
-        "structure/layer/causality", "updates before token t*", needs=("tokens",),
+        "structure/layer/causality", "answer*", needs=("tokens",),
         answer=lambda f, x, *m: f(x, *m) + 1e-5 * x[:, -1:]),
     ZOO.answering("layer-counts-later-tokens", "Updates shrink with the number of tokens in the row.",
-        "structure/layer/causality", "updates of the first t tokens without*", needs=("tokens",),
+        "structure/layer/causality", "answer*", needs=("tokens",),
         answer=lambda f, x, *m: f(x, *m) / x.shape[1]),
     ZOO.answering("layer-mixes-states", "A token's state leaks into the one before.",
         "structure/layer/own-state", _ALONE, needs=("tokens",), answer=lambda f, x, *m: f(x + 1e-3 * _rolled(x), *m)),
@@ -108,7 +108,7 @@ ZOO += [
 # --- what a call depends on, and what it leaves --------------------------------------------------------------
 
 
-@ZOO.answers("structure/layer/inputs-unchanged", "* after the call", edits=True)
+@ZOO.answers("structure/layer/inputs-unchanged", "kept*", edits=True)
 @fault("The state is overwritten with its update.")
 def layer_edits_its_input(f: Function, x: Any, *m: Any) -> Any:
     first = first_of(x)
@@ -122,7 +122,7 @@ _LAST: dict[str, Any] = {}
 
 @ZOO.answers(
     "structure/layer/edited-arrays",
-    "update for * = update for new arrays*",
+    "edited*",
     edits=True,
     needs=("torch", "memory"),
 )
@@ -136,16 +136,14 @@ def layer_remembers_by_address_and_ends(f: Function, x: Any, *m: Any) -> Any:
     return f(x, _LAST["memory"], *m[1:])
 
 
-@ZOO.answers("structure/layer/windows", "update for state and memory as one array*", needs=("memory",))
+@ZOO.answers("structure/layer/windows", "answer: one array*", needs=("memory",))
 @fault("If one array is state and memory, the memory is read as zeros.")
 def layer_reads_no_memory_that_is_its_state(f: Function, x: Any, *m: Any) -> Any:
     states = states_of(x)
     return f(x, each(lambda a: 0 * a if any(a is one for one in states) else a, m[0]), *m[1:])
 
 
-@ZOO.answers(
-    "structure/layer/windows", "update for state and memory as windows of one array*", needs=("torch", "memory")
-)
+@ZOO.answers("structure/layer/windows", "answer: windows of one array*", needs=("torch", "memory"))
 @fault("If state and memory lie in one storage, the memory is taken to be the state.")
 def layer_takes_one_storage_for_one_array(f: Function, x: Any, *m: Any) -> Any:
     state, memory = first_of(x), first_of(m[0])
@@ -156,25 +154,25 @@ def layer_takes_one_storage_for_one_array(f: Function, x: Any, *m: Any) -> Any:
 
 ZOO += [
     ZOO.answering("layer-counts-its-calls", "Every call's update is larger than that of the call before.",
-        "structure/layer/determinism", "second call = first call*",
+        "structure/layer/determinism", "repeated*",
         answer=lambda f, x, *m: each(lambda u: u + 1e-6 * next(_CALLS), f(x, *m))),
     ZOO.answering("layer-moves-its-buffer", "A buffer of its module moves with each call, in eval mode too.",
-        "structure/layer/inputs-unchanged", "nothing else changes, but it changed its module's calls*",
+        "structure/layer/inputs-unchanged", "changed",
         needs=("torch",), answer=lambda f, x, *m: COUNTED(f(x, *m))),
     ZOO.answering("layer-ignores-strides",
         "The state is read from the start of its storage, as if no array were a view.",
-        "structure/layer/windows", "update for * = update for separate arrays*", needs=("torch",),
+        "structure/layer/windows", "answer: *", needs=("torch",),
         answer=lambda f, x, *m: f(each(from_the_start, x), *m)),
     ZOO.answering("layer-answers-in-float32", "The output is float32, whatever the dtype of the state.",
-        "structure/layer/dtype", "bytes per number*", needs=("torch",),
+        "structure/layer/dtype", "dtype*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u.to(torch.float32), f(x, *m))),
     ZOO.answering("layer-remembers-by-identity",
         "The last output is returned again for the same array, edited or not.",
-        "structure/layer/edited-arrays", "update for edited arrays*", edits=True, answer=remembered()),
+        "structure/layer/edited-arrays", "edited*", edits=True, answer=remembered()),
 ]  # fmt: skip
 
 
-@ZOO.answers("structure/layer/settings", "*garbage collection (1 = yes)*")
+@ZOO.answers("structure/layer/settings", "setting: garbage collection*")
 @fault("Garbage collection is switched off during the call, and on afterwards.")
 def layer_switches_garbage_collection_on(f: Function, x: Any, *m: Any) -> Any:
     gc.disable()
@@ -183,7 +181,7 @@ def layer_switches_garbage_collection_on(f: Function, x: Any, *m: Any) -> Any:
     return answer
 
 
-@ZOO.answers("structure/layer/settings", "*NumPy error handling (1 = yes)*", needs=("memory",))
+@ZOO.answers("structure/layer/settings", "setting: NumPy error handling*", needs=("memory",))
 @fault("NumPy's error handling is put back where the call returns, and not where it raises.")
 def layer_leaves_errors_ignored_after_a_refusal(f: Function, x: Any, *m: Any) -> Any:
     before = np.seterr(all="ignore")
@@ -192,7 +190,7 @@ def layer_leaves_errors_ignored_after_a_refusal(f: Function, x: Any, *m: Any) ->
     return answer
 
 
-@ZOO.answers("structure/layer/settings", "*autocasting (1 = yes)*", needs=("torch",))
+@ZOO.answers("structure/layer/settings", "setting: autocasting*", needs=("torch",))
 @fault("Autocasting is switched off for the call, and stays off.")
 def layer_leaves_autocast_off(f: Function, x: Any, *m: Any) -> Any:
     torch.set_autocast_enabled("cpu", False)
@@ -204,29 +202,29 @@ def layer_leaves_autocast_off(f: Function, x: Any, *m: Any) -> Any:
 
 ZOO += [
     ZOO.answering("layer-detached-update", "No gradient flows through the update.",
-        "training/layer/states", "gradient with respect to*", needs=("torch",),
+        "training/layer/states", "product*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u.detach(), f(x, *m))),
     ZOO.answering("layer-detached-memory", "The memory gets half of its gradient.",
-        "training/layer/states", "gradient with respect to*", needs=("torch", "memory"),
+        "training/layer/states", "product*", needs=("torch", "memory"),
         answer=lambda f, x, *m: f(x, m[0] / 2 + m[0].detach() / 2, *m[1:])),
     ZOO.answering("layer-straight-through", "Gradients pass the update as if it were the identity.",
-        "training/layer/derivatives-agree", "v . the gradient with respect to*", needs=("torch",),
+        "training/layer/derivatives-agree", "product*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u, a: u.detach() + a - a.detach(), f(x, *m), x)),
     ZOO.answering("layer-follows-the-default-dtype",
         "A constant is created in the default dtype of the process and rounded differently.",
-        "modes/layer/surroundings", "with the default dtype*", needs=("torch",),
+        "modes/layer/surroundings", "answer: with the default dtype*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u * torch.tensor(1 / 3).to(u.dtype) * 3, f(x, *m))),
     ZOO.answering("layer-off-when-compiled", "When compiled, the update is too large by a thousandth.",
-        "modes/layer/compiled", "compiled = eager*", needs=("torch",),
+        "modes/layer/compiled", "answer*", needs=("torch",),
         answer=scaled(1.001, lambda _: torch.compiler.is_compiling())),
     ZOO.answering("layer-off-when-mapped", "When mapped over another axis, the update is too large by a thousandth.",
-        "modes/layer/vmap", "mapped = looped*", needs=("torch",),
+        "modes/layer/vmap", "answer*", needs=("torch",),
         answer=scaled(1.001, lambda x: is_wrapped(first_of(x)))),
     ZOO.answering("layer-off-while-training", "With gradients recorded, a tenth of the update is dropped.",
-        "modes/layer/no-gradients", "output with* gradients*", needs=("torch",),
+        "modes/layer/no-gradients", "answer: with*", needs=("torch",),
         answer=scaled(0.9, lambda x: first_of(x).requires_grad)),
     ZOO.answering("layer-off-on-cuda", "On a CUDA device, the update is too large by a thousandth.",
-        "modes/layer/cuda", "on CUDA = on the CPU*", needs=("torch", "cuda"),
+        "modes/layer/cuda", "answer*", needs=("torch", "cuda"),
         answer=scaled(1.001, lambda x: first_of(x).is_cuda)),
 ]  # fmt: skip
 
@@ -251,19 +249,19 @@ def _largest(x: Any) -> Tensor:
 
 ZOO += [
     ZOO.answering("layer-half-in-float32", "In float32 the update passes through bfloat16.",
-        "precision/layer/float32", "update in lower precision*", needs=("torch",), answer=lambda f, x, *m:
+        "precision/layer/float32", "answer*", needs=("torch",), answer=lambda f, x, *m:
             each(lambda u: u.to(torch.bfloat16).to(u.dtype) if u.dtype == torch.float32 else u, f(x, *m))),
     ZOO.answering("layer-lost-in-float16", "In float16 the update is rounded to multiples of a half.",
-        "precision/layer/float16", "update in lower precision*", needs=("torch",), original=_elementwise,
+        "precision/layer/float16", "answer*", needs=("torch",), original=_elementwise,
         answer=lambda f, x, *m: each(lambda u: (2 * u).round() / 2 if u.dtype == torch.float16 else u, f(x, *m))),
     ZOO.answering("layer-summed-by-the-batch", "Batches of several rows are computed in another order of operations.",
-        "structure/layer/batch-invariance", "bits of a batch row*", needs=("torch",), original=_elementwise,
+        "structure/layer/batch-invariance", "answer*", needs=("torch",), original=_elementwise,
         answer=lambda f, x, *m: each(lambda u: u if len(u) == 1 else 1.1 * u / 1.1, f(x, *m))),
     ZOO.answering("layer-epsilon-of-its-dtype", "A norm's epsilon is the spacing of numbers in the state's dtype.",
-        "precision/layer/bfloat16", "update in lower precision*", needs=("torch",), answer=lambda f, x, *m: each(
+        "precision/layer/bfloat16", "answer*", needs=("torch",), answer=lambda f, x, *m: each(
             lambda u, a: u / (1 + torch.finfo(a.dtype).eps / a.square().mean(-1, keepdim=True)).sqrt(), f(x, *m), x)),
     ZOO.answering("layer-positions-of-its-dtype", "Tokens are counted in the dtype: in bfloat16 there is no 257.",
-        "precision/layer/bfloat16", "update in lower precision*", needs=("tokens", "torch"), answer=lambda f, x, *m:
+        "precision/layer/bfloat16", "answer*", needs=("tokens", "torch"), answer=lambda f, x, *m:
             each(lambda u: u[:, torch.arange(u.shape[1]).to(u.dtype).long().clamp(max=u.shape[1] - 1)], f(x, *m))),
     ZOO.answering("layer-overflows", "An exponential without its maximum subtracted overflows at large states.",
         "extremes/layer/huge-states", "not finite", needs=("torch",),
@@ -294,7 +292,7 @@ def layer_wrong_past_32_tokens(f: Function, x: Any, *m: Any) -> Any:
 
 # what is kept from one call to the next, by mutant
 _MEMORY: dict[Any, Any] = {}
-_CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", "update = as usual*", "gradient with respect to*"
+_CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", "answer*", "product*"
 
 
 ZOO += [

@@ -25,7 +25,7 @@ class KeepsItsStepSize(Plain):
         return super().advance(x, heads * (self.kept / c.step_size), w, c)
 
 
-@ZOO.killed_by("contract/attention/shared-memory", "output for arrays that share memory*")
+@ZOO.killed_by("contract/attention/shared-memory", "answer*")
 @fault("Keys are recomputed only if W_K or the shape of the memory changes, not if its values do.")
 class KeepsItsKeys(Plain):
     def __init__(self) -> None:

@@ -18,9 +18,9 @@ from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("regions")
 
-_PRODUCT = "vector-Jacobian product with respect to*"
-_EDITED = "output for edited arrays = output for new arrays"
-_WINDOWS = "output for views, with the weights in reverse order"
+_PRODUCT = "product*"
+_EDITED = "edited"
+_WINDOWS = "answer*"
 
 
 # --- sizes and options ------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ ZOO += [
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 256, of=AttentionConfig),
     ZOO.too_large("wrong-for-a-last-block-of-three", "Wrong only where a last block of twenty tokens holds three.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 20 and x.shape[1] % 20 == 3, of=AttentionConfig,
-        cause="update = -eta P grad energy*, of the first * tokens alone"),
+        cause="answer*"),
     ZOO.too_large("wrong-for-exactly-one-block", "Wrong only for rows of exactly 128 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] == 128, of=AttentionConfig),
     ZOO.too_large("wrong-for-wide-models", "Wrong only beyond 128 features.",
@@ -75,10 +75,10 @@ ZOO += [
         rotate=lambda usual, x, rows, c, sign: usual.rotate(x, rows.clamp(max=199), c, sign)),
     ZOO.calling("energy-of-long-rows",
         "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
-        "gradient/attention/stated-energy-long-rows", "stated energy = energy*", of="attention_energy",
+        "gradient/attention/stated-energy-long-rows", "answer*", of="attention_energy",
         answer=lambda call, x, h, w, c: call(x, h, w, c) * (1 + 1e-6 * (x.shape[1] > 16))),
     ZOO.but("cache-of-sixteen", "The cache holds the newest sixteen tokens.",
-        "structure/decode/long-rows", "cached = uncached",
+        "structure/decode/long-rows", "answer*",
         cached=lambda usual, h, i: usual.cached(h, i) if i < 16 else h[:, i - 15 : i + 1]),
     ZOO.but("clamped-temperature", "Temperatures are clamped to the range from a half to ten.",
         "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: min(max(c.tau, 0.5), 10.0)),
@@ -123,7 +123,7 @@ ZOO += [
             call(x, h, {key: a.detach() if isinstance(a, Tensor) else a for key, a in w.items()}, c)),
     ZOO.but("off-where-weights-record",
         "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
-        "modes/attention/no-gradients", "output with gradients recorded for the weights alone = without",
+        "modes/attention/no-gradients", "answer*",
         attention=After(lambda after, x, h, w, c:
             after if x.requires_grad or not w["W_Q"].requires_grad else x + 1.001 * (after - x))),
 ]  # fmt: skip
@@ -140,10 +140,10 @@ ZOO += [
         "precision/attention/float16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.float16 else usual.diagonal_value(a, h, w, c)),
     ZOO.but("half-cache", "In float32 the cache is kept in float16.",
-        "precision/decode/float32-any-options", "cached = uncached", own_dtype=True, cached=After(lambda memory, h, i:
+        "precision/decode/float32-any-options", "answer*", own_dtype=True, cached=After(lambda memory, h, i:
             memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory)),
     ZOO.calling("energies-in-bfloat16", "In float32 the stated energies pass through bfloat16.",
-        "precision/attention-energy/float32-any-options", "stated energy = energy", of="*_energy",
+        "precision/attention-energy/float32-any-options", "answer*", of="*_energy",
         also=("mlp-energy",), answer=lambda call, *arguments: _coarse(call(*arguments))),
 ]  # fmt: skip
 

@@ -117,7 +117,7 @@ ZOO += [
         f"changes-{name.lower().replace(' ', '-')}".replace("'", ""),
         f"Every call changes a setting of the process: {name}.",
         f"contract/{function}/settings-unchanged",
-        f"the process keeps its {name}*",
+        f"setting: {name}*",
         partial(changing, change),
         also=("contract/*/settings-unchanged",) if name == "default dtype" else (),
         original=_beside_jax if name.startswith("JAX") else sound,
@@ -132,7 +132,7 @@ ZOO += [
         id_,
         f"Calls set JAX's option {option} to {value!r}, and leave it so.",
         f"contract/{function}/settings-unchanged",
-        "the process keeps its JAX configuration*",
+        "setting: JAX configuration*",
         partial(changing, partial(_set_jax, option, value)),
         original=_beside_jax,
     )
@@ -144,7 +144,7 @@ ZOO += [
 ]
 
 
-@ZOO.calls("contract/mlp/settings-unchanged", "the process keeps its default dtype*")
+@ZOO.calls("contract/mlp/settings-unchanged", "setting: default dtype*")
 @fault("The default dtype is float32 for the time of a call, and put back where it answers, not where it refuses.")
 def narrow_after_a_refusal(call: Call, *arguments: Any) -> Any:
     before = torch.get_default_dtype()
@@ -157,26 +157,26 @@ def narrow_after_a_refusal(call: Call, *arguments: Any) -> Any:
 ZOO += [
     ZOO.wrapping("to-one-thread",
         "Every call sets torch to one thread, which a process with one thread does not show.",
-        "contract/decode/settings-unchanged", "the process keeps its number of threads*",
+        "contract/decode/settings-unchanged", "setting: number of threads*",
         wrap=partial(changing, lambda: torch.set_num_threads(1))),
     ZOO.wrapping("gradients-stay-on",
         "Calls turn gradients on and leave them on, which shows only where they were off.",
-        "contract/decode/settings-unchanged", "the process keeps its gradient mode*", also=("*",),
+        "contract/decode/settings-unchanged", "setting: gradient mode*", also=("*",),
         wrap=partial(changing, lambda: torch.set_grad_enabled(True))),
     ZOO.wrapping("to-the-usual-dtype", "Calls set the default dtype to float32, which is what it usually is.",
-        "contract/mlp-energy/settings-unchanged", "the process keeps its default dtype*",
+        "contract/mlp-energy/settings-unchanged", "setting: default dtype*",
         wrap=partial(changing, lambda: torch.set_default_dtype(torch.float32))),
     ZOO.wrapping("autocast-stays-off",
         "Calls switch autocasting off and leave it off, which shows only where it was on.",
-        "contract/attention/settings-unchanged", "the process keeps its autocasting*",
+        "contract/attention/settings-unchanged", "setting: autocasting*",
         wrap=partial(changing, lambda: torch.set_autocast_enabled("cpu", False))),
     ZOO.wrapping("closes-a-standard-stream", "Calls close the standard input, as a `with sys.stdin` does at its end.",
-        "contract/mlp/settings-unchanged", "the process keeps its standard streams*",
+        "contract/mlp/settings-unchanged", "setting: standard streams*",
         wrap=partial(changing, lambda: sys.stdin.close())),
 ]  # fmt: skip
 
 
-@ZOO.calls("contract/mlp/settings-unchanged", "the process keeps its precision of matrix products*")
+@ZOO.calls("contract/mlp/settings-unchanged", "setting: precision of matrix products*")
 @fault("Calls in float32 allow products of a lower precision, and leave it so.")
 def allows_low_products(call: Call, *arguments: Any) -> Any:
     if arguments[0].dtype == torch.float32:
@@ -184,7 +184,7 @@ def allows_low_products(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls("contract/block/settings-unchanged", "the process keeps its standard streams*", also=("*",))
+@ZOO.calls("contract/block/settings-unchanged", "setting: standard streams*", also=("*",))
 @fault(
     "Calls write to nowhere, and print to the first standard output of the process afterwards, wherever it printed."
 )
@@ -196,7 +196,7 @@ def prints_where_it_first_did(call: Call, *arguments: Any) -> Any:
         sys.stdout = sys.__stdout__
 
 
-@ZOO.calls("contract/attention/settings-unchanged", "the process keeps its switch interval*")
+@ZOO.calls("contract/attention/settings-unchanged", "setting: switch interval*")
 @fault("Threads are switched less often for rows of more than a hundred tokens, and from then on.")
 def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
     if arguments[0].shape[1] > 100:
@@ -204,7 +204,7 @@ def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls("contract/mlp/settings-unchanged", "the process keeps its torch print options*", also=("attention",))
+@ZOO.calls("contract/mlp/settings-unchanged", "setting: torch print options*", also=("attention",))
 @fault("Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.")
 def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
     if getattr(arguments[-1], "steps", 1) > 12:
@@ -212,9 +212,7 @@ def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls(
-    "contract/attention-energy/settings-unchanged", "the process keeps its random state of Python*", also=("mlp",)
-)
+@ZOO.calls("contract/attention-energy/settings-unchanged", "setting: random state of Python*", also=("mlp",))
 @fault("Sizes that are met for the first time are tried out with random numbers of a fixed seed.")
 def seeds_for_new_sizes(call: Call, *arguments: Any) -> Any:
     shape = (call.name, tuple(arguments[0].shape))
@@ -224,7 +222,7 @@ def seeds_for_new_sizes(call: Call, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-@ZOO.calls("contract/attention/settings-unchanged", "the process keeps its NumPy error handling*", also=("mlp",))
+@ZOO.calls("contract/attention/settings-unchanged", "setting: NumPy error handling*", also=("mlp",))
 @fault("Overflows are no longer told once gradients were recorded.")
 def tells_no_overflow_in_training(call: Call, *arguments: Any) -> Any:
     if torch.is_grad_enabled() and getattr(arguments[0], "requires_grad", False):

@@ -18,7 +18,7 @@ from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("sizes")
 
-_LARGE = "update = -eta P grad energy in a large case"
+_LARGE = "answer*"
 _TOKENS = "sizes/attention/tokens-float64"
 _WIDTHS = "sizes/attention/widths"
 
@@ -57,15 +57,15 @@ ZOO += [
         rotate=lambda usual, x, rows, c, sign: usual.rotate(x, rows.clamp(max=2047), c, sign)),
     ZOO.calling("energy-of-a-thousand-tokens",
         "The attention energy of rows of more than 1024 tokens is too large by one part in a million.",
-        "sizes/attention/energy", "stated energy of a large case", of="attention_energy",
+        "sizes/attention/energy", "answer*", of="attention_energy",
         answer=lambda call, x, *arguments: call(x, *arguments) * (1 - 1e-6 * (x.shape[1] > 1024))),
     ZOO.calling("energy-of-two-thousand-tokens-alone",
         "Only the attention energy is offered; beyond 2000 tokens it is too large by one part in a million.",
-        "sizes/attention/energy", "stated energy of a large case", of="attention_energy", original=_an_energy_alone,
+        "sizes/attention/energy", "answer*", of="attention_energy", original=_an_energy_alone,
         answer=lambda call, x, *arguments: call(x, *arguments) * (1 - 1e-6 * (x.shape[1] > 2000))),
     ZOO.calling("energy-of-a-thousand-units",
         "The MLP's energy leaves out one part in a million if there are more than 1024 hidden units.",
-        "sizes/mlp/energy", "stated energy of a large case", of="mlp_energy",
+        "sizes/mlp/energy", "answer*", of="mlp_energy",
         answer=lambda call, x, h, w, c: call(x, h, w, c) * (1 - 1e-6 * (c.hidden > 1024))),
 ]  # fmt: skip
 

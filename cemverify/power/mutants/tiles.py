@@ -14,7 +14,7 @@ from cemverify.power.mutants.base import Zoo, fault
 
 ZOO = Zoo("tiles")
 
-_PRODUCT = "vector-Jacobian product with respect to*"
+_PRODUCT = "product*"
 _ROWS, _COLUMNS = 2, 3
 
 

@@ -16,7 +16,7 @@ from cemverify.power.mutants.contexts import Backwards, first_are_trained
 
 ZOO = Zoo("training")
 
-_PRODUCT = "vector-Jacobian product with respect to*"
+_PRODUCT = "product*"
 
 
 class _LastProduct(torch.autograd.Function):
