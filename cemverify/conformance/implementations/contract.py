@@ -90,15 +90,8 @@ def implementation(
     Raises:
         ValueError: no function is given, or a feature or kind of array is unknown.
     """
-    functions_by_name = {
-        "attention": attention,
-        "mlp": mlp,
-        "block": block,
-        "decode": decode,
-        "attention_energy": attention_energy,
-        "mlp_energy": mlp_energy,
-    }
-    functions = {name: function for name, function in functions_by_name.items() if function is not None}
+    given = zip(FUNCTIONS, (attention, mlp, block, decode, attention_energy, mlp_energy), strict=True)
+    functions = {name: function for name, function in given if function is not None}
     if strange := [name for name, function in functions.items() if not callable(function)]:
         raise ValueError(f"{', '.join(strange)} must be a function")
     if not functions:
@@ -166,14 +159,9 @@ def module(name: str, wanted: str | None = None) -> ModuleType:
 
 def _defined(module: ModuleType) -> tuple[list[str], list[str]]:
     """The names of the implementations in a module, and of whatever else is its own."""
-    own = {
-        name: value
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and not isinstance(value, ModuleType)
-        and getattr(value, "__module__", module.__name__) == module.__name__
-    }
     declared = [name for name, value in vars(module).items() if isinstance(value, Subject)]
+    public = {name: v for name, v in vars(module).items() if not (name.startswith("_") or isinstance(v, ModuleType))}
+    own = [name for name, v in public.items() if getattr(v, "__module__", module.__name__) == module.__name__]
     return declared, [name for name in own if name not in declared]
 
 

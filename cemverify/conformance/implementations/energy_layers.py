@@ -429,9 +429,8 @@ def _shapes(declared: Any, name: str) -> Mapping[str, Shape] | str:
         raise ValueError("an energy layer needs a state")
     shapes = dict(declared) if isinstance(declared, Mapping) else {name: declared}
     for key, shape in shapes.items():
-        if not isinstance(shape, tuple) or not all(
-            (isinstance(n, str) and n) or (type(n) is int and n >= 1) for n in shape
-        ):
+        axes = shape if isinstance(shape, tuple) else (0,)
+        if not all((isinstance(n, str) and n) or (type(n) is int and n >= 1) for n in axes):
             raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1, not {shape!r}")
         if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
             raise ValueError(f"{key!r} cannot name an array, which is asked for as x.name: that takes an identifier "
@@ -481,16 +480,9 @@ def _domains(
             raise ValueError(f"domain of an energy layer names {name!r}, and its arrays are {known}")
         of_memory = name in memories and name not in states
         _check_domain(domain, name, {**others, **states}[name], whole=of_memory, batched=of_memory or name in states)
-    parts = (
-        {
-            name: (WHOLE, domain[0], domain[-1]) if isinstance(domain, range) else domain
-            for name, domain in declared.items()
-            if name in part
-        }
-        for part in (states, others)
-    )
-    of_state, of_others = map(MappingProxyType, parts)
-    return of_state or None, of_others
+    kept = {name: (WHOLE, a[0], a[-1]) if isinstance(a, range) else a for name, a in declared.items()}
+    of_state, of_others = ({name: kept[name] for name in kept if name in part} for part in (states, others))
+    return MappingProxyType(of_state) or None, MappingProxyType(of_others)
 
 
 def _check_domain(domain: Any, name: str, shape: Shape, *, whole: bool = False, batched: bool = True) -> None:

@@ -113,13 +113,12 @@ def in_eval_mode(functions: Iterable[Any], parameters: Mapping[str, Any]) -> Ite
 
 def _copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
     """Copies of the tensors whose numbers can be compared: not of those that a layer maps or differentiates."""
-    held = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
-    plain = {
-        name: v
-        for name, v in held.items()
-        if v.layout == torch.strided and not (v.is_meta or v.is_quantized or is_wrapped(v))
-    }
-    return {name: value.detach().clone() for name, value in plain.items()}
+
+    def is_plain(v: Any) -> bool:
+        is_dense = isinstance(v, Tensor) and v.layout == torch.strided
+        return is_dense and not (v.is_meta or v.is_quantized or is_wrapped(v))
+
+    return {name: value.detach().clone() for name, value in tensors.items() if is_plain(value)}
 
 
 def _other(now: Mapping[str, Any], was: Mapping[str, Tensor]) -> Iterator[str]:

@@ -149,22 +149,16 @@ def folders_of(files: Iterable[str]) -> tuple[str, ...]:
 
 def own_modules(folders: tuple[str, ...]) -> dict[str, tuple[str, ModuleType]]:
     """The modules that were imported from these folders or below, without libraries: by file, each with its name."""
-    return {
-        file: (name, module)
-        for name, file, module in _imported()
-        if file.startswith(folders) and not is_library(file)
-    }
-
-
-def _imported() -> Iterator[tuple[str, str, ModuleType]]:
-    """Every imported module of Python source, but for the program itself: its name, its file and the module."""
+    own: dict[str, tuple[str, ModuleType]] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        # some modules of libraries have relative names, of files that are not there
+        # not the program itself; some modules of libraries have relative names, of files that are not there
         if name in _PROGRAMS or not isinstance(file, str) or not file.endswith(".py") or not os.path.isabs(file):
             continue
-        if isinstance(module, ModuleType):
-            yield name, os.path.abspath(file), module
+        file = os.path.abspath(file)
+        if isinstance(module, ModuleType) and file.startswith(folders) and not is_library(file):
+            own[file] = name, module
+    return own
 
 
 def _of_parameters(subject: Subject) -> str | None:

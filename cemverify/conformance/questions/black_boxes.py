@@ -136,13 +136,11 @@ def questions(draw: st.DrawFn, form: Form, least: Mapping[str, int] = _ANY) -> Q
             for letter, low in _lows(form, least).items()
         }
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
-    seed = draw(st.integers(0, 2**32 - 1))
-    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
-    count = sum(int(np.prod(shape)) for shape in (*x.values(), *memory.values()))
-    if count <= _DRAWN_ONE_BY_ONE:
-        return Question(_integers(draw, x), _integers(draw, memory), noise, seed)
-    few = {k: a.clamp(-2.4, 2.4).round() for k, a in {**_normal(x, seed), **_normal(memory, seed)}.items()}
-    return Question({k: few[k] for k in x}, {k: few[k] for k in memory}, noise, seed)
+    question = _of_sizes(form, draw(st.integers(0, 2**32 - 1)), sizes)
+    if sum(math.prod(shape) for shape in (*x.values(), *memory.values())) <= _DRAWN_ONE_BY_ONE:
+        return replace(question, x=_integers(draw, x), memory=_integers(draw, memory))
+    few = question.each(lambda array: array.clamp(-2.4, 2.4).round())
+    return replace(few, noise=question.noise)
 
 
 def scattered(form: Form, seed: int, least: Mapping[str, int] = _ANY) -> Question:
@@ -286,26 +284,12 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # by how much arrays are larger; beyond 709 an exponential overflows, and 0.05 squared is below bfloat16's spacing
 _FACTORS = {
-    "large-states": 16.0,
-    "large-memory": 16.0,
-    "huge-states": 256.0,
-    "huge-memory": 256.0,
-    "exploding-states": 1024.0,
-    "small-states": 2.0**-12,
-    "faint-states": 0.05,
-    "faint-memory": 0.05,
-}
+    "large-states": 16.0, "large-memory": 16.0, "huge-states": 256.0, "huge-memory": 256.0,
+    "exploding-states": 1024.0, "small-states": 2.0**-12, "faint-states": 0.05, "faint-memory": 0.05,
+}  # fmt: skip
 _HUGE = 64.0  # of what is 256 or 1024 times as large
-_TEXTURES = (
-    "plain",
-    "large-states",
-    "zero-states",
-    "ties",
-    "small-states",
-    "zero-memory",
-    "large-memory",
-    "non-contiguous",
-)
+_TEXTURES = ("plain", "large-states", "zero-states", "ties", "small-states", "zero-memory", "large-memory",
+             "non-contiguous")  # fmt: skip
 
 
 def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
@@ -319,7 +303,9 @@ def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
         case "large" | "huge" | "faint":
             return dressed(dressed(q, f"{texture}-states", share), f"{texture}-memory", share)
         case "zero-states":
-            return replace(q, x={k: _with_zeros(a) for k, a in q.x.items()})
+            # the first token is zero, or all of a state without tokens
+            zeros = {k: torch.zeros_like(a[:, :1] if a.dim() > 2 else a) for k, a in q.x.items()}
+            return replace(q, x={k: torch.cat((a, q.x[k][:, 1:]), 1) if a.dim() > 2 else a for k, a in zeros.items()})
         case "zero-memory":
             return replace(q, memory={k: torch.zeros_like(a) for k, a in q.memory.items()})
         case "ties":
@@ -344,28 +330,17 @@ def wears(question: Question, texture: str) -> bool:
     return True
 
 
-def _with_zeros(array: Tensor) -> Tensor:
-    """The first token, or all of a state without tokens, is zero."""
-    zeroed = array.clone()
-    if array.dim() > 2:
-        zeroed[:, 0] = 0
-    else:
-        zeroed[:] = 0
-    return zeroed
-
-
 def _tied(named: Named, but: int) -> dict[str, Tensor]:
     """Every token, or pattern, equals the first one; in half of the questions all but the last.
 
     Where all are equal, tokens that act on each other alone may have nothing to do.
     """
-    tied = {}
-    for name, array in named.items():
-        tied[name] = array
-        if array.dim() > 2:
-            same = array.shape[1] - but
-            tied[name] = torch.cat((array[:, :1].expand_as(array[:, :same]), array[:, same:]), 1)
-    return tied
+
+    def tied(array: Tensor) -> Tensor:
+        same = array.shape[1] - but
+        return torch.cat((array[:, :1].expand_as(array[:, :same]), array[:, same:]), 1)
+
+    return {name: tied(array) if array.dim() > 2 else array for name, array in named.items()}
 
 
 def _strided(named: Named) -> dict[str, Tensor]:

@@ -140,9 +140,8 @@ def dense_case(config: Config, batch: int, tokens: int, seed: int) -> Case:
     """A well-conditioned case of any size, drawn from a seed: standard normal states, W ~ N(0, 1/D)."""
     rng = np.random.default_rng(seed)
     dim = config.attention.dim if isinstance(config, BlockConfig) else config.dim
-    weights = {
-        name: tensor(scaled(name, rng.standard_normal(shape))) for name, shape in weight_shapes(config).items()
-    }
+    shapes = weight_shapes(config)
+    weights = {name: tensor(scaled(name, rng.standard_normal(shape))) for name, shape in shapes.items()}
     x, h = (tensor(rng.standard_normal((batch, tokens, dim))) for _ in range(2))
     return Case(config, x, h, weights)
 
