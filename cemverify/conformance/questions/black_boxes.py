@@ -303,9 +303,10 @@ def dressed(question: Question, texture: str, share: float = 1.0) -> Question:
         case "large" | "huge" | "faint":
             return dressed(dressed(q, f"{texture}-states", share), f"{texture}-memory", share)
         case "zero-states":
-            # the first token is zero, or all of a state without tokens
-            zeros = {k: torch.zeros_like(a[:, :1] if a.dim() > 2 else a) for k, a in q.x.items()}
-            return replace(q, x={k: torch.cat((a, q.x[k][:, 1:]), 1) if a.dim() > 2 else a for k, a in zeros.items()})
+            x = {k: a.clone() for k, a in q.x.items()}
+            for a in x.values():
+                (a[:, :1] if a.dim() > 2 else a).zero_()  # the first token, or all of a state without tokens
+            return replace(q, x=x)
         case "zero-memory":
             return replace(q, memory={k: torch.zeros_like(a) for k, a in q.memory.items()})
         case "ties":
