@@ -30,6 +30,13 @@ def explanation(property_: Property, width: int | None) -> str:
     """
     killed = killers(property_)
     needs = [f"{name}: {FEATURES[name]}" if name in FEATURES else name for name in sorted(property_.needs)]
+    telling = (
+        f"an example is telling (could expose a wrong layer) only if {property_.premise}; with fewer than "
+        f"{100 * property_.floor:.0f} % telling examples, the property is inconclusive"
+    )
+    controls = "no trivial implementation is tried on its examples"
+    if property_.controls:
+        controls = f"each of these trivial implementations must violate it: {', '.join(sorted(property_.controls))}"
     rows = [
         ("claim", [property_.claim]),
         ("formula", [property_.formula]),
@@ -38,16 +45,13 @@ def explanation(property_: Property, width: int | None) -> str:
         ("of", [f"{property_.kind}s"]),
         ("needs", needs or ["nothing that could be absent"]),
         ("tested", list(_tested(property_))),
-        ("telling", [_telling(property_)]),
-        ("controls", [_controls(property_)]),
+        ("telling", [telling]),
+        ("controls", [controls]),
         ("since", [f"catalogue {property_.since}"]),
         ("kills", [f"{mutant.id}: {mutant.fault}" for mutant in killed]),
     ]
-    lines = [property_.id, ""]
-    for label, texts in rows:
-        for i, text in enumerate(texts):
-            lines.append(_row("" if i else label, text, width))
-    return "\n".join(lines)
+    lines = [_row("" if i else label, text, width) for label, texts in rows for i, text in enumerate(texts)]
+    return "\n".join([property_.id, "", *lines])
 
 
 def violation(property_: Property, width: int | None) -> str:
@@ -106,16 +110,3 @@ def _tested(property_: Property) -> Iterator[str]:
         yield "first, in a process of its own"
     if property_.once:
         yield "one failure proves a violation, even if it cannot be reproduced"
-
-
-def _telling(property_: Property) -> str:
-    return (
-        f"an example is telling (could expose a wrong layer) only if {property_.premise}; with fewer than "
-        f"{100 * property_.floor:.0f} % telling examples, the property is inconclusive"
-    )
-
-
-def _controls(property_: Property) -> str:
-    if not property_.controls:
-        return "no trivial implementation is tried on its examples"
-    return f"each of these trivial implementations must violate it: {', '.join(sorted(property_.controls))}"

@@ -90,31 +90,25 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help", self.usage_line())
-
-    def usage_line(self) -> str:
-        """The usage in one line: the options are in the help."""
-        if self.usage:
-            return " ".join(self.format_usage().split())
-        formatter = argparse.HelpFormatter(f"{self.prog} [option ...]", width=10**6)
-        formatter.add_usage(None, self._get_positional_actions(), [], "usage: ")
-        return formatter.format_help().strip()
+        usage = " ".join(self.format_usage().split())
+        if not self.usage:  # in one line: the options are in the help
+            formatter = argparse.HelpFormatter(f"{self.prog} [option ...]", width=10**6)
+            formatter.add_usage(None, self._get_positional_actions(), [], "usage: ")
+            usage = formatter.format_help().strip()
+        raise UsageError(f"{message}; see {self.prog} --help", usage)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Reads the arguments, and refuses what it does not know where argparse would pass it on."""
         options, unknown = super().parse_known_args(args, namespace)
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+        if option is not None:
+            known = [*self._option_string_actions]
+            near = ["--output"] if option == "--json" else get_close_matches(option, known, 1, 0.75)
+            meant = f"; perhaps {near[0]} is meant" if {*near} & {*known} else ""
+            self.error(f"there is no option {option}{meant}")
         if unknown:
-            self.error(self.about_unknown(unknown))
+            self.error(f"{unknown[0]!r} is one word too many")
         return options, []
-
-    def about_unknown(self, words: Sequence[str]) -> str:
-        """What is said about words that it does not know."""
-        option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
-        if option is None:
-            return f"{words[0]!r} is one word too many"
-        known = [*self._option_string_actions]
-        near = ["--output"] if option == "--json" else get_close_matches(option, known, 1, 0.75)
-        return f"there is no option {option}" + (f"; perhaps {near[0]} is meant" if {*near} & {*known} else "")
 
 
 def add_commands(

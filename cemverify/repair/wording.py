@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
@@ -64,24 +63,11 @@ def _headline(whole: Sequence[Repair], run: int) -> str:
     return f"{len(whole)} {'pairs of edits' if pairs else 'edits'} make {them}"
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """What an edit that does not mend everything does to the properties that were asked without it."""
-
-    asked: int
-    before: int  # how many of them hold without it
-    after: int  # and with it
-    wrong: int  # how many were violated
-    mended: int  # of these, how many hold with it
-    broken: int  # how many held, and do not with it
-
-    @classmethod
-    def of(cls, repair: Repair, finished: RunFinished) -> _Effect:
-        by_id = {record.id: record.verdict for record in finished.records if record.verdict != Verdict.NOT_OFFERED}
-        now = {record.id for record in repair.records if record.verdict == Verdict.HOLDS} & by_id.keys()
-        held = {id_ for id_, verdict in by_id.items() if verdict == Verdict.HOLDS}
-        wrong = {id_ for id_, verdict in by_id.items() if verdict == Verdict.VIOLATED}
-        return cls(len(by_id), len(held), len(now), len(wrong), len(wrong & now), len(held - now))
+def _effect(repair: Repair, finished: RunFinished) -> tuple[set[str], set[str], set[str]]:
+    """Of the properties that were asked without an edit: those that held, were violated, and hold with it."""
+    by_id = {record.id: record.verdict for record in finished.records if record.verdict != Verdict.NOT_OFFERED}
+    held, wrong = ({id_ for id_, v in by_id.items() if v == verdict} for verdict in (Verdict.HOLDS, Verdict.VIOLATED))
+    return held, wrong, {record.id for record in repair.records if record.verdict == Verdict.HOLDS} & by_id.keys()
 
 
 def _headed(repair: Repair, finished: RunFinished) -> str:
@@ -90,8 +76,9 @@ def _headed(repair: Repair, finished: RunFinished) -> str:
     if repair.mends:
         all_ = "the property holds" if repair.run == 1 else f"all {repair.run} properties hold"
         return f"{places}: with this edit {all_}.{_alike(repair)}"
-    effect = _Effect.of(repair, finished)
-    held = f"{effect.before} of {effect.asked} hold without this edit, {effect.after} with it"
+    before, _, after = _effect(repair, finished)
+    asked = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
+    held = f"{len(before)} of {asked} hold without this edit, {len(after)} with it"
     if finished.unasked:
         held += f" (of all {repair.run}, {repair.holding} with it)"
     return f"{places}: {held}; still violated: {_ids(repair.violated)}.{_alike(repair)}"
@@ -132,10 +119,11 @@ def _best(outcome: RepairOutcome) -> list[str]:
 
 def _places(outcome: RepairOutcome, finished: RunFinished) -> list[str]:
     for repair in outcome.repairs[:1]:
-        effect = _Effect.of(repair, finished)
-        mends = f"\nThis edit mends {effect.mended} of {effect.wrong} that were violated"
-        mends += f" and breaks {effect.broken} that held" if effect.broken else ""
-        if 2 * (effect.mended - effect.broken) < effect.wrong:
+        held, wrong, now = _effect(repair, finished)
+        mended, broken = len(wrong & now), len(held - now)
+        mends = f"\nThis edit mends {mended} of {len(wrong)} that were violated"
+        mends += f" and breaks {broken} that held" if broken else ""
+        if 2 * (mended - broken) < len(wrong):
             return [f"{mends}: the cause is elsewhere."]
         return [f"{mends}. The rest may have a cause of its own: make this edit, and check again."]
     if not outcome.near:

@@ -35,6 +35,7 @@ class CellProgress:
         self._stream = sys.stderr if stream is None else stream
         self._clock, self._started = clock, clock()
         self._live = is_live(self._stream)
+        self._blank = "\r\033[K" if self._live else ""
         self._said, self._latest = 0, ""
 
     def finished(self, label: str, cost: float, failure: str | None = None) -> None:
@@ -58,35 +59,28 @@ class CellProgress:
 
     def note(self, text: str) -> None:
         """Prints a line that stays above the progress."""
-        print(f"{self._blank()}{visible(text)}", file=self._stream, flush=True)
+        print(f"{self._blank}{visible(text)}", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Leaves the terminal as a person wants to find it."""
         if self._live:
-            print(self._blank(), end="", file=self._stream, flush=True)
+            print(self._blank, end="", file=self._stream, flush=True)
 
     def line(self) -> str:
         """How far the run is, in one line."""
         width = len(str(self.total))
         failed = f", {self.failed} failed" if self.failed else ""
-        left = self._left()
+        # taking it that what is done was typical for its cost
+        cost = self.cost - self.spent + self.later
+        left = (self._clock() - self._started) * cost / self.spent if self.spent > 0 else None
         of = " of this round" if self.open_ended else ""
         about = f"; about {duration(left)} left{of}" if left and (self.done < self.total or self.later) else ""
         return f"[{self.done:{width}}/{self.total}{failed}] {self._latest or 'started'}{about}"
 
-    def _left(self) -> float | None:
-        """Seconds, taking it that what is done was typical for its cost."""
-        if self.spent <= 0:
-            return None
-        return (self._clock() - self._started) * (self.cost - self.spent + self.later) / self.spent
-
     def _rewrite(self, running: int = 0) -> None:
         text = self.line() + (f" ({running} being computed)" if running else "")
         width = columns(self._stream) or len(text) + 1
-        print(f"{self._blank()}{visible(text)[: width - 1]}", end="", file=self._stream, flush=True)
-
-    def _blank(self) -> str:
-        return "\r\033[K" if self._live else ""
+        print(f"{self._blank}{visible(text)[: width - 1]}", end="", file=self._stream, flush=True)
 
 
 def duration(seconds: float) -> str:

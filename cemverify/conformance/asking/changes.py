@@ -45,10 +45,6 @@ def changes_of(
     noticed = caller.noticed
     assert noticed is not None
 
-    def under_autocast() -> None:
-        with caller.guarded():
-            calls[0]()
-
     with caller.guarded():
         seeded = _watched(lambda: seeded_by(*calls), noticed)
         with at_other_values():
@@ -57,7 +53,7 @@ def changes_of(
                 _watched(_tolerated(call), noticed)
     if caller.kind.name == "torch":
         with torch.autocast("cpu", torch.bfloat16):
-            _watched(_tolerated(under_autocast), noticed)
+            _watched(_tolerated(caller.guarded()(calls[0])), noticed)
     if caller.kind is JAX:
         with JAX.narrow(), warnings.catch_warnings(action="ignore"):
             _watched(_tolerated(calls[0], Exception), noticed)  # its arrays are wider than JAX takes them there
