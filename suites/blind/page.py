@@ -31,10 +31,10 @@ then the survivors were tested again. Those that are killed by nothing yet are m
 Where a table says that fewer were tested than written, they were taken in random order, and their share is that of a
 sample. Of JAX, which takes minutes for each, these are few, and the row "all" is mostly torch and NumPy.
 
-The faults lie in `suites/blind`. `python -m suites.blind ask N` tests what was not yet tested in round N,
-`cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind page` writes this page.
-`python -m suites.blind matrix` finds out how many questions it takes to find each fault that was killed; what it
-writes decides, beside our own mutants, how many a check asks."""
+The faults lie in `suites/blind/data`, each with inputs that show it. `python -m suites.blind ask N` tests what was
+not yet tested in round N, `cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind
+page` writes this page. `python -m suites.blind matrix` finds out how many questions it takes to find each fault that
+was killed; what it writes decides, beside our own mutants, how many a check asks."""
 
 COLUMNS = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
 
@@ -67,9 +67,8 @@ def _section(round_: Round, results: Mapping[str, Answer]) -> str:
     parts = [f"*What the author was told:* {round_.instructions}", grid(Table("Faults", COLUMNS, rows), "markdown")]
     survivors = [f for f in round_.faults if f.name in results and not at_first(results[f.name])]
     if survivors:
-        lines = [(f.name, f.fault, f.shown_by, _now(results[f.name])) for f in survivors]
-        table = Table("What survived at first", ("fault", "what is wrong", "shown by", "when last tested"), lines)
-        parts += [f"{table.title}:", grid(table, "markdown"), *_read(_names(survivors), results)]
+        lines = "\n".join(f"* **{f.name}**: {f.fault.rstrip('.')}. Now {_now(results[f.name])}." for f in survivors)
+        parts += ["What survived at first:", lines, *_read(_names(survivors), results)]
     right = [*round_.bases, *(style.name for style in round_.styles)]
     if tested := [name for name in right if name in results]:
         alarms = [name for name in tested if at_first(results[name])]
@@ -114,4 +113,4 @@ def _alarm(name: str, answer: Answer) -> str:
 
 
 def _now(answer: Answer) -> str:
-    return f"`{answer['by']}`" if answer["violated"] else answer.get("afterwards", "not seen")
+    return f"killed by `{answer['by']}`" if answer["violated"] else answer.get("afterwards", "not seen").rstrip(".")
