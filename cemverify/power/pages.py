@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from cemverify.power.findings import Measured, Power, Smallest
@@ -96,12 +97,13 @@ def as_markdown(power: Power, command: str) -> str:
         parts += [f"## {table.title}", folded(f"{len(table.rows)} implementations", grid(table, "markdown"))]
     if power.smallest:
         parts += [_section(smallest_table(power)), _SIZES]
-    parts.append("## The mutants")
-    for family, _, _ in power.families():
-        chosen = [m for m in power.applicable if m.mutant.family == family]
-        faults = "\n".join(f"* **{m.mutant.id}**: {m.mutant.fault}{_otherwise(m)}" for m in chosen)
-        rows = grid(mutants_table(power, chosen, family), "markdown")
-        parts.append(folded(f"{family}: {sum(m.killed for m in chosen)} of {len(chosen)}", rows, faults))
+    parts += ["## The mutants", _mutants(power)]
+    for family, killed, total in power.families():
+        by_property = groupby(
+            sorted((m for m in power.applicable if m.mutant.family == family), key=_property), _property
+        )
+        lists = ["\n".join((f"`{id_}` kills:\n", *map(_fault, chosen))) for id_, chosen in by_property]
+        parts.append(folded(f"{family}: {killed} of {total}", *lists))
     absent = [f"* {m.mutant.id}: {m.inapplicable}" for m in power.mutants if m.inapplicable is not None]
     if absent:
         parts += ["## Faults that could not be tested here", "\n".join(absent)]
@@ -135,9 +137,8 @@ def _reading(power: Power) -> str:
 
 A *mutant* is an implementation with one deliberate fault. It counts as *killed* only if the property named for it is
 violated, for the cause named for it, with every seed; a crash or a violation of some other property does not count.
-*At {budget}* is the share of seeds with which {budget} examples found the fault. The interval is the exact binomial
-one (Clopper and Pearson): {seeds} of {seeds} means that the probability of detection is at least {least:.0%}, at 95 %
-confidence. *Median examples* is the number of examples until the fault was found, with {budget} allowed.
+{seeds} of {seeds} seeds mean that {budget} examples find the fault with a probability of at least {least:.0%},
+at 95 % confidence (the exact binomial interval of Clopper and Pearson).
 
 A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none;
 the bound says how rare they must be. A run is *undecided* if it called the implementation neither right nor wrong,
@@ -152,14 +153,35 @@ def _section(table: Table) -> str:
 def _mutant_row(measured: Measured) -> tuple[str, ...]:
     last = measured.detections[-1]
     interval = f"{last.low:.2f} … {last.high:.2f}"
-    median = "–" if last.median is None else f"{last.median:g}"
     shares = (f"{detection.probability:.0%}" for detection in measured.detections)
-    return (measured.mutant.id, measured.mutant.property, *shares, interval, median)
+    return (measured.mutant.id, measured.mutant.property, *shares, interval, _median(measured))
 
 
 def _size(smallest: Smallest | None) -> str:
     return "–" if smallest is None or smallest.epsilon is None else f"{smallest.epsilon:.0e}"
 
 
-def _otherwise(measured: Measured) -> str:
-    return f" **Survived**: {measured.otherwise}." if measured.otherwise else ""
+def _mutants(power: Power) -> str:
+    """What the lists of mutants say, and those that survived with some seed in full."""
+    few, budget = min(power.plan.budgets), power.plan.budget
+    words = (
+        "By family, the faults that each property must find. In brackets: the share of seeds with which "
+        f"{few} examples found it, and the median number of examples with {budget} allowed."
+    )
+    weak = [m for m in power.applicable if not m.killed]
+    return "\n\n".join((words, *([grid(mutants_table(power, weak, "Survivors"), "markdown")] if weak else [])))
+
+
+def _property(measured: Measured) -> str:
+    return measured.mutant.property
+
+
+def _fault(measured: Measured) -> str:
+    share = f"{measured.detections[0].probability:.0%}"
+    survived = f" **Survived**: {measured.otherwise}." if measured.otherwise else ""
+    return f"* **{measured.mutant.id}** ({share}, {_median(measured)}): {measured.mutant.fault}{survived}"
+
+
+def _median(measured: Measured) -> str:
+    median = measured.detections[-1].median
+    return "–" if median is None else f"{median:g}"
