@@ -1,13 +1,15 @@
-"""Correct implementations that add up in an unusual order: every summand of a step goes to the state at once.
+"""Correct implementations that add up in an unusual order, as kernels do.
 
-A kernel that fuses the residual does so: x += eta P_k g_k for one head after the other, in the dtype of x. It rounds
-the state once for each head, where x + eta sum_k P_k g_k rounds it once.
+One that fuses the residual adds every summand of a step to the state at once: x += eta P_k g_k for one head after the
+other, in the dtype of x. It rounds the state once for each head, where x + eta sum_k P_k g_k rounds it once.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cemverify.cem.layers import MLPConfig
@@ -40,3 +42,26 @@ class UnitByUnit(HeadByHead):
                 units = total
             x = self.advance(x, units, w, c)
         return x
+
+
+_ROWS, _COLUMNS = 2, 3
+
+
+class Tiled(Plain):
+    """The softmax of rows by tiles of columns, with a running maximum and a running sum."""
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        starts = range(0, logits.shape[-2], _ROWS)
+        return torch.cat([self.rows(logits[..., first : first + _ROWS, :], first) for first in starts], -2)
+
+    def rows(self, logits: Tensor, first: int) -> Tensor:  # noqa: ARG002
+        """A tile of rows (..., r, S), and the number of its first one."""
+        maximum = torch.full_like(logits[..., :1], -math.inf)
+        total = torch.zeros_like(maximum)
+        for part in torch.split(logits, _COLUMNS, -1):
+            larger = torch.maximum(maximum, part.amax(-1, keepdim=True).detach())
+            # before the first finite logit there is nothing to rescale, and no -inf - -inf
+            safe = torch.where(larger.isinf(), 0.0, larger)
+            total = total * (maximum - safe).exp() + (part - safe).exp().sum(-1, keepdim=True)
+            maximum = larger
+        return (logits - maximum).exp() / total

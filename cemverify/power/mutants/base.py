@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -23,7 +22,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 
 Wrap = Callable[[Any], Any]
 Function = Callable[..., Any]
-Kind = TypeVar("Kind")
+Answer = TypeVar("Answer", bound=Callable[..., Any])
 Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
 
 UPDATE = "answer*"  # the cause of whatever moves a layer's output
@@ -144,12 +143,12 @@ def in_both(layer: Function) -> Mapping[str, Any]:
     }
 
 
-def fault(sentence: str) -> Callable[[Kind], Kind]:
-    """States what is wrong with a function or class, under the decorator of a `Zoo` that enters it."""
+def fault(sentence: str) -> Callable[[Answer], Answer]:
+    """States what is wrong with a function, under the decorator of a `Zoo` that enters it."""
 
-    def state(kind: Kind) -> Kind:
-        setattr(kind, _FAULT, sentence)
-        return kind
+    def state(answer: Answer) -> Answer:
+        setattr(answer, _FAULT, sentence)
+        return answer
 
     return state
 
@@ -181,35 +180,24 @@ class Zoo(list[Mutant]):
         self.family = family
         self.original = original  # what is wrapped, where a mutant names no other
 
-    # Decorators enter what stands under them and under `fault`: its name becomes the id, property_ must be violated
+    # Decorators enter the function under them and under `fault`: its name becomes the id, property_ must be violated
     # for the cause.
 
-    def killed_by(self, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]) -> Callable[[Kind], Kind]:
-        """Enters a subclass of Plain."""
-        return self.enter(self._of_plain, property_, cause, lambda kind: kind, **more)
-
-    def part(
-        self, method: str, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]
-    ) -> Callable[[Kind], Kind]:
-        """Enters a function that stands in for a method of Plain; it gets the usual methods, then the arguments."""
-        return self.enter(self._of_plain, property_, cause, lambda part: partial(plain_but, {method: part}), **more)
-
-    def layers(self, property_: str, cause: str = UPDATE, **more: Unpack[OfPlain]) -> Callable[[Kind], Kind]:
-        """Enters a function that stands in for attention and the MLP; it gets the usual one, then its arguments."""
-        return self.enter(self._of_plain, property_, cause, lambda of: partial(plain_but, in_both(of)), **more)
-
-    def calls(self, property_: str, cause: str, *, of: str = "*", **more: Unpack[OfAny]) -> Callable[[Kind], Kind]:
+    def calls(
+        self, property_: str, cause: str, *, of: str = "*", **more: Unpack[OfAny]
+    ) -> Callable[[Answer], Answer]:
         """Enters a function as the `answer` of `calling`."""
-        return self.enter(self.calling, property_, cause, lambda answer: answer, of=of, **more)
+        return self.enter(self.calling, property_, cause, of=of, **more)
 
     def enter(
-        self, make: Callable[..., Mutant], property_: str, cause: str, given: Callable[[Any], Any], **more: Any
-    ) -> Callable[[Kind], Kind]:
-        """Enters the mutant that `make` makes of `given(kind)`, where `kind` is the function or class under it."""
+        self, make: Callable[..., Mutant], property_: str, cause: str, **more: Any
+    ) -> Callable[[Answer], Answer]:
+        """Enters the mutant that `make` makes of the function under it."""
 
-        def enter(kind: Kind) -> Kind:
-            self.append(make(id_of(kind), getattr(kind, _FAULT), property_, cause, given(kind), **more))
-            return kind
+        def enter(answer: Answer) -> Answer:
+            id_ = answer.__name__.replace("_", "-")
+            self.append(make(id_, getattr(answer, _FAULT), property_, cause, answer, **more))
+            return answer
 
         return enter
 
@@ -238,13 +226,13 @@ class Zoo(list[Mutant]):
         property_: str,
         *changes: tuple[str, str],
         cause: str = UPDATE,
-        base: str = Plain.__module__,
+        base: type[Plain] = Plain,
         **more: Unpack[OfPlain],
     ) -> Mutant:
-        """A mutant that is `Plain`, or that of another module, with other words in the place of some of its file."""
+        """A mutant that is `Plain`, or another one like it, with other words in the place of some of its file."""
 
         def make() -> Plain:
-            made: Plain = with_changes(base, changes).Plain()
+            made: Plain = getattr(with_changes(base.__module__, changes), base.__name__)()
             return made
 
         return self._of_plain(id_, fault, property_, cause, make, **more)
@@ -337,11 +325,6 @@ def _plain() -> Implementation:
 def _in_full(property_: str, also: tuple[str, ...]) -> tuple[str, ...]:
     family, _, name = property_.split("/")
     return tuple(other if "/" in other else f"{family}/{other}/{name}" for other in also)
-
-
-def id_of(kind: Any) -> str:
-    """The id of a mutant that a function or class makes: its name."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", "-", kind.__name__).lower()
 
 
 def arrays_of(arguments: tuple[Any, ...]) -> list[Any]:

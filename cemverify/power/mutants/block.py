@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor
-
-from cemverify.cem.models import BlockConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Part, Zoo, fault
+from cemverify.power.mutants.base import Part, Zoo
 
 ZOO = Zoo("block")
-
-
-@ZOO.part("block", "gradient/block/any-options", also=("tying/block/pre-norm",))
-@fault("Attention and MLP both read the block's input, as parallel blocks do.")
-def parallel_block(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-    outputs = []
-    for name, layer, config in (("attention", usual.attention, c.attention), ("mlp", usual.mlp, c.mlp)):
-        own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
-        outputs.append(usual.sublayer(layer, h, own, config))
-    return outputs[0] + outputs[1] - h
 
 
 def one_for_both(option: str) -> Part:
@@ -38,4 +24,9 @@ ZOO += [
         "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),
     ZOO.but("one-depth-for-both", "The MLP takes as many steps as attention.",
         "gradient/block/any-options", needs=("steps",), block=one_for_both("steps")),
+    ZOO.edited("parallel-block", "Attention and MLP both read the block's input, as parallel blocks do.",
+        "gradient/block/any-options", ("        for name, layer", "        ends = []\n        for name, layer"),
+        ("h = self.sublayer(layer, h, own, config)\n        return h",
+         "ends.append(self.sublayer(layer, h, own, config))\n        return ends[0] + ends[1] - h"),
+        also=("tying/block/pre-norm",)),
 ]  # fmt: skip

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import UPDATE, Call, Zoo, fault, in_dtype, remembering
 from cemverify.power.mutants.preconditioners import of_ranks
 
@@ -20,14 +19,6 @@ ZOO = Zoo("conditional")
 
 
 # --- sizes, options and dtypes ----------------------------------------------------------------------
-
-
-@ZOO.part("attend", "gradient/attention/plain")
-@fault("If two logits of a token are equal, the later one is left out.")
-def wrong_for_ties(usual: Plain, logits: Tensor, hidden: Tensor) -> Tensor:
-    seen = logits.masked_fill(hidden, -torch.inf)
-    same = (seen[..., None, :] == seen[..., :, None]).tril(-1) & ~hidden[..., :, None]  # (B, K, J, S, S)
-    return usual.softmax(seen.masked_fill(same.any(-1), -torch.inf))
 
 
 ZOO += [
@@ -175,4 +166,9 @@ ZOO += [
         "If x and h are the same array, outputs are one part in a thousand too large.",
         "contract/attention/one-array", "answer*", also=("*",),
         answer=lambda call, *arguments: call(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)),
+    ZOO.edited("wrong-for-ties", "If two logits of a token are equal, the later one is left out.",
+        "gradient/attention/plain", ("        return self.softmax(logits.masked_fill(hidden, -math.inf))", """\
+        seen = logits.masked_fill(hidden, -torch.inf)
+        same = (seen[..., None, :] == seen[..., :, None]).tril(-1) & ~hidden[..., :, None]  # (B, K, J, S, S)
+        return self.softmax(seen.masked_fill(same.any(-1), -torch.inf))""")),
 ]  # fmt: skip

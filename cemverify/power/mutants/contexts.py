@@ -16,23 +16,9 @@ from cemverify.power.mutants.base import After, Call, Function, Zoo, fault
 
 ZOO = Zoo("contexts")
 
+_APART = "\n        h = h.detach() if x is h else h\n"
 _PRODUCT = "product*"
 _OUTPUT = "answer*"
-
-
-@ZOO.killed_by("contexts/attention/any-options", _PRODUCT, also=("mlp",))
-@fault("Where one array is state and memory, its gradient is that of the state alone.")
-class OneArrayTrainedOnce(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().attention(x, h.detach() if x is h else h, w, c)
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().mlp(x, h.detach() if x is h else h, w, c)
-
-    def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
-        """In a block state and memory are two arrays, so that it trains."""
-        output: Tensor = layer(h, self.norm(h, w, c).clone(), w, c)
-        return output
 
 
 class Backwards(torch.autograd.Function):
@@ -51,8 +37,6 @@ class Backwards(torch.autograd.Function):
 _LATEST = {"step size": 1.0}  # of all calls
 
 
-@ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("mlp",), needs=("step-size",))
-@fault("Backward passes use the step size of the latest call, whichever output they belong to.")
 def pulls_back_with_the_latest_step(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     if not is_traced(heads):
         own = _LATEST["step size"] = c.step_size
@@ -60,8 +44,6 @@ def pulls_back_with_the_latest_step(usual: Plain, x: Tensor, heads: Tensor, w: W
     return usual.advance(x, heads, w, c)
 
 
-@ZOO.part("advance", "contexts/attention/any-options", _PRODUCT, also=("mlp",))
-@fault("A backward pass gives away what it kept, and a second one through the same graph gives zeros.")
 def pulls_back_once(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
     kept = itertools.chain([1], itertools.repeat(0))
     if not is_traced(heads):
@@ -138,6 +120,21 @@ ZOO += [
     ZOO.but("gradients-of-forty-tokens", "The gradient of the keys is that of the first forty tokens.",
         "contexts/attention/any-options", _PRODUCT, keys=After(lambda keys, *_:
             torch.cat((keys[..., :40, :], keys[..., 40:, :].detach()), -2))),
+    ZOO.edited("one-array-trained-once",
+        "Where one array is state and memory, its gradient is that of the state alone.",
+        "contexts/attention/any-options",
+        ("c: AttentionConfig) -> Tensor:\n        for", f"c: AttentionConfig) -> Tensor:{_APART}        for"),
+        ("c: MLPConfig) -> Tensor:\n        for", f"c: MLPConfig) -> Tensor:{_APART}        for"),
+        # in a block state and memory are two arrays, so that it trains
+        ("layer(h, self.norm(h, w, c), w, c)", "layer(h, self.norm(h, w, c).clone(), w, c)"),
+        cause=_PRODUCT, also=("mlp",)),
+    ZOO.but("pulls-back-with-the-latest-step",
+        "Backward passes use the step size of the latest call, whichever output they belong to.",
+        "contexts/attention/any-options", _PRODUCT, also=("mlp",), needs=("step-size",),
+        advance=pulls_back_with_the_latest_step),
+    ZOO.but("pulls-back-once",
+        "A backward pass gives away what it kept, and a second one through the same graph gives zeros.",
+        "contexts/attention/any-options", _PRODUCT, also=("mlp",), advance=pulls_back_once),
 ]  # fmt: skip
 
 

@@ -12,10 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
-from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Call, Zoo, arrays_of, fault, in_dtype, remembering
-from cemverify.power.mutants.positions import rotary
 
 ZOO = Zoo("contract")
 
@@ -311,16 +308,6 @@ def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
     return answer + (call.memory[0] - arguments[0]).sum()
 
 
-@ZOO.killed_by("contract/mlp/threads", "answer*")
-@fault("Each step reads its options from where every thread writes them.")
-class SharesItsOptions(Plain):
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-        self.options = c
-        for _ in range(c.steps):
-            x = super().mlp(x, h, w, replace(self.options, steps=1))
-        return x
-
-
 @ZOO.calls("contract/all/first-calls", "answer: *")
 @fault("The first output of each function in a process is one part in a million too large, as before it is compiled.")
 def warms_up(call: Call, *arguments: Any) -> Any:
@@ -368,6 +355,26 @@ ZOO += [
     ZOO.calling("differs-in-inference-mode", "In inference mode answers are one part in a thousand too large.",
         "contract/attention-energy/surroundings", "answer: in inference mode", also=("mlp-energy",),
         answer=lambda call, *arguments: call(*arguments) * (_OFF if torch.is_inference_mode_enabled() else 1)),
+    ZOO.edited("shares-its-options", "Each step reads its options from where every thread writes them.",
+        "contract/mlp/threads",
+        ("        for _ in range(self.steps(c)):\n            x = self.advance(x, self.mlp", """\
+        self.options = c
+        for _ in range(self.steps(c)):
+            c = self.options
+            x = self.advance(x, self.mlp"""),
+        cause="answer*"),
+    ZOO.edited("keeps-its-mask",
+        "The mask of each shape is kept, also one made in inference mode, which no backward pass can use.",
+        "contract/all/training-after-other-uses", ("return j > i",
+        'return vars(self).setdefault("masks", {}).setdefault((i.shape, j.shape, int(i.max())), j > i)'), cause="*"),
+    ZOO.edited("keeps-angles-of-another-dtype",
+        "Rotary's angles for each length are kept in the dtype in which they were first wanted.",
+        "contract/all/training-after-other-uses",
+        ("        angle = sign * rows.to(exact.dtype)[:, None] / 10000 ** (plane / half)\n", """\
+        angle = (rows.to(exact.dtype)[:, None] / 10000 ** (plane / half)).to(x.dtype)
+        kept = vars(self).setdefault("angles", {}).setdefault((int(rows[0]), len(rows), half), angle)
+        angle = sign * kept.clone().to(exact.dtype)
+"""), cause="*", needs=("position:rotary",)),
 ]  # fmt: skip
 
 
@@ -390,28 +397,3 @@ def hooks_all_modules(call: Call, x: Any, h: Any, weights: Any, config: Any) -> 
     if config.activation == "gelu" and "hook" not in call.memory:
         call.memory["hook"] = register_module_forward_hook(lambda *_: None)
     return call(x, h, weights, config)
-
-
-@ZOO.killed_by("contract/all/training-after-other-uses", "*")
-@fault("The mask of each shape is kept, also one made in inference mode, which no backward pass can use.")
-class KeepsItsMask(Plain):
-    def __init__(self) -> None:
-        self.masks: dict[tuple[Any, ...], Tensor] = {}
-
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return self.masks.setdefault((i.shape, j.shape, int(i.max())), super().hidden(i, j))
-
-
-@ZOO.killed_by("contract/all/training-after-other-uses", "*", needs=("position:rotary",))
-@fault("Rotary's angles for each length are kept in the dtype in which they were first wanted.")
-class KeepsAnglesOfAnotherDtype(Plain):
-    def __init__(self) -> None:
-        self.angles: dict[tuple[int, int, int], Tensor] = {}
-
-    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        def angles(rows: Tensor, frequencies: Tensor) -> Tensor:
-            size = (int(rows[0]), len(rows), len(frequencies))
-            return self.angles.setdefault(size, (rows[:, None] * frequencies).to(x.dtype)).clone().double()
-
-        turned: Tensor = rotary(angles)(self, x, rows, c, sign)
-        return turned

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
-from cemverify.cem.layers import MLPConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import After, Call, Zoo, fault
 
 ZOO = Zoo("extremes")
-
-
-@ZOO.part("norm", "extremes/attention/subnormal-states", "not finite", also=("mlp",))
-@fault("States are divided by their length and multiplied by it again.")
-def divides_by_length(usual: Plain, x: Tensor, w: Weights, c: Any) -> Tensor:
-    length = x.square().sum(-1, keepdim=True).sqrt()
-    return usual.norm(x / length * length, w, c)
-
-
-@ZOO.part("sigma", "extremes/mlp/large-preactivations", "not finite")
-@fault("Sigmoid, SiLU and softplus are written with e^z, which overflows.")
-def naive_activations(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
-    naive: Mapping[str, Any] = {
-        "sigmoid": lambda: z.exp() / (1 + z.exp()),
-        "silu": lambda: z * z.exp() / (1 + z.exp()),
-        "softplus": lambda: (1 + z.exp()).log(),
-    }
-    value: Tensor = naive[c.activation]() if c.activation in naive else usual.sigma(z, c)
-    return value
 
 
 @ZOO.calls("extremes/attention/energy-large-logits", "answer*", of="attention_energy")
@@ -41,14 +18,6 @@ def naive_activations(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
 def energy_saturates(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     most = math.log(torch.finfo(torch.float64).max) * config.tau * config.heads
     return call(x, h, weights, config).clip(-most, most)
-
-
-@ZOO.part("sigma", "extremes/mlp/every-magnitude", "answer*")
-@fault("Sigmoid, in SiLU too, is 1 from 30 on.")
-def sigmoid_levels_off_at_thirty(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
-    levelled = torch.where(z < 30, torch.sigmoid(z), 1.0)
-    value = {"sigmoid": levelled, "silu": z * levelled}.get(c.activation)
-    return usual.sigma(z, c) if value is None else value
 
 
 ZOO += [
@@ -91,4 +60,16 @@ ZOO += [
         "extremes/mlp/energy-every-magnitude", "answer*",
         of="mlp_energy", answer=lambda call, *arguments:
             torch.where(((e := call(*arguments)).abs() > 20) & (e.abs() < 1000), e * (1 + 1e-6), e)),
+    ZOO.but("divides-by-length", "States are divided by their length and multiplied by it again.",
+        "extremes/attention/subnormal-states", "not finite", also=("mlp",), norm=lambda usual, x, w, c:
+            usual.norm(x / (length := x.square().sum(-1, keepdim=True).sqrt()) * length, w, c)),
+    ZOO.edited("naive-activations", "Sigmoid, SiLU and softplus are written with e^z, which overflows.",
+        "extremes/mlp/large-preactivations", ("z * torch.sigmoid(z)", "z * z.exp() / (1 + z.exp())"),
+        ('": torch.sigmoid', '": lambda z: z.exp() / (1 + z.exp())'),
+        ("lambda z: torch.logaddexp(z, torch.zeros_like(z))", "lambda z: (1 + z.exp()).log()"), cause="not finite"),
+    ZOO.edited("sigmoid-levels-off-at-thirty", "Sigmoid, in SiLU too, is 1 from 30 on.",
+        "extremes/mlp/every-magnitude",
+        ("z * torch.sigmoid(z)", "z * torch.where(z < 30, torch.sigmoid(z), 1.0)"),
+        ('": torch.sigmoid', '": lambda z: torch.where(z < 30, torch.sigmoid(z), 1.0)'),
+        cause="answer*"),
 ]  # fmt: skip

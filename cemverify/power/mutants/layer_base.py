@@ -52,7 +52,7 @@ class LayerZoo(Zoo):
 
     def answers(self, property_: str, cause: str, **more: Unpack[OfLayer]) -> Callable[[Function], Function]:
         """Enters a function as the `answer` of `answering`; its name becomes the id."""
-        return self.enter(self.answering, property_, cause, lambda answer: answer, **more)
+        return self.enter(self.answering, property_, cause, **more)
 
     def answering(
         self,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.activations import ACTIVATIONS
-from cemverify.cem.layers import MLPConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Zoo, fault
+from cemverify.power.mutants.base import After, Zoo
 
 ZOO = Zoo("mlp")
 
@@ -56,19 +53,11 @@ ZOO += [
     ZOO.but("swish-of-another-slope", "SiLU is z sigmoid(1.702 z), the quick approximation of GELU.",
         "gradient/mlp/silu",
         sigma=lambda usual, z, c: z * torch.sigmoid(1.702 * z) if c.activation == "silu" else usual.sigma(z, c)),
+    ZOO.but("derivative-for-activation",
+        "The activation is its own derivative, as if its primitive had been differentiated twice.",
+        "gradient/mlp/silu",
+        sigma=lambda usual, z, c: torch.func.grad(lambda at: usual.sigma(at, c).sum())(z.detach())),
+    ZOO.but("last-unit-forgotten", "With more than three hidden units, the last is left out.",
+        "gradient/mlp/silu", mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, {name: w[name][: c.hidden - (c.hidden > 3)] for name in "VW"}, c)),
 ]  # fmt: skip
-
-
-@ZOO.part("sigma", "gradient/mlp/silu")
-@fault("The activation is its own derivative, as if its primitive had been differentiated twice.")
-def derivative_for_activation(usual: Plain, z: Tensor, c: MLPConfig) -> Tensor:
-    with torch.enable_grad():
-        at = z.detach().requires_grad_()
-        return torch.autograd.grad(usual.sigma(at, c).sum(), at)[0]
-
-
-@ZOO.part("mlp_direction", "gradient/mlp/silu")
-@fault("With more than three hidden units, the last is left out.")
-def last_unit_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    used = c.hidden - 1 if c.hidden > 3 else c.hidden
-    return usual.mlp_direction(x, h, {"V": w["V"][:used], "W": w["W"][:used]}, c)

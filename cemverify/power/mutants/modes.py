@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from cemverify.cem.layers import MLPConfig
 from cemverify.cem.torch_internals import is_batched
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Zoo, fault
+from cemverify.power.mutants.base import After, Zoo
 
 ZOO = Zoo("modes")
 
@@ -60,16 +57,9 @@ ZOO += [
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads.bfloat16().to(heads.dtype) if heads.dtype == torch.float32
             and torch.compiler.is_compiling() else heads, w, c)),
+    ZOO.but("flags-its-input",
+        "x requires gradients after the call, as differentiating an energy inside would leave it.",
+        "contract/mlp/inputs-unchanged",
+        "changed",
+        mlp=lambda usual, x, h, w, c: (usual.mlp(x, h, w, c), x.requires_grad_())[0]),
 ]  # fmt: skip
-
-
-@ZOO.part(
-    "mlp",
-    "contract/mlp/inputs-unchanged",
-    "changed",
-)
-@fault("x requires gradients after the call, as differentiating an energy inside would leave it.")
-def flags_its_input(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    answer = usual.mlp(x, h, w, c)
-    x.requires_grad_()
-    return answer

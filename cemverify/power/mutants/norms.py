@@ -4,27 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor
-
-from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, fault
+from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("norms")
-
-
-@ZOO.part(
-    "attention",
-    "gradient/attention/norm-channel",
-    also=("gradient/attention/any-options",),
-    needs=("norm:channel", "steps"),
-)
-@fault("Only the first step takes the gradient at N(x); later steps take it at x.")
-def norm_only_before_the_first_step(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    for t in range(c.steps):
-        folded = c.norm == "folded"
-        x = usual.attention(x, h, w, replace(c, steps=1, norm=c.norm if t == 0 or folded else "none"))
-    return x
 
 
 ZOO += [
@@ -52,4 +34,12 @@ ZOO += [
     ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
         "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)),
+    ZOO.edited("norm-only-before-the-first-step",
+        "Only the first step takes the gradient at N(x); later steps take it at x.",
+        "gradient/attention/norm-channel",
+        ("c: AttentionConfig) -> Tensor:\n        for _", "c: AttentionConfig) -> Tensor:\n        for t"),
+        ("            x = self.advance(x, self.attention_direction(self.norm(x, w, c)", """\
+            n = x if t and c.norm != "folded" else self.norm(x, w, c)
+            x = self.advance(x, self.attention_direction(n"""),
+        also=("gradient/attention/any-options",), needs=("norm:channel", "steps")),
 ]  # fmt: skip

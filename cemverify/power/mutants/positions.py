@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Function, Part, Zoo, fault
+from cemverify.power.mutants.base import After, Function, Part, Zoo
 
 ZOO = Zoo("positions")
 
@@ -53,15 +53,6 @@ def narrow_rotary(angles: Angles) -> Function:
     )
 
 
-@ZOO.part("slopes", "gradient/attention/alibi")
-@fault("If the number of heads is not a power of two, the extra slopes are the next ones, not every second one.")
-def consecutive_extra_slopes(usual: Plain, heads: int) -> list[float]:
-    power = 2 ** int(math.log2(heads))
-    return [2 ** (-8 * (k + 1) / power) for k in range(power)] + [
-        2 ** (-8 * (k + 1) / (2 * power)) for k in range(heads - power)
-    ]
-
-
 ZOO += [
     ZOO.but("self-and-cross-swapped", "The biases for a token's own key and for the other keys are exchanged.",
         "gradient/attention/self-cross-bias", bias=lambda usual, rows, length, w, c:
@@ -90,4 +81,7 @@ ZOO += [
         "The base is 500000, which makes a difference for heads of more than two features only.",
         "gradient/attention/rotary",
         rotate=rotary(lambda rows, frequencies: rows[:, None] * frequencies ** math.log(500_000, 10_000))),
+    ZOO.edited("consecutive-extra-slopes",
+        "If the number of heads is not a power of two, the extra slopes are the next ones, not every second one.",
+        "gradient/attention/alibi", ("(2 * k + 1)", "(k + 1)")),
 ]  # fmt: skip

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo, fault
+from cemverify.power.mutants.base import Zoo
 from cemverify.power.mutants.positions import narrow_rotary
 
 ZOO = Zoo("precision")
 
-
-@ZOO.part(
-    "advance",
-    "precision/mlp/float32",
-    "*norm",
-    also=("precision/mlp/bfloat16", "precision/attention/bfloat16"),
-    own_dtype=True,
-)
-@fault("Directions are rounded to four significant bits.")
-def rounds_to_four_bits(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    mantissa, exponent = torch.frexp(heads.float())
-    return usual.advance(x, torch.ldexp((mantissa * 16).round() / 16, exponent).to(x.dtype), w, c)
+_FOLDED = '        if c.norm == "folded":'
 
 
 def _off_in_float32(start: Tensor, answer: Tensor) -> Tensor:
     return answer + (answer - start) / 100 if start.dtype == torch.float32 else answer
-
-
-@ZOO.part("advance", "precision/attention/float32", "raised", also=("mlp",), own_dtype=True)
-@fault("Arrays of float32 are narrowed to bfloat16 for a solver that has no kernel for that.")
-def solves_in_bfloat16(usual: Plain, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-    narrow = heads.bfloat16() if heads.dtype == torch.float32 else heads
-    eye = torch.eye(heads.shape[-1], dtype=narrow.dtype)
-    return usual.advance(x, torch.linalg.solve(eye, narrow.mT).mT.to(heads.dtype), w, c)
 
 
 ZOO += [
@@ -60,4 +39,17 @@ ZOO += [
     ZOO.but("angles-in-bfloat16", "Rotary angles are computed in bfloat16, unless arrays are float64.",
         "sizes/attention/tokens-float32", own_dtype=True, needs=("position:rotary",),
         rotate=narrow_rotary(lambda rows, frequencies: (rows[:, None] * frequencies).bfloat16().double())),
+    ZOO.edited("rounds-to-four-bits", "Directions are rounded to four significant bits.",
+        "precision/mlp/float32", (_FOLDED, f"""\
+        mantissa, exponent = torch.frexp(heads.float())
+        heads = torch.ldexp((mantissa * 16).round() / 16, exponent).to(x.dtype)
+{_FOLDED}"""),
+        cause="*norm", also=("precision/mlp/bfloat16", "precision/attention/bfloat16"), own_dtype=True),
+    ZOO.edited("solves-in-bfloat16",
+        "Arrays of float32 are narrowed to bfloat16 for a solver that has no kernel for that.",
+        "precision/attention/float32", (_FOLDED, f"""\
+        narrow = heads.bfloat16() if heads.dtype == torch.float32 else heads
+        eye = torch.eye(heads.shape[-1], dtype=narrow.dtype)
+        heads = torch.linalg.solve(eye, narrow.mT).mT.to(heads.dtype)
+{_FOLDED}"""), cause="raised", also=("mlp",), own_dtype=True),
 ]  # fmt: skip

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Function, Zoo, fault, in_both
+from cemverify.conformance.implementations.plain import Weights
+from cemverify.power.mutants.base import After, Function, Zoo, in_both
 
 ZOO = Zoo("preconditioners")
 
@@ -20,8 +20,6 @@ def of_ranks(most: int) -> Function:
     return lambda usual, w: usual.cross({name: w[name][..., :most] for name in ("P_U", "P_V")})
 
 
-@ZOO.layers("gradient/attention/any-options", also=("mlp", "block"), needs=("preconditioner:diagonal", "steps"))
-@fault("Only the first step is preconditioned.")
 def preconditions_once(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
         kind = c.preconditioner if t == 0 else PreconditionerConfig()
@@ -60,14 +58,10 @@ ZOO += [
         preconditioner=After(lambda P, w, c: P[:1].expand_as(P) if P.dim() == 3 else P)),
     ZOO.but("second-rank-forgotten", "Only the first rank of a low-rank preconditioner is used.",
         "gradient/attention/preconditioner-low-rank-printed", also=("mlp",), cross=of_ranks(1)),
+    ZOO.but("preconditions-once", "Only the first step is preconditioned.",
+        "gradient/attention/any-options", also=("mlp", "block"), needs=("preconditioner:diagonal", "steps"),
+        **in_both(preconditions_once)),
+    ZOO.edited("root-of-the-diagonal-once",
+        "The positive definite form multiplies by S^1/2 on the left only, so it is not symmetric.",
+        "gradient/attention/preconditioner-low-rank", ("root @ (eye", "S @ (eye"), ("* cross) @ root", "* cross)")),
 ]  # fmt: skip
-
-
-@ZOO.part("preconditioner", "gradient/attention/preconditioner-low-rank")
-@fault("The positive definite form multiplies by S^1/2 on the left only, so it is not symmetric.")
-def root_of_the_diagonal_once(usual: Plain, w: Weights, c: Any) -> Tensor:
-    P = usual.preconditioner(w, c)
-    if c.preconditioner.kind != "low-rank":
-        return P
-    root = usual.positive(w["P_d"]).sqrt()
-    return P * root[..., :, None] / root[..., None, :]

@@ -8,21 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from cemverify.conformance.implementations.plain import Weights
-from cemverify.power.mutants.base import Function, Zoo, fault
+from cemverify.power.mutants.base import Function, Zoo, in_both
 
 ZOO = Zoo("recursion")
 
 
-@ZOO.layers("recursion/attention/equals-descent", also=("mlp",))
-@fault("Each step reads the state that the last one wrote: layer reuse.")
-def memory_moves(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
-    for t in range(c.steps):
-        x = layer(x, h if t == 0 else x, w, replace(c, steps=1))
-    return x
-
-
-@ZOO.layers("recursion/attention/equals-descent", also=("mlp",))
-@fault("The step size shrinks as the recursion goes on.")
 def decaying_steps(layer: Function, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
     for t in range(c.steps):
         x = layer(x, h, w, replace(c, steps=1, step_size=c.step_size / (1 + t)))
@@ -49,4 +39,11 @@ ZOO += [
         "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(5, usual.steps(c))),
     ZOO.but("seven-steps-at-most", "The eighth step is not taken.",
         "recursion/mlp/equals-descent", also=("attention",), steps=lambda usual, c: min(7, usual.steps(c))),
+    ZOO.edited("memory-moves", "Each step reads the state that the last one wrote: layer reuse.",
+        "recursion/attention/equals-descent",
+        ("x = self.advance(x, self.attention_direction", "x = h = self.advance(x, self.attention_direction"),
+        ("x = self.advance(x, self.mlp_direction", "x = h = self.advance(x, self.mlp_direction"),
+        also=("mlp",)),
+    ZOO.but("decaying-steps", "The step size shrinks as the recursion goes on.",
+        "recursion/attention/equals-descent", also=("mlp",), **in_both(decaying_steps)),
 ]  # fmt: skip

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import After, Call, Zoo, fault
 from cemverify.power.mutants.block import one_for_both
 from cemverify.power.mutants.energies import energy_by_place
@@ -24,22 +23,6 @@ _WINDOWS = "answer*"
 
 
 # --- sizes and options ------------------------------------------------------------------------------
-
-
-@ZOO.part("slopes", "gradient/attention/alibi")
-@fault(
-    "ALiBi's slopes are rounded to float32, which matters for nine heads or more, where they are not powers of two."
-)
-def slopes_in_float32(usual: Plain, heads: int) -> list[float]:
-    return [float(torch.tensor(slope, dtype=torch.float32)) for slope in usual.slopes(heads)]
-
-
-@ZOO.part("rotate", "gradient/attention/rotary", needs=("head-dim",))
-@fault("Only the first two planes of each head are rotated.")
-def rotary_of_two_planes(usual: Plain, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-    turned, half = usual.rotate(x, rows, c, sign), x.shape[-1] // 2
-    still = torch.arange(x.shape[-1], device=x.device) % half >= 2 if half else torch.zeros(0, dtype=torch.bool)
-    return torch.where(still, x, turned)
 
 
 ZOO += [
@@ -106,14 +89,6 @@ ZOO += [
 # --- gradients ----------------------------------------------------------------------------------------
 
 
-@ZOO.part("attention", "training/attention/plain", _PRODUCT)
-@fault("Gradients flow through the last two steps only.")
-def gradient_of_two_steps(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    if c.steps > 2:
-        x = usual.attention(x, h, w, replace(c, steps=c.steps - 2)).detach()
-    return usual.attention(x, h, w, replace(c, steps=min(c.steps, 2)))
-
-
 ZOO += [
     ZOO.but("detached-cache", "No gradient flows through the cache of incremental decoding.",
         "training/decode/any-options", _PRODUCT, cached=lambda usual, h, i: usual.cached(h, i).detach()),
@@ -175,4 +150,16 @@ ZOO += [
     ZOO.calling("weights-by-place",
         "The first two projections of the mapping are taken for W_Q and W_K, whatever their names.",
         "contract/attention/windows", _WINDOWS, of="attention", answer=energy_by_place),
+    ZOO.but("slopes-in-float32",
+        "ALiBi's slopes are rounded to float32, which matters for nine heads or more, "
+        "where they are not powers of two.",
+        "gradient/attention/alibi",
+        slopes=After(lambda slopes, heads: torch.tensor(slopes, dtype=torch.float32).tolist())),
+    ZOO.but("rotary-of-two-planes", "Only the first two planes of each head are rotated.",
+        "gradient/attention/rotary", needs=("head-dim",), rotate=After(lambda turned, x, *_:
+            torch.where(torch.arange(x.shape[-1], device=x.device) % max(1, x.shape[-1] // 2) >= 2, x, turned))),
+    ZOO.but("gradient-of-two-steps", "Gradients flow through the last two steps only.",
+        "training/attention/plain", _PRODUCT, attention=lambda usual, x, h, w, c: usual.attention(
+            usual.attention(x, h, w, replace(c, steps=c.steps - 2)).detach() if c.steps > 2 else x,
+            h, w, replace(c, steps=min(c.steps, 2)))),
 ]  # fmt: skip

@@ -9,16 +9,9 @@ import torch
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import Call, Zoo, fault
 
 ZOO = Zoo("rejection", original=lambda: reference.reference)
-
-
-@ZOO.killed_by("rejection/attention/nan-input", "refused", also=("rejection/*",))
-@fault("Bad input is accepted, or fails somewhere deep inside.")
-class ValidatesNothing(Plain):
-    not_offered = ("attention_energy", "mlp_energy")
 
 
 @ZOO.calls("rejection/attention/nan-input", "refused")
@@ -100,6 +93,9 @@ ZOO += [
     ZOO.calling("looks-for-nan-in-one-row", "NaN is looked for in the first row alone.",
         "rejection/attention/nan-input", "refused", also=("mlp",),
         answer=lambda call, x, h, weights, config: call(torch.cat((x[:1], x[1:].nan_to_num())), h, weights, config)),
+    ZOO.edited("validates-nothing", "Bad input is accepted, or fails somewhere deep inside.",
+        "rejection/attention/nan-input", (', "validation")', ")"), cause="refused",
+        also=("rejection/*",)),
 ]  # fmt: skip
 
 

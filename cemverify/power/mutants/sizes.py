@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.cem.models import BlockConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, implementation
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Zoo, fault, plain_but
+from cemverify.conformance.implementations.plain import Plain
+from cemverify.power.mutants.base import After, Zoo, plain_but
 from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("sizes")
 
+# words of `Plain`: positions of rotary and of ALiBi, and the dtype of the layer
+_ROWS, _DISTANCE, _OWN = "rows.to(exact.dtype)[:, None]", "* distance", 'w["W_Q"].dtype'
 _LARGE = "answer*"
 _TOKENS = "sizes/attention/tokens-float64"
 _WIDTHS = "sizes/attention/widths"
@@ -73,33 +70,6 @@ ZOO += [
 # --- the other axes -----------------------------------------------------------------------------------
 
 
-@ZOO.part("root", _WIDTHS, _LARGE, also=("mlp", "block"))
-@fault("In models wider than 128 features are padded to a multiple of that, and the norm's mean counts the padding.")
-def padding_in_the_mean_square(usual: Plain, x: Tensor, c: Any) -> Tensor:
-    D = x.shape[-1]
-    padded = D if D <= 128 else -(-D // 128) * 128
-    root: Tensor = (x.square().sum(-1, keepdim=True) / padded + c.norm_eps).sqrt()
-    return root
-
-
-@ZOO.part("mlp_direction", "sizes/mlp/hidden-units", _LARGE)
-@fault("Where the hidden units leave a single one for a last block of 64, that one is left out.")
-def last_unit_of_a_block_forgotten(usual: Plain, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-    units = slice(None, -1 if c.hidden > 64 and c.hidden % 64 == 1 else None)
-    return usual.mlp_direction(x, h, {**w, "V": w["V"][units], "W": w["W"][units]}, c)
-
-
-@ZOO.part("block", "sizes/block/widths", _LARGE)
-@fault("The MLP of a block of more than 1024 tokens updates the first 1024.")
-def block_of_a_thousand_tokens(usual: Plain, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-    after = usual.block(h, w, c)
-    if h.shape[1] <= 1024:
-        return after
-    assert isinstance(c.mlp, MLPConfig)
-    still = usual.block(h, w, replace(c, mlp=replace(c.mlp, steps=1, step_size=1e-30)))
-    return torch.cat((after[:, :1024], still[:, 1024:]), 1)
-
-
 ZOO += [
     ZOO.but("batches-of-thirty-two",
         "In batches of more than 32 rows, the rows beyond read the memory of the first ones.",
@@ -130,89 +100,12 @@ ZOO += [
 # --- low precision in long rows -----------------------------------------------------------------------
 
 
-class _Positions(Plain):
-    """Where positions pass through another dtype before angles and distances are computed from them."""
-
-    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        return rows
-
-    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        self.dtype = x.dtype
-        return super().attention_direction(x, h, w, c)
-
-    dtype: torch.dtype
-
-    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        return super().rotate(x, self.through(rows, x.dtype).double(), c, sign)
-
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        bias = super().bias(rows, length, w, c)
-        if c.position != "alibi":
-            return bias
-        i, j = (self.through(a, self.dtype).double() for a in (rows, torch.arange(length, device=rows.device)))
-        slopes = torch.tensor(self.slopes(c.heads), dtype=torch.float64, device=rows.device)
-        return -slopes[:, None, None] * (i[:, None] - j[None, :]).abs()
-
-
-@ZOO.killed_by("sizes/attention/tokens-bfloat16", _LARGE, own_dtype=True, needs=("position:rotary",))
-@fault("Positions are numbers of the layer's own dtype: in bfloat16 there is no 257.")
-class PositionsOfTheLayersDtype(_Positions):
-    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        return rows.to(dtype)
-
-
-@ZOO.killed_by("sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:rotary",))
-@fault("Positions pass through float16, which has no 2049, unless arrays are float64.")
-class PositionsInHalf(_Positions):
-    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        return rows if dtype == torch.float64 else rows.half()
-
-
-@ZOO.killed_by("sizes/attention/tokens-float32", _LARGE, own_dtype=True)
-@fault("The mask compares positions in float16 in layers of float32, so that token 2048 reads the next one.")
-class MaskInHalf(_Positions):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i.half(), j.half()) if self.dtype == torch.float32 else super().hidden(i, j)
-
-
-@ZOO.killed_by("sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:alibi",))
-@fault("ALiBi's distances pass through float16 in layers of float32.")
-class DistancesInHalf(_Positions):
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        bias = super().bias(rows, length, w, c)
-        if c.position != "alibi" or self.dtype != torch.float32:
-            return bias
-        slopes = torch.tensor(self.slopes(c.heads), dtype=torch.float64, device=rows.device)[:, None, None]
-        return (bias / slopes).half().double() * slopes
-
-
-@ZOO.killed_by("sizes/attention/tokens-float32", _LARGE, own_dtype=True, needs=("position:alibi",))
-@fault(
-    "ALiBi's slopes are rounded to bfloat16, unless arrays are float64: of nine heads or more some are irrational."
-)
-class SlopesInBfloat16(_Positions):
-    def slopes(self, heads: int) -> list[float]:
-        exact = super().slopes(heads)
-        if self.dtype == torch.float64:
-            return exact
-        return [float(torch.tensor(slope, dtype=torch.bfloat16)) for slope in exact]
-
-
 def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
     """The sum along an axis, chunk after chunk, with a running total in bfloat16."""
     total = torch.zeros_like(terms.select(axis, 0), dtype=torch.bfloat16)
     for part in torch.split(terms, chunk, axis):
         total = total + part.sum(axis).bfloat16()
     return total.to(terms.dtype)
-
-
-@ZOO.part("softmax", "sizes/attention/tokens-bfloat16", _LARGE, own_dtype=True)
-@fault("The sum of the softmax is kept in bfloat16, term by term, in layers of bfloat16.")
-def normaliser_grows_in_bfloat16(usual: Plain, logits: Tensor) -> Tensor:
-    if logits.dtype != torch.bfloat16:
-        return usual.softmax(logits)
-    terms = (logits.float() - logits.amax(-1, keepdim=True).float()).exp().bfloat16()
-    return (terms.float() / _in_chunks(terms, -1, 1)[..., None].float()).to(logits.dtype)
 
 
 ZOO += [
@@ -246,4 +139,50 @@ ZOO += [
         "sizes/mlp/widths-float32", _LARGE, root=lambda usual, x, c:
             usual.root(x, c) if x.dtype != torch.float32 or x.shape[-1] <= 512
             else (x.square().half().mean(-1, keepdim=True).float() + c.norm_eps).sqrt()),
+    ZOO.but("padding-in-the-mean-square",
+        "In models wider than 128 features are padded to a multiple of that, and the norm's mean counts the padding.",
+        _WIDTHS, _LARGE, also=("mlp", "block"), root=lambda _, x, c: (x.square().sum(-1, keepdim=True)
+            / (D if (D := x.shape[-1]) <= 128 else -(-D // 128) * 128) + c.norm_eps).sqrt()),
+    ZOO.but("last-unit-of-a-block-forgotten",
+        "Where the hidden units leave a single one for a last block of 64, that one is left out.",
+        "sizes/mlp/hidden-units", _LARGE, mlp_direction=lambda usual, x, h, w, c: usual.mlp_direction(x, h,
+            {name: w[name][: c.hidden - (c.hidden > 64 and c.hidden % 64 == 1)] for name in "VW"}, c)),
+    ZOO.edited("block-of-a-thousand-tokens", "The MLP of a block of more than 1024 tokens updates the first 1024.",
+        "sizes/block/widths", ("            h = self.sublayer(layer, h, own, config)\n", """\
+            after = self.sublayer(layer, h, own, config)
+            h = torch.cat((after[:, :1024], h[:, 1024:]), 1) if name == "mlp" else after
+"""), cause=_LARGE),
+    ZOO.edited("positions-of-the-layers-dtype",
+        "Positions are numbers of the layer's own dtype: in bfloat16 there is no 257.",
+        "sizes/attention/tokens-bfloat16", (_ROWS, "rows.to(x.dtype).to(exact.dtype)[:, None]"),
+        (_DISTANCE, f"* (rows[:, None].to({_OWN}).double() - columns.to({_OWN}).double()).abs()"),
+        cause=_LARGE, own_dtype=True, needs=("position:rotary",)),
+    ZOO.edited("positions-in-half", "Positions pass through float16, which has no 2049, unless arrays are float64.",
+        "sizes/attention/tokens-float32",
+        (_ROWS, "(rows if x.dtype == torch.float64 else rows.half()).to(exact.dtype)[:, None]"),
+        (_DISTANCE, f"""* (
+                distance if {_OWN} == torch.float64
+                else (rows[:, None].half().double() - columns.half().double()).abs())"""),
+        cause=_LARGE, own_dtype=True, needs=("position:rotary",)),
+    ZOO.edited("mask-in-half",
+        "The mask compares positions in float16 in layers of float32, so that token 2048 reads the next one.",
+        "sizes/attention/tokens-float32", ("self.hidden(rows[:, None], columns[None, :])",
+        "self.hidden(*(a.half() if x.dtype == torch.float32 else a for a in (rows[:, None], columns[None, :])))"),
+        cause=_LARGE, own_dtype=True),
+    ZOO.edited("distances-in-half", "ALiBi's distances pass through float16 in layers of float32.",
+        "sizes/attention/tokens-float32",
+        (_DISTANCE, f"* (distance.half().double() if {_OWN} == torch.float32 else distance)"),
+        cause=_LARGE, own_dtype=True, needs=("position:alibi",)),
+    ZOO.edited("slopes-in-bfloat16",
+        "ALiBi's slopes are rounded to bfloat16, unless arrays are float64: of nine heads or more some are "
+        "irrational.",
+        "sizes/attention/tokens-float32", ("return -slopes[:, None, None]",
+        f"return -(slopes if {_OWN} == torch.float64 else slopes.bfloat16().double())[:, None, None]"),
+        cause=_LARGE, own_dtype=True, needs=("position:alibi",)),
+    ZOO.but("normaliser-grows-in-bfloat16",
+        "The sum of the softmax is kept in bfloat16, term by term, in layers of bfloat16.",
+        "sizes/attention/tokens-bfloat16", _LARGE, own_dtype=True, softmax=lambda usual, logits:
+            usual.softmax(logits) if logits.dtype != torch.bfloat16
+            else ((terms := (logits.float() - logits.amax(-1, keepdim=True).float()).exp().bfloat16()).float()
+                / _in_chunks(terms, -1, 1)[..., None].float()).to(logits.dtype)),
 ]  # fmt: skip

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Mutant, Zoo, fault
+from cemverify.power.mutants.base import After, Mutant, Zoo
 
 ZOO = Zoo("subtle")
 
@@ -63,16 +61,11 @@ _PLACES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 ZOO += [off_by(property_, place, exponent) for property_, place, exponents in _PLACES for exponent in exponents]
 
 
-@ZOO.part(
-    "decode",
-    "structure/decode/cached-equals-uncached-any-options",
-    "answer*",
-    also=("structure/decode/cached-equals-uncached-plain",),
-)
-@fault("A token that equals the one before it gets that one's answer.")
-def decodes_no_token_again(usual: Plain, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-    answers = usual.decode(h, w, c)
-    for i in range(1, h.shape[1]):
-        again = (h[:, i] == h[:, i - 1]).all(-1, keepdim=True)  # (B, 1)
-        answers[:, i] = torch.where(again, answers[:, i - 1], answers[:, i])
-    return answers
+ZOO += [
+    ZOO.edited("decodes-no-token-again", "A token that equals the one before it gets that one's answer.",
+        "structure/decode/cached-equals-uncached-any-options", ("            rows.append(x)\n", """\
+            if i:
+                x = torch.where((h[:, i] == h[:, i - 1]).all(-1)[:, None, None], rows[-1], x)
+            rows.append(x)
+"""), cause="answer*", also=("structure/decode/cached-equals-uncached-plain",)),
+]  # fmt: skip

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import MLPConfig
-from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import Call, Part, Zoo, fault
 from cemverify.power.mutants.contexts import Backwards, first_are_trained
 
@@ -33,13 +31,6 @@ class _LastProduct(torch.autograd.Function):
     def backward(_: Any, *products: Tensor) -> tuple[Tensor, Tensor]:
         a, b = _LastProduct.factors
         return products[0] * b, products[0] * a
-
-
-@ZOO.part("gated", "training/mlp/silu", _PRODUCT)
-@fault("Gradients are computed from the values of the latest call, whichever output they belong to.")
-def pulls_back_the_last_call(usual: Plain, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-    product: Tensor = _LastProduct.apply(usual.sigma(activated, c), linear)  # type: ignore[no-untyped-call]
-    return product
 
 
 def _a_step_less(x: Tensor, c: Any) -> Any:
@@ -116,15 +107,16 @@ ZOO += [
         "SiLU is z / (1 + exp(-z)): right where exp overflows, and its derivative there is infinity times zero.",
         "training/mlp/every-magnitude", "*",
         sigma=lambda usual, z, c: z / (1 + torch.exp(-z)) if c.activation == "silu" else usual.sigma(z, c)),
+    ZOO.but("pulls-back-the-last-call",
+        "Gradients are computed from the values of the latest call, whichever output they belong to.",
+        "training/mlp/silu", _PRODUCT, gated=lambda usual, activated, linear, c:
+            _LastProduct.apply(usual.sigma(activated, c), linear)),  # type: ignore[no-untyped-call]
+    ZOO.but("softplus-overflows-backwards",
+        "softplus takes exp of large d, too, where its value is not used: the derivative there is infinity times "
+        "zero.",
+        "training/attention/preconditioner-every-magnitude", "*", also=("mlp",),
+        positive=lambda _, d: torch.where(d > 40, d, torch.log1p(torch.exp(d)))),
 ]  # fmt: skip
-
-
-@ZOO.part("positive", "training/attention/preconditioner-every-magnitude", "*", also=("mlp",))
-@fault(
-    "softplus takes exp of large d, too, where its value is not used: the derivative there is infinity times zero."
-)
-def softplus_overflows_backwards(usual: Plain, d: Tensor) -> Tensor:
-    return torch.where(d > 40, d, torch.log1p(torch.exp(d)))
 
 
 @ZOO.calls("training/mlp-energy/every-magnitude", _PRODUCT, of="mlp_energy")
