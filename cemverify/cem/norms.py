@@ -27,26 +27,20 @@ class Norm(Protocol):
 
     def into(self, x: Tensor) -> Tensor:
         """Where the energy is asked: N(x), (..., D)."""
-        ...
-
-    def out(self, g: Tensor) -> Tensor:
-        """What becomes of the gradient found there, (..., D)."""
-        ...
-
-
-@dataclass(frozen=True)
-class NoNorm:
-    """No normalisation: N(x) = x."""
-
-    def into(self, x: Tensor) -> Tensor:
         return x
 
     def out(self, g: Tensor) -> Tensor:
+        """What becomes of the gradient found there, (..., D)."""
         return g
 
 
+@dataclass(frozen=True)
+class NoNorm(Norm):
+    """No normalisation: N(x) = x."""
+
+
 @dataclass(frozen=True, eq=False)
-class RMSNormInside:
+class RMSNormInside(Norm):
     """N(x) = gain x / r; the gradient is used as it is, without the Jacobian of N.
 
     Attributes:
@@ -59,9 +53,6 @@ class RMSNormInside:
 
     def into(self, x: Tensor) -> Tensor:
         return rms_normalise(x, self.gain, self.eps)
-
-    def out(self, g: Tensor) -> Tensor:
-        return g
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ class Preconditioner(Protocol):
     @property
     def per_head(self) -> bool:
         """Whether there is one P for each head."""
-        ...
+        return False
 
     def apply(self, g: Tensor) -> Tensor:
         """P g for shared P: g (..., D); for one per head: g (B, K, J, D). Same shape out."""
@@ -35,20 +35,16 @@ class Preconditioner(Protocol):
 
     def smallest_eigenvalue(self) -> Tensor:
         """The smallest eigenvalue of P, () or (K,); positive means: safe to descend with."""
-        ...
+        return torch.ones(())
 
     def largest_eigenvalue(self) -> Tensor:
         """The largest eigenvalue of P, () or (K,)."""
-        ...
+        return torch.ones(())
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(Preconditioner):
     """The preconditioner that changes nothing: P = I."""
-
-    @property
-    def per_head(self) -> bool:
-        return False
 
     def apply(self, g: Tensor) -> Tensor:
         return g
@@ -56,15 +52,9 @@ class Identity:
     def matrix(self, dim: int) -> Tensor:
         return torch.eye(dim, dtype=torch.float64)
 
-    def smallest_eigenvalue(self) -> Tensor:
-        return torch.ones(())
-
-    def largest_eigenvalue(self) -> Tensor:
-        return torch.ones(())
-
 
 @dataclass(frozen=True, eq=False)
-class Diagonal:
+class Diagonal(Preconditioner):
     """P = diag(softplus(d)), always positive definite.
 
     Attributes:
@@ -92,15 +82,13 @@ class Diagonal:
         return softplus(self.d).amax(-1)
 
 
-class _LowRank:
+@dataclass(frozen=True, eq=False)
+class _LowRank(Preconditioner):
     """What the two diagonal-plus-low-rank forms share."""
 
     d: Tensor
     U: Tensor
     V: Tensor
-
-    def apply(self, g: Tensor) -> Tensor:
-        raise NotImplementedError
 
     @property
     def per_head(self) -> bool:
@@ -138,13 +126,8 @@ class LowRankPrinted(_LowRank):
         d: (D,) or (K, D). U, V: (D, R) or (K, D, R).
     """
 
-    d: Tensor
-    U: Tensor
-    V: Tensor
-
     def apply(self, g: Tensor) -> Tensor:
-        scale = softplus(self.d)
-        return g * (scale[:, None, :] if self.per_head else scale) + self._cross(g)
+        return Diagonal(self.d).apply(g) + self._cross(g)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +142,6 @@ class LowRank(_LowRank):
         rho: how near to singular it may come, in (0, 1).
     """
 
-    d: Tensor
-    U: Tensor
-    V: Tensor
     rho: float = 0.99
 
     def apply(self, g: Tensor) -> Tensor:
