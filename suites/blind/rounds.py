@@ -61,7 +61,7 @@ class Round:
             text, first = self._base(name), f"base_{self.bases.get(name)}"
             return text if name == first or _DECLARED in text else f"{self._base(first)}\n\n{text}"
         fault = self._by_name[name]
-        source = edited(self.source(fault.base), [patch for patch in fault.patches if patch[0]])
+        source = edited(self.source(fault.base), *(patch for patch in fault.patches if patch[0]))
         for _, new in (patch for patch in fault.patches if not patch[0]):
             functions, declared, rest = source.partition(_DECLARED)
             source = f"{functions}\n\n{new}\n{declared}{rest}"

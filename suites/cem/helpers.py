@@ -151,6 +151,6 @@ def put_fault(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, *words = patch
     usual = inspect.getattr_static(owner, name)
     function: Any = usual.fget if isinstance(usual, property) else usual
-    text = edited(f"from __future__ import annotations\n{textwrap.dedent(inspect.getsource(function))}", words)
+    text = edited(f"from __future__ import annotations\n{textwrap.dedent(inspect.getsource(function))}", *words)
     names = {**inspect.unwrap(function).__globals__, "replace": replace, "Identity": Identity}
     monkeypatch.setattr(owner, name, getattr(module_of(text, f"{name}_with_a_fault", names), name))

@@ -27,6 +27,7 @@ from cemverify.api import Check, UnderTest
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
 from cemverify.conformance.counterexamples.files import load_counterexample, save_all
+from cemverify.conformance.implementations.edited import edited
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_again, judge_property
@@ -47,7 +48,7 @@ from cemverify.results.provenance import Maker
 from reports.collect import ResultFile
 from reports.page.content import page_of, render
 from suites.conformance.wrong_layers import LAYERS
-from suites.kit.examples import README, README_MISTAKEN, defined, mistaken
+from suites.kit.examples import README, README_MISTAKEN, defined
 from suites.kit.judging import finished, mutant
 from suites.kit.source import ROOT
 
@@ -133,10 +134,10 @@ HOPFIELD = (ROOT / "examples" / "energy_layer.py").read_text()
 FUSED = (ROOT / "examples" / "fused_modules.py").read_text()
 DOORS = {
     "functions": (README, README_MISTAKEN, "gradient/attention/plain"),
-    "modules": (FUSED, mistaken(FUSED, ("gate, up = self", "up, gate = self")), "gradient/mlp/silu"),
+    "modules": (FUSED, edited(FUSED, ("gate, up = self", "up, gate = self")), "gradient/mlp/silu"),
     "energy layer": (
         HOPFIELD,
-        mistaken(HOPFIELD, ("(x * x).sum(-1) / 2", "(x * x).sum(-1)")),
+        edited(HOPFIELD, ("(x * x).sum(-1) / 2", "(x * x).sum(-1)")),
         "gradient/layer/energy",
     ),
 }

@@ -5,29 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from cemverify.conformance.implementations.edited import edited, module_of
 from suites.kit.source import ROOT
-
-
-def mistaken(text: str, *mistakes: tuple[str, str]) -> str:
-    """The text with mistakes, right words and wrong ones, each at its only place."""
-    for right, wrong in mistakes:
-        assert text.count(right) == 1, right
-        text = text.replace(right, wrong)
-    return text
-
 
 # attention with NumPy, and a copy whose values are not tied to its keys
 TIED = (ROOT / "examples" / "attention_numpy.py").read_text()
-UNTIED = mistaken(TIED, (", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'))
+UNTIED = edited(TIED, (", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'))
 
 # README's blocks of Python; its layer, and the same with the mistake that README explains
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 (README,) = (block for block in BLOCKS if "mine =" in block)
-README_MISTAKEN = mistaken(README, ('bkjr->bid", W_Q', 'bkjr->bid", W_K'))
+README_MISTAKEN = edited(README, ('bkjr->bid", W_Q', 'bkjr->bid", W_K'))
 
 
 def defined(text: str) -> Any:
     """The `mine` that a text defines."""
-    names: dict[str, Any] = {}
-    exec(text, names)  # noqa: S102 (our own)
-    return names["mine"]
+    return module_of(text, "defined_by_a_text").mine

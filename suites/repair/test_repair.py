@@ -11,6 +11,7 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.commands.repair import searched
+from cemverify.conformance.implementations.edited import edited
 from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict
@@ -20,7 +21,6 @@ from cemverify.repair.search import Repair, RepairOutcome, RepairProgress, enoug
 from cemverify.repair.wording import in_words
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
-from suites.kit.examples import mistaken
 
 PULL = """\
 from cemverify import energy_layer
@@ -121,7 +121,7 @@ def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is
         return found[0]
 
     found: list[RepairOutcome] = []
-    wrong = mistaken(PULL, ("y - x)", "x - y)"))
+    wrong = edited(PULL, ("y - x)", "x - y)"))
     (here / "mine.py").write_text(wrong)
     monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: 0.0)
     monkeypatch.setattr("cemverify.commands.repair.searched", searched_once)
@@ -140,7 +140,7 @@ def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is
 def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "plus.py").write_text(mistaken(PULL, ("y - x)", "y + x)")))
+    (here / "plus.py").write_text(edited(PULL, ("y - x)", "y + x)")))
     assert mended("plus:mine", "--json", "plus.json") == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "Another way to write it: `x` becomes `-(x)` in plus.py:10." in output
@@ -152,7 +152,7 @@ def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_two_mistakes_are_mended_by_two_edits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "twice.py").write_text(mistaken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
+    (here / "twice.py").write_text(edited(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
     assert mended("twice:mine") == 0
     output = capsys.readouterr().out
     assert "pairs of edits make all of them hold" in output
@@ -167,7 +167,7 @@ def test_a_search_that_is_interrupted_shows_the_best_edits(
             raise KeyboardInterrupt
 
     monkeypatch.setattr("cemverify.commands.repair._tell", interrupt)
-    (here / "stopped.py").write_text(mistaken(PULL, ("y - x)", "x - y)")))
+    (here / "stopped.py").write_text(edited(PULL, ("y - x)", "x - y)")))
     assert mended("stopped:mine") == 130
     output = capsys.readouterr().out
     assert "stopped.py:10\n-    return 0.25 * (x - y)\n+    return " in output
@@ -177,7 +177,7 @@ def test_a_search_whose_processes_take_all_its_time_to_load_says_so(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: 1.0)
-    (here / "late.py").write_text(mistaken(PULL, ("y - x)", "x - y)")))
+    (here / "late.py").write_text(edited(PULL, ("y - x)", "x - y)")))
     assert mended("late:mine", "--search", "0.01") == 2
     assert "time ran out before the implementation was loaded" in capsys.readouterr().out
 
@@ -194,7 +194,7 @@ def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trap = "    while x.ndim > 9:\n        pass\n    if x.ndim > 9:\n        __import__('os')._exit(1)\n    return"
-    (here / "trap.py").write_text(mistaken(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
+    (here / "trap.py").write_text(edited(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
     assert mended("trap:mine") == 0
     assert "+    return 0.25 * (y - x)" in capsys.readouterr().out
 
@@ -202,7 +202,7 @@ def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_source_that_is_not_at_hand_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = mistaken(PULL, ("y - x)", "x - y)"))
+    wrong = edited(PULL, ("y - x)", "x - y)"))
     (here / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
     assert mended("made:mine") == 2
     assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = 'made = {}\nexec("def update(x, y):\\n    return 0.25 * (y + x)\\n", made)\n\n\nmine = '
-    text = mistaken(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
+    text = edited(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
     (here / "partly.py").write_text(text)
     assert mended("partly:mine", "--write", "--search", "1") == 2  # as nothing can be written
     captured = capsys.readouterr()
@@ -227,7 +227,7 @@ def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
 def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_file(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "mine.py").write_text(mistaken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
+    (here / "mine.py").write_text(edited(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
     (here / "stated.py").write_text(STATED)
     assert mended("mine:mine", "--properties-from", "stated.py", properties=[*FEW, "own"]) == 0
     output = capsys.readouterr().out
@@ -243,7 +243,7 @@ def test_a_check_suggests_no_edit_for_what_is_accepted(here: Path, monkeypatch: 
 
     searches: list[object] = []
     monkeypatch.setattr("cemverify.commands.repair.searched", searched)
-    (here / "mine.py").write_text(mistaken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
+    (here / "mine.py").write_text(edited(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
     check = ["check", "mine:mine", *FEW, "gradient/layer/energy"]
     assert main([*check, "--known", "k.toml", "--update-known", "--reason", "ours"]) == 0
     assert main([*check, "--known", "k.toml", "--suggest"]) == 0

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 
-def edited(text: str, changes: Iterable[tuple[str, str]]) -> str:
+def edited(text: str, *changes: tuple[str, str]) -> str:
     """The text with other words in the place of some, one change after the other.
 
     Raises:

@@ -132,7 +132,7 @@ def with_changes(module: str, changes: Iterable[tuple[str, str]]) -> ModuleType:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(module)
-    return module_of(edited(Path(spec.origin).read_text(encoding="utf-8"), changes), f"{module}_with_a_fault")
+    return module_of(edited(Path(spec.origin).read_text(encoding="utf-8"), *changes), f"{module}_with_a_fault")
 
 
 def in_both(layer: Function) -> Mapping[str, Any]:
