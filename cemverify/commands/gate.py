@@ -21,6 +21,13 @@ ACCEPTED_FOR = timedelta(days=90)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options for CI: known violations, a baseline, a pinned catalogue."""
+
+    def day(text: str) -> date:
+        try:
+            return date.fromisoformat(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2027-02-19") from None
+
     group = parser.add_argument_group("in CI")
     pin = group.add_argument(
         "--catalogue",
@@ -38,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--reason", metavar="TEXT", help="with --update-known: why the violations are accepted")
     group.add_argument(
         "--expires",
-        type=_day,
+        type=day,
         metavar="DATE",
         help=f"with --update-known: the last day on which they are accepted (default: {ACCEPTED_FOR.days} "
         "days from today)",
@@ -52,13 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--on-regression", choices=("warn", "fail"), help="what to do if the baseline was better (default warn)"
     )
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2027-02-19") from None
 
 
 def read_gate(options: argparse.Namespace) -> Gate:

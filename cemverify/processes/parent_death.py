@@ -14,14 +14,13 @@ def end_with_parent(last: Callable[[], None] = lambda: None) -> None:
     Args:
         last: what to do before the end.
     """
-    threading.Thread(target=_wait, args=(last,), daemon=True).start()
 
+    def wait() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            try:
+                last()
+            finally:
+                os._exit(1)
 
-def _wait(last: Callable[[], None]) -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        try:
-            last()
-        finally:
-            os._exit(1)
+    threading.Thread(target=wait, daemon=True).start()

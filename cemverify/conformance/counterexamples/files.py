@@ -89,19 +89,10 @@ def load_counterexample(path: Path) -> Counterexample:
     arrays = _arrays(path.with_name(str(content.get("arrays"))))
     try:
         record, saved = content["property"], content["asked"]
-        dtype = dtype_of(saved["dtype"])
-        question, parameters = restored(saved["question"], arrays), saved.get("parameters", {})
-        return Counterexample(
-            content["implementation"],
-            record["id"],
-            question,
-            dtype,
-            saved["device"],
-            record["reason"],
-            saved.get("within"),
-            record.get("stated_in"),
-            parameters={name: torch.from_numpy(arrays[of]).double() for name, of in parameters.items()},
-        )
+        dtype, question = dtype_of(saved["dtype"]), restored(saved["question"], arrays)
+        numbers = {k: torch.from_numpy(arrays[of]).double() for k, of in saved.get("parameters", {}).items()}
+        asked = content["implementation"], record["id"], question, dtype, saved["device"], record["reason"]
+        return Counterexample(*asked, saved.get("within"), record.get("stated_in"), numbers)
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
         raise ResultError(f"{path} cannot be replayed ({error}); save it again with this version") from error
 

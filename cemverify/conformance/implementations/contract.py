@@ -192,11 +192,6 @@ def as_subject(target: Any, name: str = "the object") -> Subject:
             return energy_layer(**declaration, **common)
     except (TypeError, ValueError) as error:
         raise LoadError(f"{name} is not a valid implementation: {error}") from error
-    raise LoadError(f"{name} is {_what_it_is(target)}")
-
-
-def _what_it_is(target: Any) -> str:
-    """What something is that is not an implementation, and what makes one of it."""
     if isinstance(target, torch.nn.Module):
         how = "cemverify.implementation_from_modules(...), or cemverify.energy_layer(update=..., parameters=module)"
     elif inspect.isroutine(target):
@@ -205,7 +200,7 @@ def _what_it_is(target: Any) -> str:
         how = "cemverify.implementation(...) or cemverify.energy_layer(...)"
     kind = type(target).__name__
     article = "an" if kind[0].lower() in "aeiou" else "a"
-    return f"{article} {kind}, not an implementation: make one with {how}"
+    raise LoadError(f"{name} is {article} {kind}, not an implementation: make one with {how}")
 
 
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,20 +89,13 @@ def prepare(model: TrainedModel, name: str, tokens: TokenRows, device: str) -> T
 def by_dtype(exact: EnergyLayer, narrower: dict[torch.dtype, EnergyLayer]) -> EnergyLayer:
     """A layer whose functions are those of the layer declared for the dtype that they are given."""
 
-    def of(field_: str, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        if function is None:
-            return None
+    def chosen(field_: str, *arguments: Any, **named: Any) -> Any:
+        first = arguments[0]
+        array: Tensor = first[0] if isinstance(first, tuple) else first
+        return getattr(narrower.get(array.dtype, exact), field_)(*arguments, **named)
 
-        def chosen(*arguments: Any, **named: Any) -> Any:
-            first = arguments[0]
-            array: Tensor = first[0] if isinstance(first, tuple) else first
-            return getattr(narrower.get(array.dtype, exact), field_)(*arguments, **named)
-
-        return chosen
-
-    functions: dict[str, Any] = {
-        name: of(name, getattr(exact, name)) for name in ("update", "energy", "state_map", "lagrangian")
-    }
+    names = [name for name in ("update", "energy", "state_map", "lagrangian") if getattr(exact, name) is not None]
+    functions: dict[str, Any] = {name: partial(chosen, name) for name in names}
     return replace(exact, **functions)
 
 

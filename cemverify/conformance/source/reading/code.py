@@ -105,17 +105,11 @@ def from_plain(content: object) -> OwnCode:
             )
             for file in content["files"]
         )
-        numbers = tuple(
-            Number(
-                abs(float(value)),
-                int(telling),
-                frozenset((str(path), int(line)) for path, line in guards),
-                frozenset(map(str, words)),
-            )
-            for value, telling, guards, words in content["numbers"]
-        )
-        return OwnCode(
-            files, numbers, tuple(printable(str(one)) for one in content["problems"]), bool(content["traced"])
-        )
+        numbers = []
+        for value, telling, guards, words in content["numbers"]:
+            tests = frozenset((str(path), int(line)) for path, line in guards)
+            numbers.append(Number(abs(float(value)), int(telling), tests, frozenset(map(str, words))))
+        problems = tuple(printable(str(one)) for one in content["problems"])
+        return OwnCode(files, tuple(numbers), problems, bool(content["traced"]))
     except Exception:
         return OwnCode(problems=("its process sent no account of its code",))

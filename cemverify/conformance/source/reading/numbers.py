@@ -50,7 +50,11 @@ def numbers_in(files: Iterable[SourceFile], functions: Mapping[str, Any] | None 
     """
     numbers: dict[float, Number] = {}
     for file in files:
-        named = {**_assigned(file.tree), **file.names, **_closed_over((functions or {}).values(), file.path)}
+        bound: dict[str, set[Value | None]] = {}  # names in `block = 64`, and in `def f(block=64)`
+        for name, node in _bindings(file.tree):
+            bound.setdefault(name, set()).add(None if node is None else _folded(node, {}))
+        alone = {name: value for name, (value, *more) in bound.items() if value is not None and not more}
+        named = {**alone, **file.names, **_closed_over((functions or {}).values(), file.path)}
         for value, telling, line, words in _Reader(named).read(file.tree):
             guard = frozenset({(file.path, line)}) if line else frozenset()
             before = numbers.get(value, Number(value, telling))
@@ -147,15 +151,6 @@ def _folded(node: ast.expr, named: Mapping[str, Value]) -> Value | None:
                 return None
             return made if isinstance(made, int | float) and abs(made) <= _LARGEST else None
     return None
-
-
-def _assigned(tree: ast.Module) -> dict[str, Value]:
-    """Names that stand for one number throughout a file: in `block = 64`, and in `def f(block=64)`."""
-    values: dict[str, set[Value | None]] = {}
-    for name, node in _bindings(tree):
-        values.setdefault(name, set()).add(None if node is None else _folded(node, {}))
-    alone = {name: next(iter(constants)) for name, constants in values.items() if len(constants) == 1}
-    return {name: value for name, value in alone.items() if value is not None}
 
 
 def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
