@@ -35,8 +35,9 @@ from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.offered import not_offered
-from cemverify.conformance.judging.search import PropertySearch, SuiteBroke
+from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
+from cemverify.conformance.judging.wording import conclude
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import Property, catalogue, select
 from cemverify.conformance.properties.base import CONTROLS
@@ -573,3 +574,16 @@ def test_trace_and_profile_functions_that_a_call_leaves_on_are_taken_off() -> No
     sys.settrace(lambda *_: None)
     before.restore()
     assert (sys.gettrace(), sys.getprofile()) == here
+
+
+@pytest.mark.parametrize(
+    ("examples", "discarded", "words"),
+    [
+        (0, 134, "ran out after 134 examples, none of which could be judged"),
+        (1, 1, "ran out after 2 of about 4 examples; --seconds 2 would do"),
+        (0, 0, "ran out after 0 of about 4 examples; give more with --seconds"),
+    ],
+)
+def test_where_the_time_ran_out_it_says_how_far_it_came(examples: int, discarded: int, words: str) -> None:
+    tally = SearchTally(planned=4, examples=examples, discarded=discarded, cut_short=True)
+    assert (conclude(PLAIN, tally, seconds=0.5).reason or "").endswith(words)

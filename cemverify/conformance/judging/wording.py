@@ -60,6 +60,8 @@ def conclude(property_: Property, tally: SearchTally, seconds: float = math.inf)
 def _out_of_time(tally: SearchTally, seconds: float) -> str:
     """How far it came, and how much time would do."""
     done = tally.examples + tally.discarded
+    if done and not tally.examples:
+        return f"the time budget of {seconds:g} seconds ran out after {done} examples, none of which could be judged"
     reason = f"the time budget of {seconds:g} seconds ran out after {done} of about {tally.planned} examples"
     if not done:
         return f"{reason}; give more with --seconds"
