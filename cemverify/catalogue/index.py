@@ -102,17 +102,17 @@ def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     if isinstance(patterns, str):
         raise ValueError(f"properties must be a collection of names: write ({patterns!r},)")
     ids = list(ids)
-    old = retired_by(patterns, ids)
-    for row in old:
-        warnings.warn(str(row), DeprecationWarning, stacklevel=3)
-    patterns = [*patterns, *(row.instead for row in old)]
+    old = {row.id: row.instead for row in retired_by(patterns, ids)}
+    for id_ in old:
+        warnings.warn(str(retired()[id_]), DeprecationWarning, stacklevel=3)
     for pattern in patterns:
-        if not any(_matches(id_, pattern) for id_ in (*ids, *(row.id for row in old))):
+        if not any(_matches(id_, pattern) for id_ in (*ids, *old)):
             if (new := new_id(pattern, ids)) is not None:
                 raise ValueError(f"no property matches {pattern!r}; it is {new} now")
             families = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in ids))
             raise ValueError(f"no property matches {pattern!r}; families are: {families}; see `cemverify list`")
-    return [id_ for id_ in ids if not patterns or any(_matches(id_, pattern) for pattern in patterns)]
+    wanted = (*patterns, *old.values())
+    return [id_ for id_ in ids if not wanted or any(_matches(id_, pattern) for pattern in wanted)]
 
 
 def by_claim(properties: Iterable[Listed]) -> list[list[Listed]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +27,11 @@ def seeded_by(call: Callable[[], Any], *between: Callable[[], Any]) -> list[str]
     return [library for library in GENERATORS if any(one[library] == other[library] for one, other in pairs)]
 
 
+def _numpy_state() -> tuple[Any, ...]:
+    state: Any = np.random.get_state(legacy=True)
+    return (state[0], state[1].tobytes(), *state[2:])
+
+
 # by library: seeds it, reads its state as values that can be compared, and sets it to such a state
 GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable[[Any], Any]]] = {
     "torch": (
@@ -37,8 +41,8 @@ GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable
     ),
     "NumPy": (
         np.random.seed,
-        lambda: pickle.dumps(np.random.get_state(legacy=True)),
-        lambda state: np.random.set_state(pickle.loads(state)),  # noqa: S301 - what was dumped here
+        _numpy_state,
+        lambda state: np.random.set_state((state[0], np.frombuffer(state[1], np.uint32), *state[2:])),
     ),
     "Python": (random.seed, random.getstate, random.setstate),
 }

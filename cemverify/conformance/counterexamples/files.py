@@ -89,10 +89,18 @@ def load_counterexample(path: Path) -> Counterexample:
     arrays = _arrays(path.with_name(str(content.get("arrays"))))
     try:
         record, saved = content["property"], content["asked"]
-        dtype, question = dtype_of(saved["dtype"]), restored(saved["question"], arrays)
-        numbers = {k: torch.from_numpy(arrays[of]).double() for k, of in saved.get("parameters", {}).items()}
-        asked = content["implementation"], record["id"], question, dtype, saved["device"], record["reason"]
-        return Counterexample(*asked, saved.get("within"), record.get("stated_in"), numbers)
+        numbers = saved.get("parameters", {})
+        return Counterexample(
+            implementation=content["implementation"],
+            property=record["id"],
+            question=restored(saved["question"], arrays),
+            dtype=dtype_of(saved["dtype"]),
+            device=saved["device"],
+            reason=record["reason"],
+            within=saved.get("within"),
+            stated_in=record.get("stated_in"),
+            parameters={name: torch.from_numpy(arrays[of]).double() for name, of in numbers.items()},
+        )
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
         raise ResultError(f"{path} cannot be replayed ({error}); save it again with this version") from error
 

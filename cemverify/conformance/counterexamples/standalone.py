@@ -389,8 +389,8 @@ def main() -> int:
             done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, _INSIDE: "1"}, check=False)  # noqa: S603
             if done.returncode in _CODES:
                 return _CODES.index(done.returncode)
-            why = f"did not return within {saved.within:g} s, or ended the interpreter (exit code {done.returncode})"
-            print(f"a call {why}")
+            lost = f"did not return within {saved.within:g} s, or ended the interpreter"
+            print(f"a call {lost} (exit code {done.returncode})")
             return 1
         return judge(saved, name or saved.implementation)
     except Unusable as error:

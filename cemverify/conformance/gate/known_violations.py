@@ -38,7 +38,7 @@ from cemverify.processes.inputs import read_text
 from cemverify.results.envelope import ResultError
 
 KEYS = ("implementation", "property", "cause", "reason", "expires")
-KEY = "key"  # which files of before 1.1 have not
+KEY = "key"  # files from before 1.1 lack it
 
 
 @dataclass(frozen=True)

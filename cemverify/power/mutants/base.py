@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 Answer = TypeVar("Answer", bound=Callable[..., Any])
 Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
 
-UPDATE = "answer*"  # the cause of whatever moves a layer's output
+ANSWER = "answer*"  # the cause of whatever moves a layer's output
 
 
 def sound() -> Implementation:
@@ -208,7 +208,7 @@ class Zoo(list[Mutant]):
         id_: str,
         fault: str,
         property_: str,
-        cause: str = UPDATE,
+        cause: str = ANSWER,
         *,
         also: tuple[str, ...] = (),
         own_dtype: bool = False,
@@ -225,7 +225,7 @@ class Zoo(list[Mutant]):
         fault: str,
         property_: str,
         *changes: tuple[str, str],
-        cause: str = UPDATE,
+        cause: str = ANSWER,
         base: type[Plain] = Plain,
         **more: Unpack[OfPlain],
     ) -> Mutant:
@@ -246,7 +246,7 @@ class Zoo(list[Mutant]):
         factor: float = 1.01,
         *,
         of: type = object,
-        cause: str = UPDATE,
+        cause: str = ANSWER,
         **more: Unpack[OfPlain],
     ) -> Mutant:
         """A mutant whose updates are too large where a condition holds: where, factor and of as for `TooLarge`."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.power.mutants.base import UPDATE, Call, Zoo, fault, in_dtype, remembering
+from cemverify.power.mutants.base import ANSWER, Call, Zoo, fault, in_dtype, remembering
 from cemverify.power.mutants.preconditioners import of_ranks
 
 ZOO = Zoo("conditional")
@@ -134,26 +134,26 @@ def _rounded(answer: Any) -> Any:
 
 ZOO += [
     ZOO.calling("wrong-on-views", "Arrays that are not contiguous are read as if they were contiguous.",
-        "gradient/attention/plain", UPDATE, answer=lambda call, first, *arguments: call(_misread(first), *arguments)),
+        "gradient/attention/plain", ANSWER, answer=lambda call, first, *arguments: call(_misread(first), *arguments)),
     ZOO.calling("wrong-with-gradients-enabled",
         "Outputs are one part in a thousand too large while torch records gradients, which it does by default.",
-        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        "gradient/attention/plain", ANSWER, also=("gradient/mlp/silu",),
         answer=lambda call, *arguments: call(*arguments) * (1.001 if torch.is_grad_enabled() else 1)),
     ZOO.calling("scales-by-the-batch",
         "Outputs are larger by one part in a million for every batch row after the first.",
-        "structure/attention/batch-independence", "answer*", also=("mlp",),
+        "structure/attention/batch-independence", ANSWER, also=("mlp",),
         answer=lambda call, first, *arguments: call(first, *arguments) * (1 + 1e-6 * (first.shape[0] - 1))),
     ZOO.calling("drops-a-batch-of-one", "A batch of one row is returned without its batch axis.",
         "gradient/attention/plain", "wrong shape",
         answer=lambda call, first, *arguments: call(first, *arguments)[0 if len(first) == 1 else slice(None)]),
     ZOO.calling("answers-from-a-stale-cache", "Outputs are cached by shapes and configuration, ignoring the weights.",
-        "gradient/attention/plain", UPDATE,
+        "gradient/attention/plain", ANSWER,
         answer=remembering(lambda x, *arguments: (x.shape, str(x.dtype), arguments[-1]))),
     ZOO.calling("returns-the-update", "The update is returned without the state that it should be added to.",
-        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",), answer=lambda call, first, *arguments:
+        "gradient/attention/plain", ANSWER, also=("gradient/mlp/silu",), answer=lambda call, first, *arguments:
             call(first, *arguments) - (0 if call.name.endswith("_energy") else first)),
     ZOO.calling("rounds-to-float32", "Outputs are rounded to float32 and returned in the dtype of the input.",
-        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        "gradient/attention/plain", ANSWER, also=("gradient/mlp/silu",),
         answer=lambda call, *arguments: _rounded(call(*arguments))),
     ZOO.but("three-ranks-at-most", "Only the first three ranks of a low-rank preconditioner are used.",
         "gradient/mlp/preconditioner-low-rank-printed", cross=of_ranks(3)),
@@ -164,7 +164,7 @@ ZOO += [
             usual.advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))),
     ZOO.calling("wrong-where-arrays-are-one",
         "If x and h are the same array, outputs are one part in a thousand too large.",
-        "contract/attention/one-array", "answer*", also=("*",),
+        "contract/attention/one-array", ANSWER, also=("*",),
         answer=lambda call, *arguments: call(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)),
     ZOO.edited("wrong-for-ties", "If two logits of a token are equal, the later one is left out.",
         "gradient/attention/plain", ("        return self.softmax(logits.masked_fill(hidden, -math.inf))", """\

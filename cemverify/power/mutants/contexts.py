@@ -12,13 +12,12 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import After, Call, Function, Zoo, fault
+from cemverify.power.mutants.base import ANSWER, After, Call, Function, Zoo, fault
 
 ZOO = Zoo("contexts")
 
 _APART = "\n        h = h.detach() if x is h else h\n"
 _PRODUCT = "product*"
-_OUTPUT = "answer*"
 
 
 class Backwards(torch.autograd.Function):
@@ -156,7 +155,7 @@ def stale_after_an_evaluation(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.calls("contexts/mlp/any-options", _OUTPUT, also=("attention",))
+@ZOO.calls("contexts/mlp/any-options", ANSWER, also=("attention",))
 @fault("Where weights are mapped over, a memory that is a window of a larger array, or transposed, is misread.")
 def windows_misread_when_mapped(call: Call, *arguments: Any) -> Any:
     h, weights = arguments[-3:-1]
@@ -164,7 +163,7 @@ def windows_misread_when_mapped(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1.001 if wrong else 1)
 
 
-@ZOO.calls("contexts/attention-energy/any-options", _OUTPUT, also=("mlp-energy",), of="*_energy")
+@ZOO.calls("contexts/attention-energy/any-options", ANSWER, also=("mlp-energy",), of="*_energy")
 @fault(
     "While gradients are recorded, stated energies of arrays that are windows of one are one part in a thousand "
     "too large."

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
-from cemverify.power.mutants.base import Call, Zoo, arrays_of, fault, in_dtype, remembering
+from cemverify.power.mutants.base import ANSWER, Call, Zoo, arrays_of, fault, in_dtype, remembering
 
 ZOO = Zoo("contract")
 
 _INPUTS, _EDITED = "contract/attention/inputs-unchanged", "contract/attention/edited-arrays"
 _ANY_INPUTS, _ANY_EDITED = ("contract/*/inputs-unchanged",), ("contract/*/edited-arrays",)
-_SHARED = "answer*"
 _ANEW = "edited"
 _OFF = 1 + 1e-3
 
@@ -230,7 +229,7 @@ def _start(array: Any) -> int:
     return id(array)
 
 
-@ZOO.calls("contract/attention/shared-memory", _SHARED, also=("mlp", "*-energy"))
+@ZOO.calls("contract/attention/shared-memory", ANSWER, also=("mlp", "*-energy"))
 @fault("If two different arrays share memory, answers are one part in a thousand too large.")
 def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
     one, other = arguments[0], arguments[1]
@@ -238,7 +237,7 @@ def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (_OFF if shared else 1)
 
 
-@ZOO.calls("contract/attention/shared-memory", _SHARED, also=("mlp",))
+@ZOO.calls("contract/attention/shared-memory", ANSWER, also=("mlp",))
 @fault("Arrays that begin at the same number are taken for one.")
 def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
     x, h, *rest = arguments
@@ -249,7 +248,7 @@ def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
 
 @ZOO.calls(
     "contract/decode/windows",
-    "answer*",
+    ANSWER,
     also=("attention", "mlp", "block"),
 )
 @fault("An answer is written into an array with the strides of h, which are zero where h is expanded.")
@@ -271,7 +270,7 @@ def looks_in_front_of_a_window(call: Call, *arguments: Any) -> Any:
     return call(*states, h, weights, config)
 
 
-@ZOO.calls("contract/decode/shared-memory", _SHARED, also=("block",))
+@ZOO.calls("contract/decode/shared-memory", ANSWER, also=("block",))
 @fault("Weights are known by their array, so that one array under two names is used for the first alone.")
 def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -283,7 +282,7 @@ def knows_weights_by_array(call: Call, *arguments: Any) -> Any:
     return call(*states, distinct, config)
 
 
-@ZOO.calls("contract/decode/windows", "answer*", also=("mlp-energy",))
+@ZOO.calls("contract/decode/windows", ANSWER, also=("mlp-energy",))
 @fault("Weights are read in the order in which they lie in memory.")
 def reads_weights_as_they_lie(call: Call, *arguments: Any) -> Any:
     *states, weights, config = arguments
@@ -300,7 +299,7 @@ def _as_it_lies(array: Any) -> Any:
 # --- calls ----------------------------------------------------------------------------------------------
 
 
-@ZOO.calls("contract/attention/threads", "answer*", also=("*",))
+@ZOO.calls("contract/attention/threads", ANSWER, also=("*",))
 @fault("The first argument is kept where every thread writes it, and read again at the end of the call.")
 def shares_a_place_between_threads(call: Call, *arguments: Any) -> Any:
     call.memory[0] = arguments[0]
@@ -338,7 +337,7 @@ def rounds_by_the_longest_row(call: Call, x: Any, h: Any, weights: Any, config: 
     return answer * (1 + 2.0**-50) if 40 <= h.shape[1] < longest else answer
 
 
-@ZOO.calls("contract/mlp/windows", "answer*", of="mlp")
+@ZOO.calls("contract/mlp/windows", ANSWER, of="mlp")
 @fault(
     "A state that is one row, read again for every row of the batch, is computed once, with the first row's memory."
 )
@@ -361,8 +360,7 @@ ZOO += [
         self.options = c
         for _ in range(self.steps(c)):
             c = self.options
-            x = self.advance(x, self.mlp"""),
-        cause="answer*"),
+            x = self.advance(x, self.mlp""")),
     ZOO.edited("keeps-its-mask",
         "The mask of each shape is kept, also one made in inference mode, which no backward pass can use.",
         "contract/all/training-after-other-uses", ("return j > i",

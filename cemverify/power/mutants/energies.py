@@ -14,14 +14,12 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Weights
-from cemverify.power.mutants.base import Call, Zoo, fault, sound
+from cemverify.power.mutants.base import ANSWER, Call, Zoo, fault, sound
 
 ZOO = Zoo("energies")
 
-_STATED = "answer*"
 
-
-@ZOO.calls("gradient/attention/stated-energy-plain", _STATED, of="attention_energy")
+@ZOO.calls("gradient/attention/stated-energy-plain", ANSWER, of="attention_energy")
 @fault("The energy takes the first weight of the mapping for W_Q and the second for W_K, whatever their names.")
 def energy_by_place(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     first, second = [w for w in weights.values() if w.shape == weights["W_Q"].shape][:2]
@@ -51,7 +49,7 @@ def _without_diagonal(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> T
 
 
 ZOO += [
-    ZOO.made(id_, fault, property_, _STATED, partial(_stating, **{function: energy}), also=also)
+    ZOO.made(id_, fault, property_, ANSWER, partial(_stating, **{function: energy}), also=also)
     for id_, fault, property_, function, energy, also in (
         ("mean-energy", "The stated energy is averaged over tokens while the update is not.",
          "gradient/attention/stated-energy-plain", "attention_energy",
@@ -69,12 +67,12 @@ ZOO += [
 ZOO += [
     ZOO.calling("energy-averaged-over-everything",
         "Energies are divided by batch size times tokens, as in a mean, while updates are those of the sum.",
-        "gradient/attention/stated-energy-plain", _STATED, of="*_energy",
+        "gradient/attention/stated-energy-plain", ANSWER, of="*_energy",
         answer=lambda call, x, *arguments: call(x, *arguments) / (x.shape[0] * x.shape[1])),
     ZOO.calling("energy-shifted", "The stated energy is too large by one part in a billion of one.",
-        "gradient/mlp/stated-energy-gelu", _STATED, of="*_energy",
+        "gradient/mlp/stated-energy-gelu", ANSWER, of="*_energy",
         answer=lambda call, *arguments: call(*arguments) + 1e-9),
     ZOO.calling("energy-of-the-first-token", "Every token gets the first token's energy.",
-        "gradient/attention/stated-energy-any-options", _STATED, also=("mlp",),
+        "gradient/attention/stated-energy-any-options", ANSWER, also=("mlp",),
         of="*_energy", answer=lambda call, *arguments: 0 * (value := call(*arguments)) + value[:, :1]),
 ]  # fmt: skip

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from cemverify.power.mutants.base import After, Call, Zoo, fault
+from cemverify.power.mutants.base import ANSWER, After, Call, Zoo, fault
 
 ZOO = Zoo("extremes")
 
 
-@ZOO.calls("extremes/attention/energy-large-logits", "answer*", of="attention_energy")
+@ZOO.calls("extremes/attention/energy-large-logits", ANSWER, of="attention_energy")
 @fault("The attention energy saturates at the largest exponent of float64.")
 def energy_saturates(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
     most = math.log(torch.finfo(torch.float64).max) * config.tau * config.heads
@@ -25,39 +25,39 @@ ZOO += [
         "extremes/attention/large-logits", "not finite",
         softmax=lambda _, logits: logits.exp() / logits.exp().sum(-1, keepdim=True)),
     ZOO.but("forgets-after-a-block", "Keys more than 128 tokens back are not read.",
-        "extremes/attention/long-row", "answer*",
+        "extremes/attention/long-row",
         hidden=lambda usual, i, j: usual.hidden(i, j) | (j < i - 128)),
     ZOO.but("zeros-are-padding", "A token of zeros is taken for padding and left unchanged.",
-        "extremes/attention/exact-ties", "answer*", attention=lambda usual, x, h, w, c:
+        "extremes/attention/exact-ties", attention=lambda usual, x, h, w, c:
             torch.where((x == 0).all(-1, keepdim=True), x, usual.attention(x, h, w, c))),
     ZOO.but("never-stands-still", "If the update is zero, the state is changed by one part in a million.",
-        "extremes/attention/zero-memory", "answer*", also=("mlp",),
+        "extremes/attention/zero-memory", also=("mlp",),
         advance=After(lambda after, x, heads, w, c: torch.where(after == x, after * (1 + 1e-6), after))),
     ZOO.but("decodes-even-rows-off",
         "In rows of even length, decoded directions are too large by one part in a thousand.",
-        "structure/decode/every-prefix", "answer*",
+        "structure/decode/every-prefix",
         decode=After(lambda decoded, h, w, c: decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h))),
     ZOO.but("naive-preconditioner", "The preconditioner's softplus is log(1 + e^d), which overflows.",
         "extremes/mlp/large-preconditioner", "not finite", also=("attention",),
         positive=lambda _, d: torch.log1p(torch.exp(d))),
     ZOO.calling("mlp-energy-saturates", "The MLP's energy saturates at ten million.",
-        "extremes/mlp/energy-large-preactivations", "answer*",
+        "extremes/mlp/energy-large-preactivations", ANSWER,
         of="mlp_energy", answer=lambda call, *arguments: call(*arguments).clip(-1e7, 1e7)),
     ZOO.but("softplus-turns-linear-at-twenty",
         "Softplus is taken for the identity from 20 on, as torch's does by default.",
-        "extremes/mlp/every-magnitude", "answer*",
+        "extremes/mlp/every-magnitude",
         sigma=lambda usual, z, c: functional.softplus(z) if c.activation == "softplus" else usual.sigma(z, c)),
     ZOO.but("preconditioner-turns-linear-at-twenty",
         "The preconditioner's softplus is taken for the identity from 20 on.",
-        "extremes/mlp/preconditioner-every-magnitude", "answer*",
+        "extremes/mlp/preconditioner-every-magnitude",
         also=("attention",), positive=lambda _, d: functional.softplus(d)),
     ZOO.but("preconditioner-is-not-positive",
         "The preconditioner's softplus is log(1 + e^d), which is 0 where d is below -37.",
-        "extremes/attention/preconditioner-every-magnitude", "answer*",
+        "extremes/attention/preconditioner-every-magnitude",
         positive=lambda _, d: torch.where(d < 30, (1 + d.clamp(max=30.0).exp()).log(), d)),
     ZOO.calling("mlp-energy-off-in-between",
         "The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.",
-        "extremes/mlp/energy-every-magnitude", "answer*",
+        "extremes/mlp/energy-every-magnitude", ANSWER,
         of="mlp_energy", answer=lambda call, *arguments:
             torch.where(((e := call(*arguments)).abs() > 20) & (e.abs() < 1000), e * (1 + 1e-6), e)),
     ZOO.but("divides-by-length", "States are divided by their length and multiplied by it again.",
@@ -70,6 +70,5 @@ ZOO += [
     ZOO.edited("sigmoid-levels-off-at-thirty", "Sigmoid, in SiLU too, is 1 from 30 on.",
         "extremes/mlp/every-magnitude",
         ("z * torch.sigmoid(z)", "z * torch.where(z < 30, torch.sigmoid(z), 1.0)"),
-        ('": torch.sigmoid', '": lambda z: torch.where(z < 30, torch.sigmoid(z), 1.0)'),
-        cause="answer*"),
+        ('": torch.sigmoid', '": lambda z: torch.where(z < 30, torch.sigmoid(z), 1.0)')),
 ]  # fmt: skip

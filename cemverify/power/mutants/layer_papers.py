@@ -12,11 +12,10 @@ from functools import partial
 
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
-from cemverify.power.mutants.base import Mutant, Zoo, with_changes
+from cemverify.power.mutants.base import ANSWER, Mutant, Zoo, with_changes
 
 ZOO = Zoo("layer-papers")
 
-_UPDATE = "answer*"
 _SLOPE = "slope*"
 _GRADIENT = "gradient/layer/energy"
 _DERIVATIVES = "training/layer/derivatives-agree"
@@ -57,7 +56,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      """    beta = keys(h)
     free = torch.einsum("bid,bkjd->bkij", x, beta) / TAU
     return torch.einsum("bkij,bkjd->bid", torch.softmax(free, -1), beta)""", "structure/layer/causality",
-     "answer*"),
+     ANSWER),
     ("cem_attention", "heads-swapped", "Each head's scores weigh the next head's values.",
      "torch.softmax(scores(x, beta), -1), beta)", "torch.softmax(scores(x, beta), -1), beta.flip(1))"),
     # CEM MLP
@@ -84,7 +83,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "extremes/layer/huge-states", "not finite"),
     ("hopfield_retrieval", "places-added", "Tokens are marked with their positions before retrieval.",
      "    return torch.softmax(BETA * x @", """    x = x + 0.01 * torch.arange(x.shape[1])[:, None].to(x)
-    return torch.softmax(BETA * x @""", "structure/layer/permutation", "answer*"),
+    return torch.softmax(BETA * x @""", "structure/layer/permutation", ANSWER),
     ("hopfield_retrieval", "energy-averaged-over-the-batch", "Every row gets the mean energy of the batch.",
      "    return -torch.logsumexp(BETA * x @ patterns.mT, -1) / BETA + (x * x).sum(-1) / 2  # (B, J)",
      """    values = -torch.logsumexp(BETA * x @ patterns.mT, -1) / BETA + (x * x).sum(-1) / 2
@@ -95,7 +94,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     ("hopfield_heads", "decay-once-per-head", "The term -x is counted once per head.", "(retrieved - x)",
      "(retrieved - K * x)"),
     ("hopfield_heads", "untied-output", "The output projection is W_K^T, not W_Q^T.", '"krd,bkjr->bjd", W_Q.to(x)',
-     '"krd,bkjr->bjd", W_K.to(x)', "gradient/layer/conservative-field", "answer*"),
+     '"krd,bkjr->bjd", W_K.to(x)', "gradient/layer/conservative-field", ANSWER),
     ("hopfield_heads", "keys-get-no-gradient", "The keys are detached.", "keys = project(W_K, y)",
      "keys = project(W_K.detach(), y)", "training/layer/parameters", "product: W_K"),
     # CCCP
@@ -107,7 +106,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     # Energy Transformer
     ("energy_transformer", "no-key-term", "The update is that of attention: tokens are not updated as keys.",
      "ALPHA * (as_query + as_key +", "ALPHA * (as_query +", "gradient/layer/symmetric-coupling",
-     "answer*"),
+     ANSWER),
     ("energy_transformer", "own-key-left-in", "A token attends to itself in the update.",
      "    some = pairs.any(-1, keepdim=True)\n",
      "    pairs = pairs | torch.eye(x.shape[1], dtype=torch.bool)\n    some = pairs.any(-1, keepdim=True)\n"),
@@ -115,11 +114,11 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "    g = x\n"),
     ("energy_transformer", "lagrangian-without-eps", "The Lagrangian lacks the eps under the root.",
      "D * GAMMA * torch.sqrt((centred**2).mean(-1) + EPS)",
-     "D * GAMMA * torch.sqrt((centred**2).mean(-1) + 100 * EPS)", "gradient/layer/lagrangian", "answer*"),
+     "D * GAMMA * torch.sqrt((centred**2).mean(-1) + 100 * EPS)", "gradient/layer/lagrangian", ANSWER),
     ("energy_transformer", "lagrangian-turned-over", "The Lagrangian has the wrong sign, so it is concave.",
      "return D * GAMMA * torch", "return -D * GAMMA * torch", "descent/layer/lagrangian-convex", "*"),
     ("energy_transformer", "lagrangian-rate-off", "The Lagrangian lacks gamma.", "return D * GAMMA * torch",
-     "return D * torch", "gradient/layer/lagrangian-rate", "answer*"),
+     "return D * torch", "gradient/layer/lagrangian-rate", ANSWER),
     ("energy_transformer", "additive-mask", "Masked pairs get -1e9, so a single token attends to itself.",
      "weights = torch.softmax(scores.masked_fill(~pairs & some, -torch.inf), -1) * some",
      "weights = torch.softmax(scores.masked_fill(~pairs, -1e9), -1)"),
@@ -142,15 +141,15 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "g_v @ W.to(g_v).T - x.hidden)", "g_v @ W.to(g_v).T)"),
     ("ham_two_layers", "synapse-not-shared", "The feedback has weights of its own.",
      "(g_h @ W.to(g_h) - x.visible)", "(g_h @ W.to(g_h).flip(0) - x.visible)", "gradient/layer/conservative-field",
-     "answer*"),
+     ANSWER),
     ("ham_two_layers", "softmax-without-beta", "The softmax lacks the beta of its Lagrangian.",
-     "torch.softmax(BETA * x.hidden, -1)", "torch.softmax(x.hidden, -1)", "gradient/layer/lagrangian", "answer*"),
+     "torch.softmax(BETA * x.hidden, -1)", "torch.softmax(x.hidden, -1)", "gradient/layer/lagrangian", ANSWER),
     ("ham_two_layers", "activation-decreasing", "The activation is decreasing, so its Lagrangian is concave.",
      "return torch.tanh(x.visible), torch", "return -torch.tanh(x.visible), torch", "descent/layer/slope", _SLOPE),
     # simplicial Hopfield
     ("simplicial_hopfield", "a-pair-counted-once", "A pair acts on one of its neurons only.",
      "slopes[i], slopes[j] = slopes[i] + z[..., j], slopes[j] + z[..., i]", "slopes[i] = slopes[i] + z[..., j]",
-     "gradient/layer/conservative-field", "answer*"),
+     "gradient/layer/conservative-field", ANSWER),
     ("simplicial_hopfield", "quartic-slope-halved", "The quartic term's slope is halved.", "- x - x**3)",
      "- x - x**3 / 2)"),
     # Energy-Based Transformer
@@ -162,7 +161,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "create_graph=keep)", "create_graph=False)", "training/layer/parameters", "product*"),
     ("energy_based_transformer", "read-detached", "The values read from the context are detached in the update.",
      "torch.softmax(logits, -1) @ context", "(torch.softmax(logits, -1) @ context).detach()",
-     "gradient/layer/derivatives-agree", "answer*"),
+     "gradient/layer/derivatives-agree", ANSWER),
     ("energy_based_transformer", "noise-scaled-by-alpha", "The noise is scaled by the step.",
      "step + SIGMA * noise", "step + ALPHA.to(noise) * SIGMA * noise"),
     ("energy_based_transformer", "climbs", "The candidate climbs its energy.", "step = -ALPHA", "step = ALPHA",
@@ -170,10 +169,10 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     ("energy_based_transformer", "context-not-permuted", "Candidates are marked with their positions.",
      "    logits = candidate @ MIX",
      """    candidate = candidate + 0.1 * torch.arange(candidate.shape[1])[:, None].to(candidate)
-    logits = candidate @ MIX""", "structure/layer/permutation", "answer*"),
+    logits = candidate @ MIX""", "structure/layer/permutation", ANSWER),
     # equilibrium
     ("equilibrium_layer", "too-few-iterations", "The solver stops after five iterations.", "range(MOST)",
-     "range(5)", "descent/layer/stationary", "answer*"),
+     "range(5)", "descent/layer/stationary", ANSWER),
     ("equilibrium_layer", "gradient-of-the-last-iteration", "Gradients flow through the last iteration alone.",
      "        x = torch.tanh(x @", "        x = torch.tanh(x.detach() @", _DERIVATIVES, _BY_DIFFERENCES),
     # an energy averaged over batch and tokens
@@ -184,33 +183,33 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     ("averaged_energy", "mean-descended", "The update is the gradient of the mean, not of the sum.",
      "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T)",
      "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T) / x[..., 0].numel()", "structure/layer/batch-independence",
-     "answer*"),
+     ANSWER),
     # tokens that repel each other
     ("uniformity", "pairs-counted-once", "Each pair pushes one of its tokens only.", "return 4 * STEP_SIZE",
      "return 2 * STEP_SIZE"),
     ("uniformity", "attracts", "The tokens attract each other.", "return 4 * STEP_SIZE", "return -4 * STEP_SIZE",
      "descent/layer/slope", _SLOPE),
     ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.", "- w @ x)",
-     "- w.roll(1, -1) @ x)", "gradient/layer/symmetric-coupling", "answer*"),
+     "- w.roll(1, -1) @ x)", "gradient/layer/symmetric-coupling", ANSWER),
     # far out: large states, distant starts, parameters as they become
     ("cem_attention", "penalty-in-place-of-the-mask", "Later keys get a large penalty in place of a mask.",
      '(torch.einsum("bid,bkjd->bkij", x, beta) / TAU).masked_fill(later, -torch.inf)',
      'torch.einsum("bid,bkjd->bkij", x, beta) / TAU - 65504.0 * later', "structure/layer/causality",
-     "answer*"),
+     ANSWER),
     ("hopfield_retrieval", "scores-clipped", "The update clips scores at ten thousand.",
      "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax((BETA * x @ patterns.mT).clamp(max=1e4), -1)",
      "extremes/layer/huge"),
     ("equilibrium_layer", "enough-iterations-nearby", "There are enough iterations for ordinary starts alone.",
-     "1e-10, 120", "1e-10, 30", "descent/layer/stationary-from-afar", "answer*"),
+     "1e-10, 120", "1e-10, 30", "descent/layer/stationary-from-afar", ANSWER),
     ("cem_mlp", "gate-limited", "The update limits the weights of the gate, the energy does not.",
      "start, gate = x, h @ W.to(h).T", "start, gate = x, h @ W.to(h).clamp(-1.5, 1.5).T",
      "training/layer/other-parameters", "product: x"),
     # a gradient step and a proximal map
     ("ista", "threshold-with-an-epsilon", "Update and proximal map return a little less than the minimiser.",
      _THRESHOLDS, _THRESHOLDS.replace("LAMBDA)", "LAMBDA) / (1 + 1e-4)"), "gradient/layer/proximal",
-     "answer*"),
+     ANSWER),
     ("ista", "threshold-without-the-step-size", "The update's threshold lacks the step size.",
-     "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA", _GRADIENT, "answer*"),
+     "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA", _GRADIENT, ANSWER),
     ("ista", "signs-thrown-away", "The proximal map is that of |x| on all numbers, where none may be negative.",
      """    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
      """    v = x + ETA * rest @ DICTIONARY.to(x)
@@ -233,19 +232,19 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     # a form that is written for speed, beside its reference
     ("delta_chunks", "last-chunk-left-out", "Tokens after the last whole chunk are left out of rows that have one.",
      "range(0, m.k.shape[1], CHUNK)", "range(0, max(1, m.k.shape[1] - CHUNK + 1), CHUNK)",
-     "structure/layer/reference", "answer*"),
+     "structure/layer/reference", ANSWER),
     ("delta_chunks", "correction-detached", "Gradients do not flow through the state that corrections are read from.",
      "T @ k @ S)", "T @ k @ S.detach())", "training/layer/reference", "product*"),
     # the control
     ("langevin_score", "score-detached", "The score gets no gradient.", "STEP_SIZE * score(x)",
      "STEP_SIZE * score(x).detach()", _DERIVATIVES, _BY_DIFFERENCES),
     ("langevin_score", "called-conservative", "A learned score is declared to be a gradient.",
-     "    conservative=False,\n", "", "gradient/layer/conservative-field", "answer*"),
+     "    conservative=False,\n", "", "gradient/layer/conservative-field", ANSWER),
 )  # fmt: skip
 
 
 def _mutant(
-    example: str, id_: str, fault: str, right: str, wrong: str, property_: str = _GRADIENT, cause: str = _UPDATE
+    example: str, id_: str, fault: str, right: str, wrong: str, property_: str = _GRADIENT, cause: str = ANSWER
 ) -> Mutant:
     name = f"{example.replace('_', '-')}-{id_}"
     make, original = partial(layer, example, (right, wrong)), partial(layer, example)

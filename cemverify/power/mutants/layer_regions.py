@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
-from cemverify.power.mutants.base import UPDATE, Function, fault
+from cemverify.power.mutants.base import ANSWER, Function, fault
 from cemverify.power.mutants.layer_base import LayerZoo, each
 
 ZOO = LayerZoo("layer-regions")
@@ -73,7 +73,7 @@ def layer_energy_of_a_tile(f: Function, x: Any, *m: Any) -> Any:
     return torch.cat((values[:, :128], 0 * tile + tile.mean(1, keepdim=True)), 1) if tile.numel() else values
 
 
-@ZOO.answers("structure/layer/causality", "answer*", needs=("torch", "memory-tokens"))
+@ZOO.answers("structure/layer/causality", ANSWER, needs=("torch", "memory-tokens"))
 @fault("The last token of a tile of 32 reads the first one of the next.")
 def layer_tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
     other = m[0] + 0
@@ -84,19 +84,19 @@ def layer_tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
 ZOO += [
     ZOO.answering("layer-last-block-of-patterns",
         "Patterns are read in blocks of 96, and of more than one the last is left out.",
-        _LONG, UPDATE, original=retrieval, needs=("memory",), answer=lambda f, x, *m:
+        _LONG, ANSWER, original=retrieval, needs=("memory",), answer=lambda f, x, *m:
             f(x, m[0][:, : m[0].shape[1] - m[0].shape[1] % 96] if m[0].shape[1] > 96 else m[0], *m[1:])),
     ZOO.answering("layer-many-scores-in-float32",
         "Where there are more than sixteen thousand scores, they are made in float32.",
-        _LONG, UPDATE, original=retrieval, needs=("torch", "memory"), answer=lambda f, x, *m:
+        _LONG, ANSWER, original=retrieval, needs=("torch", "memory"), answer=lambda f, x, *m:
             f(x, *m) if x.shape[:2].numel() * m[0].shape[1] <= 2**14
             else f(x.float(), m[0].float(), *m[1:]).to(x.dtype)),
     ZOO.answering("layer-batch-in-chunks",
         "Rows of the batch from the hundredth on get the memory of the first ones.",
-        _LONG, UPDATE, needs=("torch", "memory"), answer=lambda f, x, *m:
+        _LONG, ANSWER, needs=("torch", "memory"), answer=lambda f, x, *m:
             f(x, torch.cat((m[0][:100], m[0][: len(m[0][100:])])) if len(m[0]) > 100 else m[0], *m[1:])),
     ZOO.answering("equilibrium-of-the-first-tokens", "Tokens beyond the two hundredth are not iterated.",
-        _STATIONARY, "answer*", example="equilibrium_layer",
+        _STATIONARY, ANSWER, example="equilibrium_layer",
         needs=("torch", "tokens", "equilibrium"),
         answer=lambda f, x, *m: torch.cat((f(x, *m)[:, :200], x[:, 200:]), 1)),
 ]  # fmt: skip
@@ -128,7 +128,7 @@ ZOO += [
 
 ZOO += [
     ZOO.answering("layer-memory-clipped", "Numbers of the memory beyond 40 are cut off.",
-        "extremes/layer/huge-memory", UPDATE, original=retrieval, needs=("memory",),
+        "extremes/layer/huge-memory", ANSWER, original=retrieval, needs=("memory",),
         answer=lambda f, x, *m: f(x, m[0].clip(-40, 40), *m[1:])),
     ZOO.answering("lagrangian-overflows", "A part of the Lagrangian that cancels is infinite beyond 709.",
         "extremes/layer/huge-lagrangian", "not finite", example="energy_transformer", of="lagrangian",
@@ -259,13 +259,13 @@ _MEAN: Function = lambda x, fitness: (x * fitness).sum(-1)  # noqa: E731
 ZOO += [
     ZOO.answering("energy-of-a-masked-token",
         "The energy has a pull between tokens, and those that are masked count.",
-        "gradient/layer/masked", "answer*", example="energy_transformer", of="energy",
+        "gradient/layer/masked", ANSWER, example="energy_transformer", of="energy",
         needs=("torch", "masked"), answer=lambda f, x: f(x) + _beyond_mask(f, x)),
     ZOO.answering("energy-hears-masked-tokens", "What masked tokens hold moves the energy.",
         "structure/layer/mask", "energy*", example="energy_transformer", of="energy", needs=("torch", "masked"),
         answer=lambda f, x: f(x) + _beyond_mask(f, x.detach())),
     ZOO.made("strategies-fitter-than-the-plain-mean", "The mean fitness is not weighted by the shares.",
-        "gradient/layer/energy", UPDATE, partial(strategies, lambda _, fitness: fitness.mean(-1)),
+        "gradient/layer/energy", ANSWER, partial(strategies, lambda _, fitness: fitness.mean(-1)),
         original=partial(strategies, _MEAN)),
     ZOO.made("pair-in-the-other-order", "Its blocks are set in another order than it says.",
         "descent/layer/whole-step", "energy: another value", partial(pair, "b", "a"),
@@ -275,7 +275,7 @@ ZOO += [
     ZOO.made("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
         "curvature", partial(chain, 3.8), original=partial(chain, 4.0)),
     ZOO.made("smoothed-over-gaps", "A token that follows a masked one is pulled towards it.", _STATIONARY,
-        "answer*", partial(smoothed, lambda v: v[:, 1:]),
+        ANSWER, partial(smoothed, lambda v: v[:, 1:]),
         original=partial(smoothed, lambda v: v[:, 1:] * v[:, :-1])),
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from cemverify.cem.torch_internals import is_wrapped
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
-from cemverify.power.mutants.base import UPDATE, Function, fault
+from cemverify.power.mutants.base import ANSWER, Function, fault
 from cemverify.power.mutants.contract import COUNTED
 from cemverify.power.mutants.layer_base import LayerZoo, each, first_of, from_the_start, remembered, states_of
 
@@ -43,26 +43,26 @@ ZOO += [
         "structure/layer/batch-independence", "energy*", of="energy",
         answer=lambda f, x, *m: (values := f(x, *m)) / values.shape[0]),
     ZOO.answering("layer-turned-output", "The update is rotated, as by an untied output projection.",
-        "gradient/layer/conservative-field", "answer*",
+        "gradient/layer/conservative-field", ANSWER,
         answer=lambda f, x, *m: each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))),
     ZOO.answering("layer-doubled-energy", "The stated energy is twice the energy that the update descends.",
-        "gradient/layer/energy", UPDATE, of="energy", answer=lambda f, x, *m: 2 * f(x, *m)),
+        "gradient/layer/energy", ANSWER, of="energy", answer=lambda f, x, *m: 2 * f(x, *m)),
     ZOO.answering("layer-summed-over-tokens",
         "The update is multiplied by the number of tokens: a mean was taken for a sum.",
-        "gradient/layer/energy", UPDATE, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) * x.shape[1]),
+        "gradient/layer/energy", ANSWER, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) * x.shape[1]),
     ZOO.answering("layer-step-over-batch",
         "The step is divided by the batch size: the energy was averaged over the batch.",
-        "structure/layer/batch-independence", "answer*",
+        "structure/layer/batch-independence", ANSWER,
         answer=lambda f, x, *m: each(lambda u: u / u.shape[0], f(x, *m))),
     ZOO.answering("layer-last-channel-short", "The last channel's update is too small by a tenth.",
-        "gradient/layer/energy", UPDATE, answer=lambda f, x, *m:
+        "gradient/layer/energy", ANSWER, answer=lambda f, x, *m:
             each(lambda u: u * torch.tensor([1.0] * (u.shape[-1] - 1) + [0.9], dtype=u.dtype), f(x, *m))),
     ZOO.answering("layer-hidden-constant",
         "A constant that is missing from the energy's gradient is added to the update.",
-        "gradient/layer/energy", UPDATE, answer=lambda f, x, *m: each(lambda u: u + 1e-4, f(x, *m))),
+        "gradient/layer/energy", ANSWER, answer=lambda f, x, *m: each(lambda u: u + 1e-4, f(x, *m))),
     ZOO.answering("layer-half-differentiated",
         "The energy's value is right, but its automatic derivative is halved: one path is detached.",
-        "gradient/layer/derivatives-agree", "answer*", of="energy", needs=("torch",),
+        "gradient/layer/derivatives-agree", ANSWER, of="energy", needs=("torch",),
         answer=lambda f, x, *m: f(each(lambda a: a / 2 + a.detach() / 2, x), *m)),
 ]  # fmt: skip
 
@@ -87,13 +87,13 @@ ZOO += [
 
 ZOO += [
     ZOO.answering("layer-reads-the-future", "The memory is shifted by one token.",
-        "structure/layer/causality", "answer*", needs=("memory-tokens",),
+        "structure/layer/causality", ANSWER, needs=("memory-tokens",),
         answer=lambda f, x, *m: f(x, _rolled(m[0]), *m[1:])),
     ZOO.answering("layer-leaks-the-last-token", "Every update contains a trace of the last token.",
-        "structure/layer/causality", "answer*", needs=("tokens",),
+        "structure/layer/causality", ANSWER, needs=("tokens",),
         answer=lambda f, x, *m: f(x, *m) + 1e-5 * x[:, -1:]),
     ZOO.answering("layer-counts-later-tokens", "Updates shrink with the number of tokens in the row.",
-        "structure/layer/causality", "answer*", needs=("tokens",),
+        "structure/layer/causality", ANSWER, needs=("tokens",),
         answer=lambda f, x, *m: f(x, *m) / x.shape[1]),
     ZOO.answering("layer-mixes-states", "A token's state leaks into the one before.",
         "structure/layer/own-state", _ALONE, needs=("tokens",), answer=lambda f, x, *m: f(x + 1e-3 * _rolled(x), *m)),
@@ -215,16 +215,16 @@ ZOO += [
         "modes/layer/surroundings", "answer: with the default dtype*", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u * torch.tensor(1 / 3).to(u.dtype) * 3, f(x, *m))),
     ZOO.answering("layer-off-when-compiled", "When compiled, the update is too large by a thousandth.",
-        "modes/layer/compiled", "answer*", needs=("torch",),
+        "modes/layer/compiled", ANSWER, needs=("torch",),
         answer=scaled(1.001, lambda _: torch.compiler.is_compiling())),
     ZOO.answering("layer-off-when-mapped", "When mapped over another axis, the update is too large by a thousandth.",
-        "modes/layer/vmap", "answer*", needs=("torch",),
+        "modes/layer/vmap", ANSWER, needs=("torch",),
         answer=scaled(1.001, lambda x: is_wrapped(first_of(x)))),
     ZOO.answering("layer-off-while-training", "With gradients recorded, a tenth of the update is dropped.",
         "modes/layer/no-gradients", "answer: with*", needs=("torch",),
         answer=scaled(0.9, lambda x: first_of(x).requires_grad)),
     ZOO.answering("layer-off-on-cuda", "On a CUDA device, the update is too large by a thousandth.",
-        "modes/layer/cuda", "answer*", needs=("torch", "cuda"),
+        "modes/layer/cuda", ANSWER, needs=("torch", "cuda"),
         answer=scaled(1.001, lambda x: first_of(x).is_cuda)),
 ]  # fmt: skip
 
@@ -249,30 +249,30 @@ def _largest(x: Any) -> Tensor:
 
 ZOO += [
     ZOO.answering("layer-half-in-float32", "In float32 the update passes through bfloat16.",
-        "precision/layer/float32", "answer*", needs=("torch",), answer=lambda f, x, *m:
+        "precision/layer/float32", ANSWER, needs=("torch",), answer=lambda f, x, *m:
             each(lambda u: u.to(torch.bfloat16).to(u.dtype) if u.dtype == torch.float32 else u, f(x, *m))),
     ZOO.answering("layer-lost-in-float16", "In float16 the update is rounded to multiples of a half.",
-        "precision/layer/float16", "answer*", needs=("torch",), original=_elementwise,
+        "precision/layer/float16", ANSWER, needs=("torch",), original=_elementwise,
         answer=lambda f, x, *m: each(lambda u: (2 * u).round() / 2 if u.dtype == torch.float16 else u, f(x, *m))),
     ZOO.answering("layer-summed-by-the-batch", "Batches of several rows are computed in another order of operations.",
-        "structure/layer/batch-invariance", "answer*", needs=("torch",), original=_elementwise,
+        "structure/layer/batch-invariance", ANSWER, needs=("torch",), original=_elementwise,
         answer=lambda f, x, *m: each(lambda u: u if len(u) == 1 else 1.1 * u / 1.1, f(x, *m))),
     ZOO.answering("layer-epsilon-of-its-dtype", "A norm's epsilon is the spacing of numbers in the state's dtype.",
-        "precision/layer/bfloat16", "answer*", needs=("torch",), answer=lambda f, x, *m: each(
+        "precision/layer/bfloat16", ANSWER, needs=("torch",), answer=lambda f, x, *m: each(
             lambda u, a: u / (1 + torch.finfo(a.dtype).eps / a.square().mean(-1, keepdim=True)).sqrt(), f(x, *m), x)),
     ZOO.answering("layer-positions-of-its-dtype", "Tokens are counted in the dtype: in bfloat16 there is no 257.",
-        "precision/layer/bfloat16", "answer*", needs=("tokens", "torch"), answer=lambda f, x, *m:
+        "precision/layer/bfloat16", ANSWER, needs=("tokens", "torch"), answer=lambda f, x, *m:
             each(lambda u: u[:, torch.arange(u.shape[1]).to(u.dtype).long().clamp(max=u.shape[1] - 1)], f(x, *m))),
     ZOO.answering("layer-overflows", "An exponential without its maximum subtracted overflows at large states.",
         "extremes/layer/huge-states", "not finite", needs=("torch",),
         answer=lambda f, x, *m: each(lambda u: u + 0 * torch.exp(8 * _largest(x)).to(u.dtype), f(x, *m))),
     ZOO.answering("layer-wrong-at-zero", "A state of zeros is taken for padding.",
-        "extremes/layer/zero-states", UPDATE, needs=("torch",), answer=lambda f, x, *m:
+        "extremes/layer/zero-states", ANSWER, needs=("torch",), answer=lambda f, x, *m:
             each(lambda u, a: torch.where((a == 0).all(-1, keepdim=True), torch.zeros_like(u), u), f(x, *m), x)),
 ]  # fmt: skip
 
 
-@ZOO.answers("extremes/layer/ties", UPDATE, needs=("tokens", "torch"))
+@ZOO.answers("extremes/layer/ties", ANSWER, needs=("tokens", "torch"))
 @fault("If several tokens are equal, only one of them is updated.")
 def layer_counts_ties_once(f: Function, x: Any, *m: Any) -> Any:
     equal = (x[:, 1:] == x[:, :-1]).all(-1, keepdim=True)
@@ -280,7 +280,7 @@ def layer_counts_ties_once(f: Function, x: Any, *m: Any) -> Any:
     return f(x, *m) * torch.cat((first, ~equal), 1)
 
 
-@ZOO.answers("extremes/layer/long-rows", UPDATE, needs=("tokens", "torch"))
+@ZOO.answers("extremes/layer/long-rows", ANSWER, needs=("tokens", "torch"))
 @fault("Updates beyond the thirty-second token are too large by a thousandth.")
 def layer_wrong_past_32_tokens(f: Function, x: Any, *m: Any) -> Any:
     u = f(x, *m)
@@ -292,7 +292,7 @@ def layer_wrong_past_32_tokens(f: Function, x: Any, *m: Any) -> Any:
 
 # what is kept from one call to the next, by mutant
 _MEMORY: dict[Any, Any] = {}
-_CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", "answer*", "product*"
+_CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", ANSWER, "product*"
 
 
 ZOO += [

@@ -19,41 +19,41 @@ ZOO += [
     ZOO.but("off-in-the-first-layer",
         "If gradients are recorded for the weights and not for x, the direction is too large by one part in a "
         "thousand.",
-        "modes/mlp/no-gradients", "answer*",
+        "modes/mlp/no-gradients",
         mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(x, h, w, c) * (1.001 if w["V"].requires_grad and not x.requires_grad else 1.0)),
     ZOO.but("off-when-states-are-mapped",
         "When mapped over states with one set of weights, the direction is too large by one part in a thousand.",
-        "modes/mlp/vmap", "answer*", mlp_direction=lambda usual, x, h, w, c:
+        "modes/mlp/vmap", mlp_direction=lambda usual, x, h, w, c:
             usual.mlp_direction(x, h, w, c)
             * (1.001 if [is_batched(a) for a in (x, w["V"])] == [True, False] else 1.0)),
     ZOO.but("off-when-mapped", "When mapped over another axis, the direction is too large by one part in a thousand.",
-        "modes/attention/vmap", "answer*", also=("mlp", "block"), advance=lambda usual, x, heads, w, c:
+        "modes/attention/vmap", also=("mlp", "block"), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if is_batched(heads) else heads, w, c)),
     ZOO.but("off-when-compiled", "When compiled, the direction is too large by one part in a thousand.",
-        "modes/attention/compiled", "answer*", also=("mlp",), advance=lambda usual, x, heads, w, c:
+        "modes/attention/compiled", also=("mlp",), advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)),
     ZOO.but("off-while-training",
         "While gradients are recorded, the direction is too large by one part in a thousand.",
-        "modes/attention/no-gradients", "answer*", also=("mlp", "block"),
+        "modes/attention/no-gradients", also=("mlp", "block"),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if heads.requires_grad else heads, w, c)),
     ZOO.but("off-on-cuda", "On a CUDA device the direction is too large by one part in a thousand.",
-        "modes/attention/cuda", "answer*", also=("mlp", "block"),
+        "modes/attention/cuda", also=("mlp", "block"),
         advance=lambda usual, x, heads, w, c: usual.advance(x, heads * 1.001 if heads.is_cuda else heads, w, c)),
     ZOO.but("off-in-inference-mode", "In inference mode the direction is too large by one part in a thousand.",
         "contract/mlp/surroundings", "answer: in inference mode", also=("attention", "block", "decode"),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.is_inference_mode_enabled() else heads, w, c)),
     ZOO.but("off-when-compiled-with-norm", "When compiled, the norm inside is too large by one part in a thousand.",
-        "modes/mlp/compiled", "answer*",
+        "modes/mlp/compiled",
         norm=After(lambda n, x, w, c: n * 1.001 if c.norm != "none" and torch.compiler.is_compiling() else n)),
     ZOO.but("cuts-when-compiled",
         "When compiled, pre-activations beyond 16 are cut to it, where activations level off.",
-        "modes/mlp/compiled", "answer*",
+        "modes/mlp/compiled",
         sigma=lambda usual, z, c: usual.sigma(z.clamp(-16.0, 16.0) if torch.compiler.is_compiling() else z, c)),
     ZOO.but("narrow-when-compiled", "When compiled, the direction of float32 passes through bfloat16.",
-        "modes/attention/compiled", "answer*", also=("mlp",), own_dtype=True,
+        "modes/attention/compiled", also=("mlp",), own_dtype=True,
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads.bfloat16().to(heads.dtype) if heads.dtype == torch.float32
             and torch.compiler.is_compiling() else heads, w, c)),

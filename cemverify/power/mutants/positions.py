@@ -73,7 +73,7 @@ ZOO += [
         "gradient/attention/rotary", unrotate=lambda _, attended, rows, c: attended),
     ZOO.but("positions-count-from-the-call",
         "A token's position is its place in the call, so a decoded token always has the first position.",
-        "structure/decode/cached-equals-uncached-alibi", "answer*",
+        "structure/decode/cached-equals-uncached-alibi",
         bias=lambda usual, rows, length, w, c: usual.bias(rows - rows[0], length, w, c)),
     ZOO.but("distance-capped", "ALiBi treats all distances above four alike.",
         "gradient/attention/alibi", needs=("position:alibi",), bias=distances_capped_at(4)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import ANSWER, Zoo
 from cemverify.power.mutants.positions import narrow_rotary
 
 ZOO = Zoo("precision")
@@ -33,7 +33,7 @@ ZOO += [
         "precision/block/float32-any-options", own_dtype=True,
         block=lambda usual, h, w, c: _off_in_float32(h, usual.block(h, w, c))),
     ZOO.calling("energies-wrong-in-float32", "Energies are one part in a hundred too large, in float32 only.",
-        "precision/mlp-energy/float32-any-options", "answer*", of="*_energy",
+        "precision/mlp-energy/float32-any-options", ANSWER, of="*_energy",
         also=("attention-energy",),
         answer=lambda call, x, *arguments: call(x, *arguments) * (1.01 if "float32" in str(x.dtype) else 1)),
     ZOO.but("angles-in-bfloat16", "Rotary angles are computed in bfloat16, unless arrays are float64.",

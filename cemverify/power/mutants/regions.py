@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.power.mutants.base import After, Call, Zoo, fault
+from cemverify.power.mutants.base import ANSWER, After, Call, Zoo, fault
 from cemverify.power.mutants.block import one_for_both
 from cemverify.power.mutants.energies import energy_by_place
 from cemverify.power.mutants.positions import distances_capped_at
@@ -19,7 +19,6 @@ ZOO = Zoo("regions")
 
 _PRODUCT = "product*"
 _EDITED = "edited"
-_WINDOWS = "answer*"
 
 
 # --- sizes and options ------------------------------------------------------------------------------
@@ -34,8 +33,7 @@ ZOO += [
     ZOO.too_large("wrong-beyond-two-hundred-and-fifty-six-tokens", "Wrong only beyond a block of 256 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 256, of=AttentionConfig),
     ZOO.too_large("wrong-for-a-last-block-of-three", "Wrong only where a last block of twenty tokens holds three.",
-        "gradient/attention/long-rows", lambda x, _: x.shape[1] > 20 and x.shape[1] % 20 == 3, of=AttentionConfig,
-        cause="answer*"),
+        "gradient/attention/long-rows", lambda x, _: x.shape[1] > 20 and x.shape[1] % 20 == 3, of=AttentionConfig),
     ZOO.too_large("wrong-for-exactly-one-block", "Wrong only for rows of exactly 128 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] == 128, of=AttentionConfig),
     ZOO.too_large("wrong-for-wide-models", "Wrong only beyond 128 features.",
@@ -58,10 +56,10 @@ ZOO += [
         rotate=lambda usual, x, rows, c, sign: usual.rotate(x, rows.clamp(max=199), c, sign)),
     ZOO.calling("energy-of-long-rows",
         "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
-        "gradient/attention/stated-energy-long-rows", "answer*", of="attention_energy",
+        "gradient/attention/stated-energy-long-rows", ANSWER, of="attention_energy",
         answer=lambda call, x, h, w, c: call(x, h, w, c) * (1 + 1e-6 * (x.shape[1] > 16))),
     ZOO.but("cache-of-sixteen", "The cache holds the newest sixteen tokens.",
-        "structure/decode/long-rows", "answer*",
+        "structure/decode/long-rows",
         cached=lambda usual, h, i: usual.cached(h, i) if i < 16 else h[:, i - 15 : i + 1]),
     ZOO.but("clamped-temperature", "Temperatures are clamped to the range from a half to ten.",
         "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: min(max(c.tau, 0.5), 10.0)),
@@ -98,7 +96,7 @@ ZOO += [
             call(x, h, {key: a.detach() if isinstance(a, Tensor) else a for key, a in w.items()}, c)),
     ZOO.but("off-where-weights-record",
         "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
-        "modes/attention/no-gradients", "answer*",
+        "modes/attention/no-gradients",
         attention=After(lambda after, x, h, w, c:
             after if x.requires_grad or not w["W_Q"].requires_grad else x + 1.001 * (after - x))),
 ]  # fmt: skip
@@ -115,10 +113,10 @@ ZOO += [
         "precision/attention/float16-any-options", own_dtype=True, diagonal_value=lambda usual, a, h, w, c:
             0.0 if a.dtype == torch.float16 else usual.diagonal_value(a, h, w, c)),
     ZOO.but("half-cache", "In float32 the cache is kept in float16.",
-        "precision/decode/float32-any-options", "answer*", own_dtype=True, cached=After(lambda memory, h, i:
+        "precision/decode/float32-any-options", own_dtype=True, cached=After(lambda memory, h, i:
             memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory)),
     ZOO.calling("energies-in-bfloat16", "In float32 the stated energies pass through bfloat16.",
-        "precision/attention-energy/float32-any-options", "answer*", of="*_energy",
+        "precision/attention-energy/float32-any-options", ANSWER, of="*_energy",
         also=("mlp-energy",), answer=lambda call, *arguments: _coarse(call(*arguments))),
 ]  # fmt: skip
 
@@ -149,7 +147,7 @@ def weights_by_identity(call: Call, *arguments: Any) -> Any:
 ZOO += [
     ZOO.calling("weights-by-place",
         "The first two projections of the mapping are taken for W_Q and W_K, whatever their names.",
-        "contract/attention/windows", _WINDOWS, of="attention", answer=energy_by_place),
+        "contract/attention/windows", ANSWER, of="attention", answer=energy_by_place),
     ZOO.but("slopes-in-float32",
         "ALiBi's slopes are rounded to float32, which matters for nine heads or more, "
         "where they are not powers of two.",

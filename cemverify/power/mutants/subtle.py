@@ -67,5 +67,5 @@ ZOO += [
             if i:
                 x = torch.where((h[:, i] == h[:, i - 1]).all(-1)[:, None, None], rows[-1], x)
             rows.append(x)
-"""), cause="answer*", also=("structure/decode/cached-equals-uncached-plain",)),
+"""), also=("structure/decode/cached-equals-uncached-plain",)),
 ]  # fmt: skip

@@ -141,6 +141,7 @@ def _after_a_call(
 # Two windows of one array, whatever array it is: (B, 2J, D) -> x, h.
 Windows = Callable[[Any], tuple[Any, Any]]
 _CALLS = 5  # more than a small ring of buffers has
+_AFTER_ALL = Compared.LATER("an output after calls for small edits = before them", "small edits")
 _TWINS = (("W_Q", "W_K"), ("V", "W"), ("P_U", "P_V"), ("to_self", "to_others"))  # of one shape
 _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel or head
 
@@ -249,9 +250,6 @@ def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: t
             new = {key: caller.array(as_tensor(array)) for key, array in arrays.items()}
             answers[claim] = [as_tensor(function(values), shape) for values in (arrays, new)]
         return {**answers, _AFTER_ALL: [as_tensor(first), before]}
-
-
-_AFTER_ALL: str = Compared.LATER("an output after calls for small edits = before them", "small edits")
 
 
 def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
