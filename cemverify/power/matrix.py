@@ -17,12 +17,12 @@ import torch
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of, load
 from cemverify.conformance.implementations.naming import LoadError
+from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.search import search_alone
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.judging.wording import conclude
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.power.cells import SECONDS

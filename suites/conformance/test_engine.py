@@ -31,13 +31,13 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
-from cemverify.conformance.judging.wording import conclude
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import Property, catalogue, select
 from cemverify.conformance.properties.base import CONTROLS

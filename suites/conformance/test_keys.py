@@ -12,6 +12,7 @@ import pytest
 from cemverify.conformance.counterexamples.demands import demands_of
 from cemverify.conformance.gate.accepting import Acceptance, updated
 from cemverify.conformance.gate.known_violations import EntryStanding, parse_known, settle
+from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
@@ -37,6 +38,7 @@ FAULTS = {
     "descent/layer/whole-step": "an energy",
     "structure/layer/inputs-unchanged": "a layer's edited argument",
     "gradient/attention/plain": "a formula",
+    "extremes/layer/huge-lagrangian": "numbers out of range, of a further function",
 }
 
 
@@ -55,6 +57,7 @@ def test_nonsense_for_every_text_changes_no_verdict_cause_replay_or_acceptance(
     mutant = next(m for m in mutants() if m.property == id_)
     usual = judged(mutant.subject(), id_)
     monkeypatch.setattr(Comparison, "__post_init__", nonsense(Comparison.__post_init__))
+    monkeypatch.setattr(Fault, "__str__", lambda _: "Twas brillig, and the slithy toves")
     other = judged(mutant.subject(), id_, claim="Colourless green ideas sleep furiously.")
     assert (record := other.records[0]).cause != usual.records[0].cause or record.is_fault
     assert told(other) == told(usual)

@@ -156,8 +156,8 @@ def test_messages_that_answer_nothing_cost_the_process(
     theirs.sendall(sent)
     with pytest.raises(Lost) as lost:
         ask(layer_process)
-    assert lost.value.cause == cause
-    assert words in lost.value.reason
+    assert lost.value.fault.cause == cause
+    assert words in str(lost.value.fault)
     with pytest.raises(Lost):  # at once: nobody asks it again
         ask(layer_process)
 

@@ -11,12 +11,12 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.judging.wording import conclude
 from cemverify.conformance.properties import Property, by_id, select
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.workers.isolation import run

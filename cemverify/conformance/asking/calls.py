@@ -20,7 +20,6 @@ from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
-    MISNAMED,
     Deleted,
     Fault,
     OutOfMemory,
@@ -28,7 +27,6 @@ from cemverify.conformance.implementations.faults import (
     Unsupported,
     advice,
     lacking,
-    place,
     ran_out,
     words,
 )
@@ -151,11 +149,12 @@ class Caller:
                 traceback.clear_frames(error.__traceback__)  # which hold what filled it
                 raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
             if isinstance(error, Misnamed):
-                raise Raised(f"{MISNAMED}: {error}") from error
+                misnamed = Raised(f"names= or free= does not fit the module: {error}")
+                misnamed.declaration = True
+                raise misnamed from error
             if feature := lacking(error, self.dtype):
-                write = f"write not_offered=({feature!r},)"
-                raise Unsupported(f"it raised {words(error)}{place(error)}: {write}") from error
-            raise Raised(f"it raised {words(error)}{place(error)}{advice(error, self.dtype)}") from error
+                raise Unsupported.by(error, f": write not_offered=({feature!r},)") from error
+            raise Raised.by(error, advice(error, self.dtype)) from error
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.arrays import all_finite
-from cemverify.conformance.implementations.faults import FURTHER, Fault, NotFinite, Tampered, WrongShape, whose
+from cemverify.conformance.implementations.faults import FURTHER, Fault, NotFinite, Tampered, WrongShape
 
 _COMPILING = 120.0  # seconds
 
@@ -47,12 +47,12 @@ class Lost(BaseException):
     """The implementation's process hangs or is gone. No `except Exception` on the way may catch this.
 
     Attributes:
-        cause: of the verdict. reason: a sentence.
+        fault: why it is gone.
     """
 
-    def __init__(self, cause: str, reason: str) -> None:
-        super().__init__(reason)
-        self.cause, self.reason = cause, reason
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
         self.raised = False  # whether an experiment has ended by it, which says what was called
 
 
@@ -157,12 +157,12 @@ def experiment(
                     check(result, expected(SimpleNamespace(**bound())), finite=finite)
                 return result
             except Fault as fault:
-                if (function_asked := of or bound().get("name")) in FURTHER and not whose(str(fault)):
-                    fault.args = (f"{function_asked}: {fault}",)
+                if (function_asked := of or bound().get("name")) in FURTHER:
+                    fault.of = fault.of or str(function_asked)
                 raise
             except Lost as lost:
                 if of in FURTHER and not lost.raised:
-                    lost.reason = f"{of}: {lost.reason}"
+                    lost.fault.of = str(of)
                 lost.raised = True
                 raise
 

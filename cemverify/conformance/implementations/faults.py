@@ -10,7 +10,7 @@ import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cemverify.conformance.implementations.features import FEATURES, WEIGHTS
 
@@ -53,17 +53,17 @@ def is_library(path: str) -> bool:
     return path.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
 
 
-def place(error: BaseException) -> str:
-    """The file and line of the judged code at which an exception was raised or passed last; empty if there is none.
+def place(error: BaseException) -> tuple[str, int] | None:
+    """The file and line of the judged code at which an exception was raised or passed last; None if there is none.
 
     Libraries are not the judged code, and neither is this package.
     """
     try:
         lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
         own = [(file, line) for file, line in lines if not (file.startswith("<") or is_library(file))]
-        return f" ({printable(os.path.basename(own[-1][0]))}, line {own[-1][1]})" if own else ""
+        return (printable(own[-1][0]), own[-1][1]) if own else None
     except BaseException:  # it is the implementation's exception, and so are its attributes
-        return ""
+        return None
 
 
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")
@@ -74,17 +74,24 @@ _OTHER_HEADS = ("divisible by num_heads", "divisible by the number of heads", "i
 _UPPER = re.compile(r"[A-Za-z]+(_[A-Za-z]+)?(\.weight)?$")  # what the name of a weight may look like
 
 
+def undeclared(error: BaseException) -> str | None:
+    """The feature that an exception says is missing, so that the declaration may be wrong; None for others."""
+    if isinstance(error, KeyError) and (option := [f for f in FEATURES if [f.partition(":")[2]] == list(error.args)]):
+        return option[0]
+    return "head-dim" if any(phrase in words(error) for phrase in _OTHER_HEADS) else None
+
+
 def advice(error: BaseException, dtype: object) -> str:
     """What to do about an exception that says which dtypes met, or that heads do not fit; empty for any other."""
     message = words(error)
-    if isinstance(error, KeyError) and (option := [f for f in FEATURES if [f.partition(":")[2]] == list(error.args)]):
-        return f". If it has no such option, put {option[0]!r} {UNDECLARED}"
+    if (feature := undeclared(error)) == "head-dim":
+        return f". Heads are R wide, which need not be D / K: if yours always are, put {feature!r} into not_offered"
+    if feature is not None:
+        return f". If it has no such option, put {feature!r} into not_offered"
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and _UPPER.match(error.args[0]):
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
     if _OTHER_STRIDES in message:
         return ". An argument was not contiguous: use reshape, or contiguous() before view"
-    if any(phrase in message for phrase in _OTHER_HEADS):
-        return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' " + UNDECLARED
     if not any(phrase in message for phrase in _OTHER_DTYPES):
         return ""
     width = str(dtype).removeprefix("torch.")
@@ -93,9 +100,6 @@ def advice(error: BaseException, dtype: object) -> str:
         "declare an energy layer's working_dtype='float32', or run in float32 throughout with --dtype float32"
     )
 
-
-UNDECLARED = "into not_offered"
-MISNAMED = "names= or free= does not fit the module"  # so the layer's own code need not be at fault
 
 # What a library says that has no kernel for a dtype, or no rule for a transform: a feature less, and no mistake.
 _NO_KERNEL = re.compile(
@@ -141,17 +145,62 @@ def ran_out(error: BaseException) -> bool:
 
 
 class Fault(Exception):
-    """A call returned nothing that could be compared; the message is one sentence."""
+    """A call returned nothing that could be compared; the message is one sentence.
 
-    cause = "fault"  # the kind of fault, as it is written to result files: the words of its name
-    case: Any = None  # the question as it was asked, where it was drawn otherwise
+    Attributes:
+        cause: the kind of fault, as it is written to result files: the words of its name.
+        of: the function of an energy layer that was called, if it is one of `FURTHER`.
+        at: the file and line of the implementation at which it raised, if there is one.
+        declaration: whether what is declared may be wrong, and not the code.
+        case: the question as it was asked, where it was drawn otherwise.
+    """
+
+    cause = "fault"
+    of: str = ""
+    at: tuple[str, int] | None = None
+    declaration: bool = False
+    case: Any = None
 
     def __init_subclass__(cls) -> None:
         cls.cause = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
 
+    def __str__(self) -> str:
+        return f"{self.of}: {super().__str__()}" if self.of else super().__str__()
+
+    def described(self) -> dict[str, Any]:
+        """All of it but the question, in plain values."""
+        file, line = self.at or ("", 0)
+        return {
+            "fault": self.cause,
+            "text": super().__str__(),
+            "of": self.of,
+            "file": file,
+            "line": line,
+            "declaration": self.declaration,
+        }
+
+
+def fault_of(described: Mapping[str, Any]) -> Fault:
+    """A fault from what describes it, which may be of any type and size."""
+    fault = FAULTS.get(str(described.get("fault")), Fault)(printable(str(described.get("text"))))
+    of, file, line = (described.get(name) for name in ("of", "file", "line"))
+    fault.of = str(of) if of in FURTHER else ""
+    fault.at = (printable(file), line) if isinstance(file, str) and file and isinstance(line, int) else None
+    fault.declaration = described.get("declaration") is True
+    return fault
+
 
 class Raised(Fault):
     """A call of the implementation raised an exception."""
+
+    @classmethod
+    def by(cls, error: BaseException, advice: str) -> Self:
+        """The fault of an exception: what it said, where, and what to do about it."""
+        at = place(error)
+        where = f" ({os.path.basename(at[0])}, line {at[1]})" if at else ""
+        raised = cls(f"it raised {words(error)}{where}{advice}")
+        raised.at, raised.declaration = at, undeclared(error) is not None
+        return raised
 
 
 class Unsupported(Raised):
@@ -193,14 +242,6 @@ class Crashed(Fault):
 # the functions of an energy layer beside its update, as faults and causes name them
 FURTHER = ("energy", "state map", "Lagrangian", "preconditioner", "step size", "proximal map", "penalty", "domain",
            "sampler", "reference")  # fmt: skip
-
-
-def whose(text: str) -> str:
-    """The one of these that a fault names before all else; empty if it names none."""
-    name = text.partition(": ")[0]
-    return name if name in FURTHER else ""
-
-
 _KINDS: Sequence[type[Fault]] = (*Fault.__subclasses__(), Unsupported)
 FAULTS: Mapping[str, type[Fault]] = {kind.cause: kind for kind in _KINDS}
 

@@ -12,16 +12,8 @@ import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.conformance.implementations.faults import (
-    MISNAMED,
-    UNDECLARED,
-    Crashed,
-    Hung,
-    OutOfMemory,
-    Tampered,
-    whose,
-)
-from cemverify.conformance.implementations.origin import Origin, Place
+from cemverify.conformance.implementations.faults import FURTHER, Crashed, Hung, OutOfMemory, Tampered
+from cemverify.conformance.implementations.origin import Origin, Place, display
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import (
     BACKWARD,
@@ -36,7 +28,6 @@ from cemverify.conformance.judging.verdicts import (
 )
 from cemverify.conformance.oracle.evidence import Compared, Key
 
-_RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
 _SIZES = re.compile(r"\[[\d, ]*\]")  # shapes in what a library says: one mistake has many
 _APART = ("structure/layer/dtype", "structure/layer/settings")  # which no wrong formula violates
 # the functions that properties of energy layers ask, where that is not the update
@@ -90,9 +81,9 @@ class Cause:
     @property
     def may_be_mended(self) -> bool:
         """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
-        lost = {Key(kind.cause) for kind in (Hung, OutOfMemory, Tampered, Crashed)}
-        likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and self.first.key not in lost
-        likely = likely and UNDECLARED not in (self.first.reason or "")  # then the declaration is to be mended
+        lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
+        is_lost = self.first.key is not None and self.first.key.kind in lost
+        likely = self.name not in (TWO_ANSWERS, *UNDEFINED) and not is_lost and not self.first.declaration
         return likely and self.edit is None and self.place is not None
 
 
@@ -225,14 +216,12 @@ def _or_the_energy(record: Record, origin: Origin) -> str:
 
 def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
     """Where it raised, or what only a case that fails runs, and how that is known; else where its function begins."""
-    if (record.reason or "").startswith(MISNAMED):
-        return None, ""
     begins = origin.places.get(_function(record))
     place, at = record.line, "cases that hold do not run it"
-    if (raised := _RAISED_AT.search(record.reason or "")) is not None:
-        file, line = raised[1], int(raised[2])
-        files = (each.file for each in origin.places.values() if each.file.rpartition("/")[2] == file)
-        place, at = Place(next(files, file), line), "it raises there"
+    if record.raised_at is not None:
+        place, at = Place(display(record.raised_at[0]), record.raised_at[1]), "it raises there"
+    elif record.declaration:
+        return None, ""
     if place is None:
         return begins, ""
     return replace(place, name=begins.name if begins is not None and begins.file == place.file else ""), at
@@ -244,8 +233,10 @@ def _function(record: Record) -> str:
     if record.part in UNDEFINED:
         return "energy" if record.part == NO_ENERGY else "step size"
     if layer == "layer":
-        energy = record.key is not None and record.key.kind in (Compared.ENERGY, Compared.CURVATURE)
-        return whose(record.reason or "") or _ASKED.get(record.id) or ("energy" if energy else "update")
+        key = record.key or Key("")
+        if record.is_fault and key.of in FURTHER:
+            return key.of
+        return _ASKED.get(record.id) or ("energy" if key.kind in (Compared.ENERGY, Compared.CURVATURE) else "update")
     if record.part == "cache":
         return "decode"
     if record.part == "stated energy":

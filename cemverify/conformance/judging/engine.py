@@ -18,6 +18,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
 from cemverify.conformance.implementations.origin import Place, display
 from cemverify.conformance.judging.aiming import Aiming
+from cemverify.conformance.judging.conclusion import conclude, unanswered
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.localisation.bench import WrongPart
@@ -27,7 +28,6 @@ from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import BACKWARD, TWO_ANSWERS, UNDEFINED, Record, Verdict
-from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Compared, Evidence
 from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Offer, Property, by_id
@@ -176,11 +176,11 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
             failed = any(_control_fails(search.caller, search.property, name, question) for question in examples)
             outcomes[name] = "failed" if failed else "passed"
     except Lost as lost:
-        if lost.cause != Hung.cause:
+        if not isinstance(lost.fault, Hung):
             raise
         # a whole check is asked for there at once, and each of its calls may be slow
         search.tally.cut_short = True
-        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"trivial implementations: {lost.reason}")
+        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"trivial implementations: {lost.fault}")
     record = replace(record, controls=outcomes)
     if passed := [name for name, outcome in outcomes.items() if outcome == "passed"]:
         listed = ", ".join(f"{name} ({CONTROLS[name]})" for name in passed)

@@ -18,7 +18,7 @@ from cemverify.conformance.asking.boxes import Box, flat, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Lost
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite, whose
+from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.contract.arrays import dtype_is_kept
@@ -101,7 +101,7 @@ def _reason(name: str, call: Callable[[], Evidence]) -> str | None:
     except (NotFinite, Discard):
         return None
     except Fault as fault:
-        return str(fault) if whose(str(fault)) else f"{name}: {fault}"
+        return str(fault) if fault.of else f"{name}: {fault}"
     other = next((c.claim for c in evidence.comparisons if not c.margin <= 1), None)
     return None if other is None else f"{name}: this does not hold: {other.partition(' (1 = yes)')[0]}. {_DTYPE}"
 

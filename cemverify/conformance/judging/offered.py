@@ -9,8 +9,8 @@ import torch
 
 from cemverify.conformance.implementations.contract import Kind
 from cemverify.conformance.implementations.features import FUNCTIONS
+from cemverify.conformance.judging.conclusion import unanswered
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.judging.wording import unanswered
 from cemverify.conformance.properties import Property
 
 

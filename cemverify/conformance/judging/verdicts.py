@@ -56,6 +56,8 @@ class Record:
         worst: a summary of the failing example with the largest margin.
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
         line: of its code, the first that the smallest case runs and no example that held; None if there is none.
+        raised_at: the file and line of its code at which a call raised; None if none did. declaration: whether what
+            is declared may be wrong instead.
         ran: the lines of each of its files that the smallest case runs, as ranges, where that is recorded.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
@@ -85,6 +87,8 @@ class Record:
     part: str | None = None
     because: str | None = None
     line: Place | None = None
+    raised_at: tuple[str, int] | None = None
+    declaration: bool = False
     ran: Mapping[str, str] = field(default_factory=dict)
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
@@ -281,9 +285,8 @@ def headline(record: Record) -> str:
 
 def case_heading(record: Record) -> str:
     """What a report calls the case of a violation: the smallest found, or the one tested when a worker was lost."""
-    return (
-        "case tested at that moment" if record.key in (Key(Hung.cause), Key(Crashed.cause)) else "smallest case found"
-    )
+    lost = record.key is not None and record.key.kind in (Hung.cause, Crashed.cause)
+    return "case tested at that moment" if lost else "smallest case found"
 
 
 def facts_of(counterexample: Mapping[str, Any], longest: int = _LONGEST) -> Iterator[tuple[str, str]]:

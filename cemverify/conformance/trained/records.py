@@ -18,10 +18,10 @@ from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.judging.conclusion import by_fault, sentence
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.judging.wording import by_fault, sentence
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.layers.gradient import update_is_gradient
 from cemverify.conformance.properties.layers.modes import low_precision_is_close
@@ -239,7 +239,7 @@ class Judging:
 
 def _failed(record: Record, error: Exception) -> Record:
     if isinstance(error, Fault):
-        return by_fault(record, error.cause, str(error))
+        return by_fault(record, error)
     if isinstance(error, Discard):
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=str(error))
     return replace(record, verdict=Verdict.SUITE_ERROR, reason=f"the suite itself failed: {words(error)}")

@@ -110,16 +110,16 @@ def _performed(subject: Subject, request: Request, recorder: LineRecorder) -> di
             "answer": experiment_of(request.experiment)(caller_or_box, *request.arguments, **(request.named or {}))
         }
     except Fault as fault:
-        return {"fault": fault.cause, "text": str(fault)}
+        return fault.described()
     except KeyboardInterrupt:  # not the user's, who interrupts the command
-        return {"fault": Raised.cause, "text": "it raised KeyboardInterrupt"}
+        return Raised("it raised KeyboardInterrupt").described()
     except BaseException as error:
         if ran_out(error):  # little is needed here: an earlier call holds what is missing
             return _SHORTAGE
         return {"broke": words(error)}
 
 
-_SHORTAGE = {"fault": OutOfMemory.cause, "text": "it uses so much memory that none is left to answer with"}
+_SHORTAGE = OutOfMemory("it uses so much memory that none is left to answer with").described()
 
 
 def _packed(number: int, outcome: Mapping[str, Any]) -> bytes:

@@ -27,24 +27,23 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Allowance, Lost
 from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
 from cemverify.conformance.implementations.faults import (
-    FAULTS,
     Crashed,
-    Fault,
     Hung,
     OutOfMemory,
     Tampered,
+    fault_of,
     printable,
     words,
 )
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.absences import outcome
 from cemverify.conformance.judging.aiming import Aiming
+from cemverify.conformance.judging.conclusion import by_fault, unanswered
 from cemverify.conformance.judging.effort import Effort, Explaining
 from cemverify.conformance.judging.engine import judge_again, judge_property, recorded
 from cemverify.conformance.judging.first_call import Answer, first_calls, shown_twice
 from cemverify.conformance.judging.recording import restore_parameters
 from cemverify.conformance.judging.verdicts import Record
-from cemverify.conformance.judging.wording import by_fault, unanswered
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.source.reach.summary import Trail, joined, trail_of
@@ -217,13 +216,13 @@ class ChildProcess:
                 raise Unreadable("it sent an answer that was not asked for")
         except Overdue:
             longest = f"{self.timeout + allowance.grace:g} s"
-            self.lost = Lost(Hung.cause, f"a call did not return within {longest} (--timeout allows more)")
+            self.lost = Lost(Hung(f"a call did not return within {longest} (--timeout allows more)"))
             raise self.lost from None
         except Unreadable as error:
-            self.lost = Lost(Tampered.cause, f"its process sent messages of its own: {error}")
+            self.lost = Lost(Tampered(f"its process sent messages of its own: {error}"))
             raise self.lost from None
         except Closed:
-            self.lost = Lost(Crashed.cause, self.ending())
+            self.lost = Lost(Crashed(self.ending()))
             raise self.lost from None
         return _outcome(reply)
 
@@ -255,7 +254,7 @@ def _outcome(reply: Mapping[str, Any]) -> Any:
     if "answer" in reply:
         return reply["answer"]
     if "fault" in reply:
-        raise FAULTS.get(str(reply["fault"]), Fault)(printable(str(reply.get("text"))))
+        raise fault_of(reply)
     raise RuntimeError(printable(str(reply.get("broke"))))
 
 
@@ -372,7 +371,7 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, layer_process:
         layer_process.reached(finished=True)  # what comes next is a property's
         return called
     except Lost as lost:
-        return Called(lost.reason)
+        return Called(str(lost.fault))
     except MemoryError as error:
         return Called(f"the sizes that it declares need more memory than there is: {printable(words(error))}")
     except Exception as error:  # or this process would end without a word
@@ -403,12 +402,12 @@ def _judged(
             record = judge_again(subject, property_, question, effort.dtype, effort.device, layer_process)
         if layer_process.lost is None and (replaced := layer_process.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
-            record = replace(by_fault(unanswered(property_), Tampered.cause, reason), seconds=record.seconds)
+            record = replace(by_fault(unanswered(property_), Tampered(reason)), seconds=record.seconds)
         if layer_process.lost is None and effort.reads_code:
             ran()
             trail = joined(trails)
     except Lost as lost:
-        record = by_fault(unanswered(property_), lost.cause, lost.reason)
+        record = by_fault(unanswered(property_), lost.fault)
         if layer_process.question is not None:
             dtype = property_.dtype or effort.dtype
             record = replace(

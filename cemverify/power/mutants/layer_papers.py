@@ -80,7 +80,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
      "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax(x @ patterns.mT, -1)"),
     ("hopfield_retrieval", "overflowing-energy", "The energy is log(sum(exp)), which overflows.",
      "torch.logsumexp(BETA * x @ patterns.mT, -1)", "torch.log(torch.exp(BETA * x @ patterns.mT).sum(-1))",
-     "extremes/layer/huge-states", "not finite"),
+     "extremes/layer/huge-states", "not finite: energy"),
     ("hopfield_retrieval", "places-added", "Tokens are marked with their positions before retrieval.",
      "    return torch.softmax(BETA * x @", """    x = x + 0.01 * torch.arange(x.shape[1])[:, None].to(x)
     return torch.softmax(BETA * x @""", "structure/layer/permutation", ANSWER),

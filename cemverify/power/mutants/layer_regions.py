@@ -131,7 +131,7 @@ ZOO += [
         "extremes/layer/huge-memory", ANSWER, original=retrieval, needs=("memory",),
         answer=lambda f, x, *m: f(x, m[0].clip(-40, 40), *m[1:])),
     ZOO.answering("lagrangian-overflows", "A part of the Lagrangian that cancels is infinite beyond 709.",
-        "extremes/layer/huge-lagrangian", "not finite", example="energy_transformer", of="lagrangian",
+        "extremes/layer/huge-lagrangian", "not finite: Lagrangian", example="energy_transformer", of="lagrangian",
         needs=("torch",), answer=lambda f, x: f(x) + (x.exp() - x.exp()).sum(-1)),
 ]  # fmt: skip
 

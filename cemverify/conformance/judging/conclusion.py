@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from cemverify.conformance.implementations.faults import Unsupported
+from cemverify.conformance.implementations.faults import Fault, Unsupported
 from cemverify.conformance.judging.search import SearchTally, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Evidence, Key
@@ -23,9 +23,17 @@ def unanswered(property_: Property) -> Record:
     )
 
 
-def by_fault(record: Record, cause: str, reason: str) -> Record:
+def by_fault(record: Record, fault: Fault) -> Record:
     """The record of a violation by a call that gave nothing to compare."""
-    return replace(record, verdict=Verdict.VIOLATED, cause=cause, key=Key(cause), reason=reason)
+    return replace(
+        record,
+        verdict=Verdict.VIOLATED,
+        cause=fault.cause,
+        key=Key(fault.cause, fault.of),
+        reason=str(fault),
+        raised_at=fault.at,
+        declaration=fault.declaration,
+    )
 
 
 def conclude(property_: Property, tally: SearchTally, seconds: float = math.inf) -> Record:
@@ -81,7 +89,8 @@ def _violated(record: Record, violation: Violation, largest: Violation | None) -
     counterexample: dict[str, Any] = {"case": violation.tested.describe()}
     cause, key, reason, margin = "", Key(""), "", None
     if violation.fault is not None:
-        cause, key, reason = violation.fault.cause, Key(violation.fault.cause), str(violation.fault)
+        record = by_fault(record, violation.fault)
+        cause, key, reason = str(record.cause), record.key or key, str(record.reason)
     elif violation.evidence is not None:
         comparison = violation.evidence.worst
         counterexample["case"] |= {name: array.tolist() for name, array in violation.evidence.drawn.items()}
