@@ -12,7 +12,7 @@ from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.judging.verdicts import violation as in_words
-from cemverify.conformance.properties import Property, by_id
+from cemverify.conformance.properties import Property, by_id, declared_in
 from cemverify.conformance.properties.base import Over
 from cemverify.console.streams import READABLE, wrapped
 from cemverify.power.mutants import Mutant, mutants
@@ -48,6 +48,7 @@ def explanation(property_: Property, width: int | None) -> str:
         ("telling", [telling]),
         ("controls", [controls]),
         ("since", [f"catalogue {property_.since}"]),
+        ("declared in", [f"{declared_in(property_.id).replace('.', '/')}.py"]),
         ("kills", [f"{mutant.id}: {mutant.fault}" for mutant in killed]),
     ]
     lines = [_row("" if i else label, text, width) for label, texts in rows for i, text in enumerate(texts)]

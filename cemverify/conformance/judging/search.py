@@ -1,9 +1,10 @@
 """The search for a counterexample to one property.
 
-Questions come from two sources in turn: a few small integer cases, whose violations are readable; and scattered cases
-from a plain random generator, which are the rows of a covering array (see `questions.spaces`). The first violation
-ends the search. It is then shrunk as long as it still fails in the same way; where a row is violated, small cases are
-drawn at length first, as one of them says the same in fewer numbers.
+Questions come from three sources in turn: a few small integer cases, whose violations are readable; scattered cases
+from a plain random generator, which are the rows of a covering array (see `questions.spaces`); and, of some
+properties, cases around the numbers that stand in the code under test (see `questions.aims`). The first violation
+ends the search. It is then shrunk as long as it still fails in the same way; where a scattered case is violated,
+small cases are drawn at length first, as one of them says the same in fewer numbers.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class SearchTally:
         violation: the smallest so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
         planned: examples that there are to be, about; 0 before that is known.
-        source: where questions were taken from last: "small", "row", or "around" a number in the code.
+        source: where questions were taken from last: "small", "row" (scattered), or "around" a number in the code.
         number: how many were, the discarded ones and the first that was violated among them.
         undefined: the first where the declared energy is not; whether it counts, as nothing else is violated.
         latest: the last telling examples that held. sizes: the largest of each size among them all.

@@ -40,7 +40,7 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
         where = f", {cause.place}" if cause.place is not None else ""
         lines.append(f"also: {cause.name} ({number(len(cause.records), 'property')}, {cause.first.id}{where})")
     if rest := diagnosis.causes[_FEW:]:
-        lines.append(f"also: {number(len(rest), 'other cause')}, in the table above")
+        lines.append(f"also: {number(len(rest), 'other cause')}: {_listed([cause.first for cause in rest])}")
     if diagnosis.unexplained:
         lines.append(f"may follow from it: {_listed(diagnosis.unexplained)}")
     return wrapped("\n".join(lines), width)

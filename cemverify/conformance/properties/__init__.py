@@ -1,4 +1,4 @@
-"""The catalogue: every property, one file per family."""
+"""The catalogue: every property, in a file for its family or for what its checks share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FAMILIES = (
     contexts,
     precision,
     rejection,
-    layers,
+    *layers.FAMILIES,
 )
 
 
@@ -54,6 +54,11 @@ def catalogue() -> tuple[Property, ...]:
     """Every property, the most fundamental first. Every report keeps this order."""
     every = (property_ for family in _FAMILIES for property_ in of_module(family))
     return tuple(replace(p, asked=asked(p.id)) for p in every)
+
+
+def declared_in(id_: str) -> str:
+    """The module that declares this property of the catalogue."""
+    return next(family.__name__ for family in _FAMILIES if any(p.id == id_ for p in of_module(family)))
 
 
 @lru_cache(maxsize=1)
@@ -87,4 +92,4 @@ def select(patterns: Sequence[str], own: Sequence[Property] = ()) -> tuple[Prope
     return tuple(p for p in every if p.id in wanted)
 
 
-__all__ = ["Offer", "Property", "by_id", "catalogue", "own_properties", "select"]
+__all__ = ["Offer", "Property", "by_id", "catalogue", "declared_in", "own_properties", "select"]

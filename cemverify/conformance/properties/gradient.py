@@ -160,20 +160,22 @@ def properties() -> Iterator[Property]:
             rival=rival,
             looks_around=True,
         )
-    layers: tuple[tuple[Layer, str, Rival], ...] = (
-        ("attention", "Eq. 12, Algorithm 1", SWAPPED_HEADS),
-        ("mlp", "Eq. 13, Algorithm 1", SWAPPED_GATE),
-        ("block", "Algorithm 1; docs/mathematics.md §7d", SWAPPED_HEADS),
-    )
-    for layer, source, rival in layers:
+    layers: tuple[tuple[Layer, str, Rival, str], ...] = (
+        ("attention", "Eq. 12, Algorithm 1", SWAPPED_HEADS,
+         "a bias that meets a rotary position, a norm that meets a preconditioner per head"),
+        ("mlp", "Eq. 13, Algorithm 1", SWAPPED_GATE, "an activation or a norm that meets a low-rank preconditioner"),
+        ("block", "Algorithm 1; docs/mathematics.md §7d", SWAPPED_HEADS,
+         "an MLP that reads the state from before the attention's steps, where a norm hides it"),
+    )  # fmt: skip
+    for layer, source, rival, together in layers:
         steps = (1, 2, 3, 6) if layer != "block" else (1, 2, 3)
         yield update_property(
             f"gradient/{layer}/any-options",
-            claim="T steps equal T steps of the reference descent, for any combination of options.",
+            claim="The update is T steps down the energy, for any combination of options.",
             source=source,
             formula="x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
-            why="Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
-            "norm that meets a preconditioner per head. Every pair of options meets in some example.",
+            why=f"Options that are right one by one can be wrong together: {together}. Every pair of options meets "
+            "in some example.",
             space=mixed(layer, steps=steps, apart=layer != "block", rows=None),
             rival=rival,
             looks_around=True,

@@ -38,7 +38,7 @@ from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
-from cemverify.conformance.properties.base import CONTROLS, Over, Property
+from cemverify.conformance.properties.base import CONTROLS, Over, Property, of_module
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
 from cemverify.conformance.properties.layers.oracle import golden as descended
@@ -215,7 +215,7 @@ def layer_property(
         last = getattr(function, "__name__", "").replace("_", "-").strip("-") if name is None else name
         about = f"layer_property {last!r}"
         _check(about, function, last, claim, source, of, options)
-        implied = (need for p in layers.properties() for need in p.needs)
+        implied = (need for family in layers.FAMILIES for p in of_module(family) for need in p.needs)
         of_layers = sorted({*LAYER_FEATURES, *SHARED_FEATURES, *implied})
         wanted = _all_words(about, "needs", needs, of_layers if of == "energy layer" else FEATURES)
         tried = _all_words(about, "controls", controls, CONTROLS)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from cemverify.conformance.properties.base import Property, of_module
 from cemverify.conformance.properties.layers import (
     contexts,
     contract,
@@ -19,13 +16,8 @@ from cemverify.conformance.properties.layers import (
     training,
 )
 
-_PARTS = (
+# the most fundamental first
+FAMILIES = (
     *(gradient, extremes, descent, structure, reference, contract, training),
     *(differences, parameters, modes, contexts),
 )
-
-
-def properties() -> Iterator[Property]:
-    """The properties of energy layers, the most fundamental kind first."""
-    for part in _PARTS:
-        yield from of_module(part)
