@@ -26,7 +26,7 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Offer, by_id, catalogue
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.mutants import Mutant, mutants
-from suites.kit.judging import searched
+from suites.kit.judging import judged, searched
 
 # by part, the mutants that have it wrong, as the zoo states their faults; several parts where a fault is in each
 PARTS: Mapping[str, str] = {
@@ -468,3 +468,15 @@ def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
 
     results = check_implementation(_layer(Cached()), properties=["structure/layer/inputs-unchanged"], examples=12)
     assert [record.verdict for record in results] == ["holds"]
+
+
+class _Loud(Plain):
+    """Updates ten thousand times as large: sums are rounded at their own size."""
+
+    def advance(self, x: Tensor, heads: Tensor, w: Any, c: Any) -> Tensor:
+        return super().advance(x, 1e4 * heads, w, c)
+
+
+def test_a_wrong_formula_is_not_blamed_on_the_cache() -> None:
+    assert judged(_Loud().subject(), "structure/decode/every-prefix").verdict == Verdict.HOLDS
+    assert judged(_Loud().subject(), "precision/attention/bfloat16").part != "cache"

@@ -17,6 +17,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Check, states
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import LENGTHS, Space, mixed
@@ -113,7 +114,7 @@ def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
 
 def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
     """The claim, the output of the whole row, and how far from it decoding may lead: (B, J, D)."""
-    budget = output_budget(case, caller.dtype)
     if "attention" in caller.functions:
-        return "cached = uncached", caller.output(case), 2 * budget
-    return "cached = golden", golden(case), budget
+        whole = caller.output(case)
+        return "cached = uncached", whole, 2 * relation_budget(case, whole, caller.dtype)
+    return "cached = golden", golden(case), output_budget(case, caller.dtype)

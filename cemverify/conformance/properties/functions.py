@@ -21,6 +21,7 @@ from cemverify.conformance.implementations.faults import Discard, NotFinite, Rai
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.oracle.golden import leaves_range
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Check as Judge
 from cemverify.conformance.properties.base import Offer, Over, Property, statement
 from cemverify.conformance.properties.function_calls import Answer, Call
@@ -49,8 +50,10 @@ class FunctionCall(Call):
             other = lengthened(other, 3 * tokens, 1)
         return {"": self.caller.answer(self.function.name, other)}
 
-    def tolerance(self, usual: Answer) -> Tensor:  # noqa: ARG002
-        return self.function.tolerance(self.case, self.caller.dtype)
+    def tolerance(self, usual: Answer) -> Tensor:
+        if self.function.is_energy:
+            return self.function.tolerance(self.case, self.caller.dtype)
+        return relation_budget(self.case, usual[""], self.caller.dtype)  # a wrong formula is no wrong mode
 
     def compared(
         self, claim: str, got: Answer, expected: Answer, tolerance: Tensor | None = None

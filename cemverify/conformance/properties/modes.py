@@ -13,9 +13,10 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_compiled
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.budgets import output_budget, underflow
+from cemverify.conformance.oracle.budgets import underflow
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.functions import Function
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Check, Offer, Over, Property, case_property, statement
 from cemverify.conformance.properties.explanations import COMPILED, MAPPED, ON_CUDA, UNRECORDED
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, gradients_change_no_answer, mapped_is_looped
@@ -83,7 +84,7 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
     eager = [caller.output(case) for _, case in cases]  # first, as whoever compiles a layer has called it before
     compiled = answered_compiled(caller, [case for _, case in cases])
     for (numbers, case), expected, got in zip(cases, eager, compiled, strict=True):
-        tolerance = 2 * (output_budget(case, caller.dtype) + underflow(case))
+        tolerance = 2 * (relation_budget(case, expected, caller.dtype) + underflow(case))
         with suppress(Discard):  # the other numbers are better conditioned
             compared.append(Comparison(f"compiled = eager {where}, numbers {numbers}", got, expected, tolerance))
             telling |= moved(expected - case.x, tolerance)
