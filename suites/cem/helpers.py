@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -17,8 +13,6 @@ from torch.func import functional_call
 from cemverify.cem.energies import Energy, Interaction
 from cemverify.cem.layers import DiagonalKind
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross
-from cemverify.cem.preconditioners import Identity
-from cemverify.conformance.implementations.edited import edited, module_of
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -126,31 +120,3 @@ def gradients_are_exact(module: nn.Module, *inputs: Tensor) -> bool:
         if not torch.isclose((product * way).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-5, atol=1e-5):
             return False
     return True
-
-
-# --- tests of tests: each property fails where the source that it is about has one fault ----------------
-
-Property = Callable[[], None]
-Patch = tuple[Any, ...]  # whose method or property, its name, and which words become which
-
-
-def killed(kills: Mapping[Property, Mapping[str, Patch]]) -> pytest.MarkDecorator:
-    """Each property with each of the faults that it must find."""
-    rows = [(test, name, patch) for test, faults in kills.items() for name, patch in faults.items()]
-    return pytest.mark.parametrize(
-        ("property_", "patch"),
-        [
-            pytest.param(test, patch, id=f"{test.__name__.removeprefix('test_')}: {name}")
-            for test, name, patch in rows
-        ],
-    )
-
-
-def put_fault(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts the fault of a patch into the source of the function that it names."""
-    owner, name, *words = patch
-    usual = inspect.getattr_static(owner, name)
-    function: Any = usual.fget if isinstance(usual, property) else usual
-    text = edited(f"from __future__ import annotations\n{textwrap.dedent(inspect.getsource(function))}", *words)
-    names = {**inspect.unwrap(function).__globals__, "replace": replace, "Identity": Identity}
-    monkeypatch.setattr(owner, name, getattr(module_of(text, f"{name}_with_a_fault", names), name))

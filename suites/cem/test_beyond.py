@@ -1,11 +1,7 @@
-"""Beyond the paper (docs/mathematics.md §18): momentum, an eta, a P and a temperature for each step, stops, turns.
-
-Each property must hold of the reference, and must fail where its source has one of the faults listed with it.
-"""
+"""Beyond the paper (docs/mathematics.md §18): momentum, an eta, a P and a temperature for each step, stops, turns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,12 +17,8 @@ from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEM
 from cemverify.cem.models import Block, BlockConfig, Walk
 from suites.cem.helpers import (
     ROUNDING,
-    Patch,
-    Property,
     generator,
     gradients_are_exact,
-    killed,
-    put_fault,
     randn,
     randomised,
     relative_error,
@@ -268,117 +260,6 @@ def test_each_turn_is_a_step_on_the_joint_energy() -> None:
         assert relative_error(both, of_mlp + slope(lambda x: attention.energy(x, a), y)) <= 16 * ROUNDING
         x = y - 0.3 * of_mlp
     assert torch.equal(walk.states[-1], made(h)[0])
-
-
-# --- faults, of which each is found ---------------------------------------------------------------------
-
-CARRIED = "self.momentum * (x - before)"
-GOING = "going & (fall > 0) & (fall >= enough)"
-FALL, ENOUGH = "fall = before - reached", "self.least_fall * fall if t == 0 else enough"
-LAST = (FALL, "fall, last = before - reached, fall if t else before - reached")
-
-
-def carries(new: str, *more: tuple[str, str]) -> Patch:
-    """What momentum adds, instead of mu (x - before)."""
-    return (Descent, "move", (CARRIED, new), *more)
-
-
-def goes_on(new: str, *more: tuple[str, str]) -> Patch:
-    """Which tokens take another step."""
-    return (Descent, "stopped", (GOING, new), *more)
-
-
-def learned(old: str, new: str) -> Patch:
-    """The descent that a layer makes of its parameters."""
-    return (CEMLayer, "descent", (old, new))
-
-
-ATTENTION, MLP = "attention.descend(states[-1], memory)", "mlp.descend(states[-1], gate)"
-
-
-def walks(*words: tuple[str, str]) -> Patch:
-    return (Block, "walk", *words)
-
-
-# of each property, the faults that it finds
-KILLS: Mapping[Property, Mapping[str, Patch]] = {
-    test_steps_follow_the_formula: {
-        "momentum even where it is 0": carries("(self.momentum + 1e-9) * (x - before)"),
-        "a layer without its preconditioners": learned("(P, *later)", "(Identity(),) * T"),
-        "a velocity at the start": carries("self.momentum * (x - before if t else x)", ("t == 0 or ", "")),
-        "cooled from the first step on": (
-            Descent,
-            "energy_at",
-            ("temperature=temperature", "temperature=temperature / 2"),
-        ),
-        "a step that is linear in s": learned("self.log_step.exp()", "(1 + self.log_step)"),
-        "no momentum": carries("0 * x"),
-        "the last step without momentum": carries("(t + 1 < self.steps) * self.momentum * (x - before)"),
-        "Nesterov's momentum": carries("0 * x", ("t, energy), x", "t, energy), x + self.momentum * (x - before)")),
-        "gradients averaged": carries("self.momentum * (x - before + x - stepped)", ("t == 0 or ", "")),
-        "momentum of all tokens together": carries("self.momentum * (x - before).mean(1, keepdim=True)"),
-        "a trajectory without momentum": (Descent, "trajectory", ("self.move(", "replace(self, momentum=0.0).move(")),
-        "the first step's own for all": (Descent, "at", ("self.own[t]", "self.own[0]")),
-        "steps in reverse": (Descent, "at", ("self.own[t]", "self.own[-1 - t]")),
-        "the last step's own for all": (Descent, "at", ("self.own[t]", "self.own[-1]")),
-        "cooled one step late": (Descent, "energy_at", ("self.own[t]", "self.own[max(0, t - 1)]")),
-        "a layer without temperatures": learned("self._temperatures", "(None,) * T"),
-        "all steps alike": (Descent, "alike", ("return ", "return True or ")),
-    },
-    test_gradients_flow_everywhere: {
-        "a step that is not learned": learned("self.log_step.exp()", "self.log_step.exp().detach()"),
-        "momentum that carries no gradient": carries("self.momentum * (x - before).detach()"),
-        "rounds that carry no gradient": walks((ATTENTION, "attention.descend(states[-1].detach(), memory)")),
-        "step sizes without gradient": learned("map(Own, etas", "map(Own, (eta.detach() for eta in etas)"),
-    },
-    test_fast_paths_are_the_formula: {
-        "blocks for any descent": (
-            blocked,
-            "descend",
-            ("not descent.alike or ", ""),
-            ("_Problem(descent", "_Problem(replace(descent, momentum=0.0, own=(), least_fall=0.0)"),
-        )
-    },
-    test_a_token_stops_where_its_energy_says: {
-        "tokens that stop together": goes_on(f"({GOING}).any().expand_as(going)"),
-        "rows that stop together": goes_on(f"({GOING}).any(1, True).expand_as(going)"),
-        "no stop": goes_on("going"),
-        "a stop at a rise alone": goes_on("going & (fall > 0)"),
-        "a rise that is a fall": goes_on("going & (fall.abs() >= enough.abs())"),
-        "a share of the step before": goes_on(GOING, LAST, (ENOUGH, "self.least_fall * last")),
-        "a share of the whole fall": goes_on(
-            GOING, (ENOUGH, "self.least_fall * (self._energy_of(energy, start, memory) - reached)")
-        ),
-        "one step more": goes_on("going & (last > 0) & (last >= enough)", LAST),
-        "a last step that is undone": goes_on(
-            f"{GOING}\n        states[-1] = torch.where(going[..., None], states[-1], x)"
-        ),
-        "an energy without the norm": (Descent, "_energy_of", ("self.norm.into(x)", "x")),
-        "a share that shrinks with the steps": goes_on("going & (fall > 0) & (fall >= enough / (t + 1))"),
-    },
-    test_a_stop_passes_on_the_gradients_of_the_steps_taken: {
-        "a stop without gradient": (Descent, "stopped", ("moved, x)", "moved, x.detach())"))
-    },
-    test_one_round_is_the_ordinary_block: {
-        "the MLP remembers h": walks(("self.rounds == 1", "False"), ("into(x)", "into(h)"))
-    },
-    test_each_turn_is_a_step_on_the_joint_energy: {
-        "the MLP's memory read anew": walks((MLP, "mlp.residual(states[-1])")),
-        "both memories read anew": walks(
-            (ATTENTION, "attention.residual(states[-1])[0]"), (MLP, "mlp.residual(states[-1])")
-        ),
-        "attention starts at h in each round": walks((ATTENTION, "attention.descend(h, memory)")),
-        "the MLP goes first": walks((MLP, "second"), (ATTENTION, MLP), ("second", ATTENTION)),
-        "tokens that see each other": walks((MLP, f"{MLP} + 0.01 * states[-1].mean(1, keepdim=True)")),
-    },
-}
-
-
-@killed(KILLS)
-def test_the_property_kills_the_mutant(property_: Property, patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_fault(patch, monkeypatch)
-    with pytest.raises(AssertionError):
-        property_()
 
 
 # --- how it is asked for --------------------------------------------------------------------------------
