@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -45,7 +43,7 @@ from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import CellProgress
 from cemverify.runs.store import CorruptCell
 from cemverify.runs.work import compute
-from suites.kit.processes import heed, soon
+from suites.kit.processes import soon
 from suites.kit.source import ROOT
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.studies.engine.trials import compute_trial
@@ -116,7 +114,10 @@ def test_what_json_cannot_hold_is_refused_and_named(value: object) -> None:
 def test_a_second_run_computes_nothing_and_finds_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = payloads(run_cells(walks(5), here(tmp_path)))
     assert "computing 5" in capsys.readouterr().err
-    assert payloads(run_cells(walks(5), here(tmp_path))) == first
+    next(tmp_path.glob("??/*.made_by")).unlink()  # loses no result
+    records = run_cells(walks(5), here(tmp_path))
+    assert payloads(records) == first
+    assert [record.made_by for record in records].count({}) == 1
     assert capsys.readouterr().err == ""
 
 
@@ -130,42 +131,23 @@ def test_records_come_in_the_order_of_the_cells_though_the_longest_is_computed_f
     assert [costs[path.stem] for path in made] == sorted(costs.values(), reverse=True)
 
 
-def test_a_damaged_file_is_named_and_computed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = walks(3)
+@pytest.mark.parametrize("said", ["does not match its digest", "holds another cell"])
+def test_a_damaged_file_is_named_and_computed_again(
+    said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells, store = walks(3), CellStore(tmp_path)
     run_cells(cells, here(tmp_path))
     before = contents(tmp_path)
-    path = CellStore(tmp_path).path(cells[2].key)
-    path.write_bytes(path.read_bytes().replace(b'"end": ', b'"end": 1'))
+    path, other = (store.path(cell.key) for cell in cells[1:])
+    whole = path.read_bytes()
+    path.write_bytes(other.read_bytes() if said == "holds another cell" else whole.replace(b'"end": ', b'"end": 1'))
+    with pytest.raises(CorruptCell, match=said):
+        store.get(cells[1].key)
     capsys.readouterr()
     run_cells(cells, here(tmp_path))
     errors = capsys.readouterr().err
     assert [words for words in ("repaired store", path.name, "computing 1") if words not in errors] == []
     assert contents(tmp_path) == before
-
-
-def test_a_cell_under_the_name_of_another_is_found_out(tmp_path: Path) -> None:
-    cells = walks(2)
-    run_cells(cells, here(tmp_path))
-    store = CellStore(tmp_path)
-    store.path(cells[0].key).write_bytes(store.path(cells[1].key).read_bytes())
-    with pytest.raises(CorruptCell, match="holds another cell"):
-        store.get(cells[0].key)
-
-
-def test_a_lost_side_file_loses_no_result(tmp_path: Path) -> None:
-    run_cells(walks(2), here(tmp_path))
-    for path in tmp_path.glob("??/*.made_by"):
-        path.unlink()
-    assert [record.made_by for record in run_cells(walks(2), here(tmp_path))] == [{}, {}]
-
-
-def test_stores_merge_by_copying(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_cells(walks(4)[:2], here(tmp_path / "a"))
-    run_cells(walks(4)[2:], here(tmp_path / "b"))
-    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
-    capsys.readouterr()
-    run_cells(walks(4), here(tmp_path / "a"))
-    assert capsys.readouterr().err == ""
 
 
 def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
@@ -222,27 +204,21 @@ def test_a_failure_is_kept_with_its_cause_and_tried_again_on_request_only(
 ) -> None:
     armed = tmp_path / "armed"
     armed.touch()
-    cells, store = [*walks(2), trap.cell(Trap("raise", str(armed)), label="trap")], tmp_path / "store"
+    traps = [trap.cell(Trap(how, str(armed)), label="trap") for how in ("raise", "nan")]
+    cells, store = [*walks(2), *traps], tmp_path / "store"
     records = run_cells(cells, here(store))
     failure = records[2].failure
     assert failure is not None
     assert failure.cause == "ArithmeticError: the loss is no longer finite"
     assert "in trap" in failure.traceback
-    with pytest.raises(UsageError, match=r"1 of 3 cells failed, trap with .*no longer finite.*--retry-failed"):
+    assert "payload['loss'] is nan" in str(records[3].failure)
+    with pytest.raises(UsageError, match=r"2 of 4 cells failed, trap with .*no longer finite.*--retry-failed"):
         payloads(records)
     armed.unlink()
     assert run_cells(cells, here(store))[2].failure == failure
     capsys.readouterr()
     assert payloads(run_cells(cells, here(store, retry_failed=True)))[2] == {"survived": True}
-    assert "computing 1" in capsys.readouterr().err
-
-
-def test_a_payload_that_json_cannot_hold_is_a_failure_that_says_where(tmp_path: Path) -> None:
-    armed = tmp_path / "armed"
-    armed.touch()
-    (record,) = run_cells([trap.cell(Trap("nan", str(armed)))], here(tmp_path / "store"))
-    assert record.failure is not None
-    assert "payload['loss'] is nan" in record.failure.cause
+    assert "computing 2" in capsys.readouterr().err
 
 
 def test_cells_of_another_version_than_the_code_are_refused_and_not_kept(tmp_path: Path) -> None:
@@ -369,14 +345,6 @@ def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytes
     assert stream.getvalue().endswith("\r\033[K")
 
 
-def test_ten_thousand_cells_are_not_ten_thousand_lines() -> None:
-    stream = io.StringIO()
-    bar = CellProgress(10_000, 1e4, stream)
-    for i in range(10_000):
-        bar.finished(f"cell {i}", 1.0)
-    assert 100 <= len(stream.getvalue().splitlines()) <= 201
-
-
 # --- processes -----------------------------------------------------------------------------------
 
 
@@ -402,21 +370,11 @@ def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
         "import sys\n"
         "from pathlib import Path\n"
         "from suites.runs.light import walks\n"
-        "from cemverify.runs import Interrupted, RunOptions, run_cells\n"
-        "try:\n"
-        f"    run_cells(walks({count}, {seconds}), RunOptions(Path(sys.argv[1]), workers=2))\n"
-        "except Interrupted as told:\n"
-        "    sys.exit(f'told: {told}')\n"
+        "from cemverify.runs import RunOptions, run_cells\n"
+        f"run_cells(walks({count}, {seconds}), RunOptions(Path(sys.argv[1]), workers=2))\n"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(store)],
-        start_new_session=True,
-        preexec_fn=heed,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
+    words = [sys.executable, "-c", code, str(store)]
+    return subprocess.Popen(words, start_new_session=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
@@ -483,39 +441,22 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence(
 
 
 @pytest.mark.slow
-def test_on_a_cluster_that_loses_a_worker_midway_every_cell_is_done(tmp_path: Path) -> None:
+def test_on_a_cluster_every_cell_is_done_by_its_workers(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     config = pytest.importorskip("dask.config")
     forkserver.ensure_server()
-    cells: list[Cell] = walks(24, seconds=0.05)
-    killed: list[int] = []
-
     with (
         config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        victim = min(client.run(os.getpid).values())
-
-        def kill() -> None:
-            soon(lambda: len(contents(tmp_path)) >= 5, 60)
-            os.kill(victim, signal.SIGKILL)
-            killed.append(len(contents(tmp_path)))
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        records = run_cells(cells, RunOptions(tmp_path, cluster=cluster.scheduler_address))
-        killer.join()
-        made_by = {record.made_by["process"] for record in records}
-    assert 5 <= killed[0] < 24
-    assert victim in made_by
-    assert len(made_by) >= 2
-    assert all(record.failure is None for record in records)
-    run_cells(cells, here(tmp_path / "undisturbed"))
+        records = run_cells(walks(24), RunOptions(tmp_path, cluster=cluster.scheduler_address))
+        assert {record.made_by["process"] for record in records} <= {*client.run(os.getpid).values()}
+    run_cells(walks(24), here(tmp_path / "undisturbed"))
     assert contents(tmp_path) == contents(tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3])
+@pytest.mark.parametrize("failures", [2, 3])
 def test_workers_that_cannot_be_started_cost_time_and_after_three_pools_a_sentence(
     failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
