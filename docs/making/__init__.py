@@ -1,1 +1,1 @@
-"""Makes what nobody writes by hand: contents, references, pictures, the notebook, and the files of the catalogue."""
+"""Makes what nobody writes by hand: contents, references, pictures, and the files of the catalogue."""
