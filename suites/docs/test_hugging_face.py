@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -55,34 +54,3 @@ def test_a_softmax_in_float32_is_right_for_a_layer_that_works_in_float32(
     assert verdict(built) == Verdict.VIOLATED
     monkeypatch.setattr(llama, "energy_layer", lambda **named: energy_layer(**named, working_dtype="float32"))
     assert verdict(built) == Verdict.HOLDS
-
-
-def test_rotated_queries_and_keys_without_rotated_values_are_not_a_gradient_step(llama: ModuleType) -> None:
-    from transformers import LlamaForCausalLM
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
-    model = llama.tied(LlamaForCausalLM(llama.CONFIG))
-
-    def declare(attention: Any) -> Any:
-        def angles(x: torch.Tensor) -> Any:
-            return model.model.rotary_emb(x, torch.arange(x.shape[1]).expand(len(x), -1))
-
-        def energy(g: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-            q, k = (
-                project(states).unflatten(-1, (-1, llama.CONFIG.head_dim)).transpose(1, 2)
-                for project, states in ((attention.q_proj, g), (attention.k_proj, m))
-            )
-            q, k = apply_rotary_pos_emb(q, k, *angles(g))
-            later = torch.ones(g.shape[1], g.shape[1], dtype=torch.bool).triu(1)
-            scores = (q @ k.mT * attention.scaling).masked_fill(later, -torch.inf)
-            values: torch.Tensor = -scores.logsumexp(-1).sum(1) / attention.scaling
-            return values
-
-        def update(x: torch.Tensor) -> Any:
-            later = torch.full((1, 1, x.shape[1], x.shape[1]), -torch.inf, dtype=x.dtype).triu(1)
-            return attention(x, angles(x), later)[0]
-
-        state = ("J", llama.CONFIG.hidden_size)
-        return energy_layer(update=update, energy=energy, state=state, memory=llama.PRESENT_STATE)
-
-    assert verdict(TrainedModel(model, declare, llama.inputs)) == Verdict.VIOLATED

@@ -21,16 +21,3 @@ def test_every_formula_can_be_typeset(page: Path) -> None:
     inline = re.findall(r"\$([^$]+)\$", re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL))
     for formula in (*displayed, *inline):
         assert "<math" in tex2mathml(formula)
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if "<details" in page.read_text()], ids=lambda page: page.stem
-)
-def test_what_begins_closed_is_markdown_on_lines_of_its_own(page: Path) -> None:
-    """Or GitHub shows it as HTML."""
-    lines = page.read_text().splitlines()
-    for i, line in enumerate(lines):
-        if "<summary>" in line:
-            assert (lines[i - 1], lines[i + 1]) == ("<details>", "")
-        if "details>" in line:
-            assert line in ("<details>", "</details>")
