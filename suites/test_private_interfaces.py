@@ -1,14 +1,10 @@
-"""What Hypothesis, multiprocessing and torch do not promise is used in a few files alone, and is what it was."""
+"""What multiprocessing and torch do not promise, and the code relies on, is what it was."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import multiprocessing
 import multiprocessing.spawn
 import os
-import re
-from collections.abc import Iterator
 from multiprocessing import util
 from typing import Any
 
@@ -20,68 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from cemverify.cem import torch_internals
 from cemverify.processes.forkserver import FORKS, ensure_server, server
-from suites.kit.source import PACKAGES, files_of, name
-
-# Each file with what it takes that no documentation has. A file that is not here takes nothing of the kind.
-USED = {
-    "cemverify/cem/torch_internals.py": {
-        *("torch._subclasses.fake_tensor", "torch.utils._python_dispatch", "torch.utils._pytree"),
-        *("torch._dynamo.backends.common", "torch._inductor.decomposition", "torch._inductor.fx_passes.joint_graph"),
-        *("torch._dynamo", "_dynamo", "_C", "_are_functorch_transforms_active", "_current_level", "_functorch"),
-        *("_len_torch_function_stack", "_len_torch_dispatch_stack"),
-        *("_softmax_backward_data", "_standard_gamma", "_set_deterministic_algorithms", "_tensor_str"),
-    },
-    "cemverify/conformance/questions/hypothesis_draws.py": {
-        *("hypothesis.internal.conjecture.providers", "_maybe_draw_constant")
-    },
-    "cemverify/processes/forkserver.py": {
-        *("multiprocessing.forkserver", "multiprocessing.resource_tracker", "multiprocessing.util"),
-        *("_config", "_forkserver"),
-    },
-    "benchmarks/rehearsal/watching.py": {
-        *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention")  # names of operators
-    },
-    "suites/synthetic/test_second_step.py": {"torch._dynamo.utils"},
-    "suites/entry/zygote.py": {"multiprocessing.util", "_exit_function"},
-}
-# What every file with an entry has in its text: only these are parsed.
-TRACES = re.compile(r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]|\binternal\b|\bmultiprocessing\b")
-DOCUMENTED = ("connection", "context", "managers", "pool", "queues", "shared_memory", "sharedctypes", "synchronize")
 
 SEEN = "it was this in CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5; see what changed, and alter {} and this text"
-
-
-def private(tree: ast.AST) -> Iterator[str]:
-    """What a file takes of the libraries that has no documentation: modules, and names that begin with "_"."""
-    ours, known = set[str](), {*DOCUMENTED, *multiprocessing.__all__}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            within = node.module if isinstance(node, ast.ImportFrom) else None
-            for alias in node.names:
-                whole = f"{within}.{alias.name}" if within else alias.name
-                library, _, rest = whole.partition(".")
-                if library not in ("hypothesis", "multiprocessing", "torch"):
-                    continue
-                ours.add(alias.asname or alias.name.partition(".")[0])
-                if library == "hypothesis" and rest.startswith(("internal", "_")):
-                    yield whole.rpartition(".")[0] if within else whole
-                elif library == "torch" and "._" in whole:
-                    yield within if within and "._" in within else whole
-                elif library == "multiprocessing" and rest and rest.split(".")[0] not in known:
-                    yield whole
-    for node in ast.walk(tree) if ours else ():
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
-            names = {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
-            if names & ours:
-                yield node.attr
-
-
-def test_private_names_stand_in_the_files_that_are_listed() -> None:
-    tests = {"suites/test_private_interfaces.py", "suites/test_hypothesis_draws.py"}  # which ask whether they hold
-    files = [file for package in (*PACKAGES, "suites", "examples", "docs") for file in files_of(package)]
-    texts = {name(file): text for file in files if TRACES.search(text := file.read_text())}
-    used = {file: set(private(ast.parse(text))) for file, text in texts.items() if file not in tests}
-    assert {file: names for file, names in used.items() if names} == USED
 
 
 linux = pytest.mark.skipif(not FORKS, reason="Linux alone forks workers from a server")
@@ -99,13 +35,6 @@ def test_the_temporary_folder_of_sockets_is_the_one_that_is_set(monkeypatch: pyt
     config: Any = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     monkeypatch.setitem(config, "tempdir", "/nowhere")
     assert util.get_temp_dir() == "/nowhere", SEEN.format("forkserver._shorten_the_temporary_folder")
-
-
-def test_what_waits_for_the_end_of_a_process_can_be_run_before_it() -> None:
-    parameters = inspect.signature(util._exit_function).parameters.values()  # type: ignore[attr-defined]
-    message = SEEN.format("suites/entry/zygote.py")
-    assert all(parameter.default is not inspect.Parameter.empty for parameter in parameters), message
-    assert callable(util.Finalize), message
 
 
 def test_a_process_that_starts_afresh_begins_in_the_function_whose_name_is_looked_for() -> None:
