@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
-from cemverify.conformance.judging.offered import applicable, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import by_id, catalogue
+from cemverify.conformance.properties import by_id
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
@@ -24,7 +22,6 @@ from cemverify.conformance.questions.spaces import Space, mixed
 from cemverify.conformance.source.reach.summary import Trail
 from cemverify.conformance.source.reading.code import OwnCode
 from cemverify.conformance.source.reading.numbers import COMPARED, OTHER, Number
-from cemverify.power.bank import BANK, unavailable
 from examples.energy_layers.energy_transformer import mine as coupled
 
 NUMBERS = (Number(20.0, COMPARED, frozenset({("a.py", 3)})), Number(64.0, OTHER), Number(1e-6, OTHER))
@@ -117,20 +114,3 @@ def test_energy_layers_are_asked_around_numbers_too() -> None:
     assert question is not None
     assert next(iter(question.x.values())).shape[1] == 21
     assert questions.aimed(offer, Aim("J", 10**6, NUMBERS[0]), 5) is None
-
-
-# of the bank what imports no library of its own for seconds
-OF_THE_BANK = [
-    pytest.param(entry.name, marks=[pytest.mark.thorough] * ("transformers" in entry.name))
-    for entry in BANK
-    if not entry.costly and unavailable(entry) is None
-]
-
-
-@pytest.mark.parametrize("entry", OF_THE_BANK)
-def test_whatever_has_an_energy_is_asked_around_the_numbers_in_its_code(entry: str) -> None:
-    subject = load(entry)
-    if "energy" in subject.not_offered:
-        pytest.skip("it declares none")
-    properties = [p for p in applicable(kind_of(subject), catalogue()) if p.looks_around]
-    assert any(not_offered(p, subject.not_offered, torch.float64) is None for p in properties)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
-from cemverify import implementation
 from cemverify.cli import main
-from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.listeners import reach as told
-from cemverify.conformance.questions.spaces import Space, scattered_case
 from cemverify.conformance.source.reach.changes import changed_lines, reaching
 from cemverify.conformance.source.reach.recording import LineRecorder
 from cemverify.conformance.source.reach.summary import FileReach, Reach, Trail, ranges, summed, trail_of
@@ -75,24 +69,6 @@ def test_a_call_within_a_call_ends_no_recording_and_nothing_is_recorded_after_bo
         attention(3)
     attention(8)  # not watched
     assert trail_of(recorder.reached(finished=True)).lines[str(path)] == {2, 5}
-
-
-def test_lines_are_recorded_while_an_implementation_is_called_and_not_around_it() -> None:
-    traced: list[object] = []
-
-    def attention(x: Tensor, h: Tensor, _weights: object, _config: object) -> Tensor:
-        traced.append("within")
-        return x + h
-
-    @contextmanager
-    def watching() -> Iterator[None]:
-        traced.append("begin")
-        yield
-        traced.append("end")
-
-    caller = Caller(implementation(attention=attention), watching=watching)
-    caller.output(scattered_case(Space("attention"), 0))
-    assert traced == ["begin", "within", "end"]
 
 
 def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: Path) -> None:
