@@ -46,31 +46,13 @@ def test_each_seed_has_a_word_and_what_was_not_asked_stays(where: RunOptions) ->
     assert detection.FILE.read_text() == command.text(rows)
 
 
-def test_a_word_counts_the_questions_of_its_source_alone(where: RunOptions) -> None:
-    rare = "wrong-where-hidden-exceeds-width"
-    words = command.measure([(rare, mutant(rare).property)], range(5), {}, where)
-    assert "row1" in words[rare, mutant(rare).property]  # though small cases were asked before
-
-
 def test_the_budget_is_half_as_many_rows_again_as_the_deepest_kill(where: RunOptions) -> None:
     rare = "wrong-where-hidden-exceeds-width"
     words = command.measure([(rare, mutant(rare).property)], range(5), {}, where)
+    assert "row1" in words[rare, mutant(rare).property]  # of its source alone: small cases were asked before
     deepest = max(int(word.removeprefix("row")) for word in words[rare, mutant(rare).property] if "row" in word)
     written = json.loads(budgets.FILE.read_text())
     assert written == {"mutants": {mutant(rare).property: math.ceil(1.5 * deepest)}, "faults": {"kept": 2}}
-
-
-def test_what_must_die_is_asked_more_rows_than_a_check_asks(where: RunOptions) -> None:
-    pair = "decodes-no-token-again", "structure/decode/cached-equals-uncached-plain"
-    usual, harder = (command.measure([pair], range(8), {}, where, harder=times)[pair] for times in (1, 8))
-    assert harder.count("-") < usual.count("-")
-
-
-def test_further_seeds_follow_those_known(where: RunOptions) -> None:
-    first = command.measure([("ascent", KILLER), ("ascent", OTHER)], [0], {}, where)
-    words = command.measure([("ascent", KILLER)], [1], {}, where, first)
-    assert len(words["ascent", KILLER]) == 2
-    assert words["ascent", OTHER] == ["-"]
 
 
 def test_a_stopped_run_keeps_the_seeds_up_to_the_first_that_is_lacking(

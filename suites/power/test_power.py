@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,16 +11,12 @@ from typing import Any
 import pytest
 import scipy
 
-import cemverify
 from cemverify.cli import main
 from cemverify.console.errors import UsageError
 from cemverify.power import cells
 from cemverify.power.cells import (
     DetectionCell,
-    FalseAlarmCell,
-    Measurement,
     SmallestFaultCell,
-    cell_of,
     measure,
 )
 from cemverify.power.code import ROOMS, Code
@@ -52,23 +47,6 @@ def test_no_false_alarm_in_n_runs_bounds_the_rate_by_about_three_over_n() -> Non
 def test_an_interval_of_nothing_is_refused(arguments: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match=r"must be|not"):
         clopper_pearson(*arguments)
-
-
-def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_implementation() -> None:
-    code = Code.here(None)
-
-    def costs(*seeds: int) -> list[float]:
-        measurements: list[Measurement] = [
-            DetectionCell("ascent", "gradient/attention/plain", 15, seeds, None, code),
-            FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, False, code),
-            FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, True, code),
-            SmallestFaultCell("gradient/attention/plain", "float64", "feature", 60, seeds, None, code),
-        ]
-        return [cell_of(each).cost for each in measurements]
-
-    few, many = costs(0), costs(0, 1, 2)
-    assert many == pytest.approx([3 * cost for cost in few])
-    assert 0 < few[1] < few[2]
 
 
 def detected(mutant: str) -> dict[str, Any]:
@@ -113,13 +91,6 @@ def test_the_code_of_a_measurement_is_all_that_it_imports_and_a_module_is_judged
     imported, judged = done.stdout.splitlines()
     assert set(imported.split()) - {"_version"} == set(ROOMS)
     assert judged == "holds False"
-
-
-def test_the_code_of_a_measurement_is_a_digest_of_its_files() -> None:
-    digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
-    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    assert Code.here(None).package == digest.hexdigest()[:16]
 
 
 def test_the_code_of_an_implementation_is_the_digest_of_its_file(here: Path) -> None:
