@@ -14,7 +14,7 @@ from cemverify.cem.beyond import Beyond
 from cemverify.cem.descent import Descent, Own
 from cemverify.cem.energies import Interaction
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEMLayer, MLPConfig, PreconditionerConfig
-from cemverify.cem.models import Block, BlockConfig, Walk
+from cemverify.cem.models import Block, BlockConfig
 from suites.cem.helpers import (
     ROUNDING,
     generator,
@@ -226,13 +226,6 @@ def halves_of(made: Block) -> tuple[CEMAttention, CEMGatedMLP]:
     return attention, mlp
 
 
-def joint_energy(made: Block, x: Tensor, walk: Walk) -> Tensor:
-    """What the rounds descend: eps(N(x) | a) + xi(N(x) | b), with the memories of a walk: (B, J, D) -> (B, J)."""
-    attention, mlp = halves_of(made)
-    gate = mlp.energy.remember(mlp.norm().into(walk.states[1]))
-    return attention.energy(attention.norm().into(x), walk.attention) + mlp.energy(mlp.norm().into(x), gate)
-
-
 def test_one_round_is_the_ordinary_block() -> None:
     for made in (block(1), full(1)):
         h = randn(2, 4, D, seed=5)
@@ -256,8 +249,6 @@ def test_each_turn_is_a_step_on_the_joint_energy() -> None:
         of_mlp = slope(lambda x: mlp.energy(x, b), y)
         assert relative_error(walk.states[2 * t + 1], y) <= 16 * ROUNDING
         assert relative_error(walk.states[2 * t + 2], y - 0.3 * of_mlp) <= 16 * ROUNDING
-        both = slope(lambda x: joint_energy(made, x, walk), y)
-        assert relative_error(both, of_mlp + slope(lambda x: attention.energy(x, a), y)) <= 16 * ROUNDING
         x = y - 0.3 * of_mlp
     assert torch.equal(walk.states[-1], made(h)[0])
 

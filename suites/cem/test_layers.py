@@ -1,4 +1,4 @@
-"""Layers and what they are made of: descents, preconditioners, positions, growing caches; Algorithm 1 as printed."""
+"""Layers and what they are made of: preconditioners, positions, growing caches; Algorithm 1 as printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent
-from cemverify.cem.energies import Elementwise, Energy, Hopfield
+from cemverify.cem.energies import Elementwise
 from cemverify.cem.growing import append
 from cemverify.cem.layers import (
     AttentionConfig,
@@ -25,7 +25,6 @@ from cemverify.cem.layers import (
     PreconditionerConfig,
 )
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
-from cemverify.cem.norms import RMSNormInside
 from cemverify.cem.positions import Rotary, alibi_slopes, printed_alibi
 from cemverify.cem.preconditioners import (
     Diagonal,
@@ -40,7 +39,6 @@ from suites.cem.helpers import (
     ROUNDING,
     U,
     generator,
-    interaction,
     randn,
     randomised,
     relative_error,
@@ -181,30 +179,8 @@ def test_p_starts_at_softplus_of_one_in_the_paper_and_at_one_for_identity(
     assert (matrix - expected).abs().max() <= 2 * 2.0**-24
 
 
-# --- descents: T steps with a fixed memory, and a normalisation inside --------------------------------
-
-
-ENERGIES: dict[str, Energy] = {
-    "interaction": interaction(diagonal="shared", position="alibi"),
-    "elementwise": Elementwise(randn(7, 6, seed=0) / 3, randn(7, 6, seed=1) / 3, activation("silu")),
-    "hopfield": Hopfield(),
-}
-
-
-@pytest.mark.parametrize("energy", ENERGIES.values(), ids=list(ENERGIES))
-def test_the_trajectory_is_the_descent_with_everything_on_the_way(energy: Energy) -> None:
-    descent = Descent(3, 0.3, norm=RMSNormInside(torch.ones(1).double()))
-    x, memory = randn(2, 4, 6, seed=5), energy.remember(randn(2, 4, 6, seed=6))
-    path = descent.trajectory(energy, x, memory)
-    assert torch.equal(path.states[0], x)
-    assert torch.equal(path.states[3], descent(energy, x, memory))
-    for state, value in zip(path.states, path.energies, strict=True):
-        assert torch.equal(value, energy(descent.norm.into(state), memory))
-
-
 def test_a_preconditioner_per_head_needs_heads() -> None:
-    energy = ENERGIES["elementwise"]
-    x = randn(1, 2, 6, seed=0)
+    energy, x = Elementwise(randn(7, 6, seed=0), randn(7, 6, seed=1), activation("silu")), randn(1, 2, 6, seed=0)
     with pytest.raises(TypeError, match="needs an energy with heads"):
         Descent(preconditioner=Diagonal(torch.zeros(2, 6).double()))(energy, x, energy.remember(x))
 
