@@ -12,7 +12,7 @@ from cemverify.catalogue import budgets, detection
 from cemverify.catalogue.detection import Detects
 from cemverify.power import matrix
 from cemverify.power.mutants import Mutant, mutants
-from cemverify.runs import Interrupted, RunOptions, run_cells
+from cemverify.runs import RunOptions
 from docs.making import detection as command
 
 KILLER, OTHER = "gradient/attention/plain", "structure/attention/causality"
@@ -25,6 +25,7 @@ def mutant(name: str) -> Mutant:
 
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
+    budgets.asked(KILLER)  # which reads the file once, before it is another
     monkeypatch.setattr(detection, "FILE", tmp_path / "detection.jsonl")
     monkeypatch.setattr(budgets, "FILE", tmp_path / "budgets.json")
     budgets.FILE.write_text('{"mutants": {}, "faults": {"kept": 2}}')
@@ -53,22 +54,6 @@ def test_the_budget_is_half_as_many_rows_again_as_the_deepest_kill(where: RunOpt
     deepest = max(int(word.removeprefix("row")) for word in words[rare, mutant(rare).property] if "row" in word)
     written = json.loads(budgets.FILE.read_text())
     assert written == {"mutants": {mutant(rare).property: math.ceil(1.5 * deepest)}, "faults": {"kept": 2}}
-
-
-def test_a_stopped_run_keeps_the_seeds_up_to_the_first_that_is_lacking(
-    where: RunOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pairs = [("ascent", KILLER)]
-    run_cells([cell for seed in (0, 2) for cell in matrix.cells(pairs, seed)], where)
-
-    def stopped(*_: object) -> None:
-        raise Interrupted("interrupted")
-
-    monkeypatch.setattr(command, "run_cells", stopped)
-    with pytest.raises(Interrupted):
-        command.measure(pairs, range(3), KNOWN, where)
-    (row,) = (json.loads(line) for line in detection.FILE.read_text().splitlines() if KILLER in line)
-    assert len(row["kills"]["ascent"].split()) == 1
 
 
 @pytest.mark.parametrize(
