@@ -10,7 +10,6 @@ import hypothesis
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 
@@ -53,12 +52,3 @@ def test_the_draws_are_the_same_whatever_is_imported(request: pytest.FixtureRequ
         request.getfixturevalue("constant_in_a_local_module")
         after = drawn()
     assert before == after
-
-
-@pytest.mark.skipif(
-    not hasattr(HypothesisProvider, "_maybe_draw_constant"), reason="Hypothesis 6.130 has no constants"
-)
-def test_outside_other_tests_draw_as_they_did() -> None:
-    with from_the_seed_alone():
-        inside = drawn()
-    assert inside != drawn()

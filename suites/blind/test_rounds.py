@@ -74,15 +74,6 @@ def test_every_base_is_as_it_was_when_its_faults_were_asked() -> None:
     assert len({path.stem for path in there.values()}) == len(there)  # a base is found by its name
 
 
-@pytest.mark.parametrize("number", [r.number for r in rounds()])
-def test_no_name_stands_twice(number: int) -> None:
-    round_ = load(number)
-    elsewhere = [name for r in rounds() if r is not round_ for name in r.names if name not in r.bases]
-    names = [*(fault.name for fault in (*round_.faults, *round_.styles)), *round_.bases, *elsewhere]
-    assert len(names) == len(set(names))
-    assert set(answers(number)) <= set(round_.names)
-
-
 def test_the_page_has_a_section_for_each_round() -> None:
     made = page()
     assert [f"<summary>Round {r.number}, {r.written}: " in made for r in rounds()] == [True] * len(rounds())
