@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cemverify.cli import main
+from cemverify.conformance.implementations.edited import module_of
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties.base import of_module
+from cemverify.power.bank import plain
+from cemverify.power.mutants import Mutant
 from suites.docs.blocks import TUTORIAL, blocks
 from suites.kit.source import ROOT
 
@@ -64,62 +67,18 @@ def test_the_tests_of_the_page_are_collected() -> None:
 
 
 OF_CATALOGUE = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "new-property.md")}
-FAMILY = Path("cemverify/conformance/properties/structure.py")
-MUTANTS = Path("cemverify/power/mutants/mlp.py")
+FAMILY = ROOT / "cemverify" / "conformance" / "properties" / "structure.py"
+MUTANTS = ROOT / "cemverify" / "power" / "mutants" / "mlp.py"
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The source with the page's two blocks where the page says that they stand."""
-    leave_out = shutil.ignore_patterns("__pycache__")
-    for folder in ("cemverify", "suites/power", "suites/kit", "docs/making"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave_out)
-    for name in ("suites/__init__.py", "docs/__init__.py", "conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    family = tmp_path / FAMILY
-    family.write_text(f"{family.read_text()}\n\n{OF_CATALOGUE['check']}")
-    mutants = tmp_path / MUTANTS
-    mutants.write_text(f"{mutants.read_text()}\n\n{OF_CATALOGUE['mutant']}")
-    return tmp_path
-
-
-# Runs commands as a shell would, but in one process: each import of torch takes seconds.
-DRIVER = """
-import runpy, shlex, sys
-import pytest
-from cemverify.cli import main
-for line in sys.argv[1:]:
-    program, *words = shlex.split(line)
-    if program == "python":
-        sys.argv = words[1:]
-        try:
-            runpy.run_module(words[1], run_name="__main__")
-        except SystemExit as end:
-            code = end.code
-    else:
-        code = main(words) if program == "cemverify" else pytest.main(["-p", "no:cacheprovider", *words])
-    assert not code, (line, code)
-"""
-
-
-@pytest.mark.slow
-def test_the_steps_of_the_page_add_a_property_and_a_mutant_that_dies_of_it(copy: Path) -> None:
-    listing = copy / "cemverify" / "catalogue" / "listing.jsonl"
-    before = listing.read_text().splitlines()
-    commands = [*OF_CATALOGUE["list"].splitlines(), *OF_CATALOGUE["try"].splitlines()]
-    assert [shlex.split(command)[0] for command in commands] == ["python", "cemverify", "cemverify", "pytest"]
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *commands],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=True,
-        text=True,
-        check=False,
+def test_the_blocks_of_the_page_are_a_property_and_a_mutant_that_dies_of_it() -> None:
+    family, mutants = (
+        module_of(f"{file.read_text()}\n\n{OF_CATALOGUE[block]}", f"{file.stem}_with_one_more")
+        for file, block in ((FAMILY, "check"), (MUTANTS, "mutant"))
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    after = listing.read_text().splitlines()
-    (added,) = set(after) - set(before)
-    assert '"id": "structure/mlp/idle-unit"' in added
-    assert set(before) < set(after)
-    assert " ".join(done.stdout.split()).count("1 run: 1 hold") == 2
-    assert re.search(r"\d+ passed", done.stdout)
+    (property_,) = (each for each in of_module(family) if each.id == "structure/mlp/idle-unit")
+    for right in (reference, plain):
+        assert judge_property(right, property_, Effort()).verdict == Verdict.HOLDS
+    mutant: Mutant = mutants.ZOO[-1]
+    assert mutant.property == property_.id
+    assert mutant.is_killed(judge_property(mutant.subject(), property_, Effort()))
