@@ -9,18 +9,15 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
-import copy
 import ctypes
 import gc
 import json
 import locale
 import logging
-import multiprocessing
 import os
 import pickle
 import random
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -29,7 +26,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -44,10 +40,8 @@ from torch.overrides import TorchFunctionMode
 from cemverify import implementation
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, Step
-from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle import evidence
-from cemverify.conformance.workers import judge
 from cemverify.conformance.workers.judge import FinishedProperty
 from cemverify.conformance.workers.wire import answer
 
@@ -85,8 +79,6 @@ def _forever(*_: Any) -> Any:
 
 def _flood() -> None:
     while True:
-        print("noise" * 1000)
-        print("noise" * 1000, file=sys.stderr)
         os.write(1, b"noise" * 1000)
 
 
@@ -102,20 +94,8 @@ def _grow() -> None:
         grown.append([0] * 10**6)
 
 
-class _Endless(Exception):
-    def __str__(self) -> str:
-        return str(_forever())
-
-
 def _raise(error: BaseException) -> None:
     raise error
-
-
-class _Slow:
-    shape = (1, 1, 1)
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        return _forever()
 
 
 def _edit_configuration(x: Any, h: Any, w: Any, c: Any) -> Any:
@@ -149,23 +129,6 @@ def _change_settings() -> None:
     os.write(2, b"more noise\n")
 
 
-def _limit_resources() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    os.umask(0o777)
-    os.nice(5)
-
-
-def _move_house() -> None:
-    os.chdir("/")
-    sys.path.clear()
-    os.environ.clear()
-
-
-def _set_alarm() -> None:
-    signal.signal(signal.SIGALRM, lambda *_: _raise(TimeoutError("an alarm of the implementation's")))
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-
-
 def _trace() -> None:
     sys.settrace(lambda *_: None)
     sys.setprofile(lambda *_: None)
@@ -186,17 +149,6 @@ def _refuse_to_end() -> Any:
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
 
 
-def _handle_signals_badly() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD):
-        signal.signal(number, lambda *_: _raise(SystemExit(0)))
-
-
-def _stay_in_inference_mode() -> None:
-    mode = torch.inference_mode()
-    mode.__enter__()
-    _alive.append(mode)  # or it would leave by itself
-
-
 def _leave_mode() -> None:
     class Zeros(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -215,11 +167,6 @@ def _spin() -> None:
     end = time.monotonic() + 20
     while time.monotonic() < end:
         pass
-
-
-def _start_once(*words: str, count: int = 1) -> None:
-    if not _alive:
-        _alive.extend(subprocess.Popen(words) for _ in range(count))
 
 
 def _overwrite_answer_later(x: Any, h: Any, w: Any, c: Any) -> Any:
@@ -243,12 +190,6 @@ class _Lazy:
     def __array__(self, *_: Any, **__: Any) -> Any:
         self.read += 1
         return self.values + (0 if self.read > 1 else 1)
-
-
-class _FalseClass(_Lazy):
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return Tensor
 
 
 HOLDING = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
@@ -279,12 +220,6 @@ def _answer_for_itself(number: int) -> None:
     _write_everywhere(len(content).to_bytes(8, "little") + content)
 
 
-def _rewrite_records() -> None:
-    """Makes every record of this process hold."""
-    vars(judge)["Record"] = lambda *_, **__: None
-    engine.judge_property = lambda *_, **__: None  # type: ignore[assignment]
-
-
 def _loosen_comparisons() -> None:
     evidence.Comparison.margin = 0.0  # type: ignore[assignment, method-assign]
     evidence.Comparison.margins = lambda self: torch.zeros(1)  # type: ignore[method-assign]
@@ -301,65 +236,31 @@ def _grandparent() -> int:
     return int(status.rpartition(")")[2].split()[1])
 
 
-def _leave_a_grandchild_that_stops_the_judge() -> None:
-    parent = os.getppid()
-    if os.fork():
-        return
-    os.setsid()
-    if os.fork() == 0:
-        for _ in range(1000):
-            _stop(parent)
-            time.sleep(0.02)
-    os._exit(0)
-
-
-def _attach_to_judge() -> None:
-    """Stops its main thread as a debugger does, where this user may debug; all other threads go on."""
-    attach = 16
-    ctypes.CDLL(None).ptrace(attach, os.getppid(), None, None)
-
-
 # --- what is done besides a right answer, with the cause of the verdict (None: it holds) and its words ---
 
 _BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "floods": (_flood, "hung", ""),
     "stops_itself": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "hung", ""),
     "refuses_to_end_and_hangs": (lambda: (_refuse_to_end(), _forever()), "hung", ""),
-    "raises_without_end": (lambda: _raise(_Endless()), "hung", ""),
     "exits": (lambda: os._exit(7), "crashed", "(exit code 7)"),
-    "aborts": (os.abort, "crashed", "(signal 6)"),
     "segfaults": (lambda: ctypes.string_at(0), "crashed", "(signal 11)"),
     "closes_files": (lambda: os.closerange(0, 256), "crashed", "it ended the interpreter"),
     "replaces_json_for_good": (lambda: vars(json).update(dumps=None, loads=None), "crashed", ""),
     "removes_len": (lambda: delattr(builtins, "len"), "crashed", ""),
     "hogs_memory": (_grow, "out of memory", "MemoryError"),
-    "leaks_memory": (lambda: _alive.append(np.zeros(10**8)), "out of memory", "memory"),
     "raises_unicode": (lambda: _raise(RuntimeError("ταυ → ∞\x00\ud800\u202e")), "raised", "RuntimeError: ταυ → ∞"),
     "replaces_softmax": (lambda: vars(torch).update(softmax=lambda z, *_, **__: z), "tampered",
                          "it replaced functions that the whole process uses: torch.softmax"),
-    "replaces_the_clock": (lambda: vars(time).update(monotonic=lambda: 0.0), "tampered", "time.monotonic"),
-    "replaces_sum": (lambda: vars(builtins).update(sum=lambda *_: 0), "tampered", "builtins.sum"),
-    "replaces_random": (lambda: vars(random).update(random=lambda: 0.5), "tampered", ""),
-    "stays_in_inference_mode": (_stay_in_inference_mode, "tampered", "torch.inference_mode"),
     "leaves_a_mode": (_leave_mode, "tampered", "by a TorchFunctionMode"),
     "replaces_subtraction": (lambda: setattr(Tensor, "__sub__", lambda self, other: self * 0), None, ""),
     "changes_settings": (_change_settings, None, ""),
     "hooks": (_hook, None, ""),
-    "limits_resources": (_limit_resources, None, ""),
-    "moves_house": (_move_house, None, ""),
-    "sets_an_alarm": (_set_alarm, None, ""),
     "loses_its_streams": (lambda: vars(sys).update(stdout=None, stderr=None, __stdout__=None), None, ""),
-    "handles_signals_badly": (_handle_signals_badly, None, ""),
-    "wants_to_spawn": (lambda: multiprocessing.set_start_method("spawn", force=True), None, ""),
-    "writes_a_file": (lambda: Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_bytes(b"0" * 2**20), None, ""),
     "forks": (os.fork, None, ""),
     "leaves_a_thread": (lambda: threading.Thread(target=_forever).start(), None, ""),
-    "exits_in_a_thread": (lambda: _thread(lambda: sys.exit(0)), None, ""),
     "spins_in_a_thread": (lambda: _thread(_spin) if threading.active_count() < 2 else None, None, ""),
-    "leaves_a_pool": (lambda: _alive.append(ThreadPoolExecutor(2).submit(time.sleep, 600)), None, ""),
-    "leaves_thirty_children": (lambda: _start_once("sleep", "600", count=30), None, ""),
-    "leaves_a_chatterer": (lambda: _start_once("yes", "noise"), None, ""),
-    "listens": (lambda: _alive.append(socket.create_server(("127.0.0.1", 0))), None, ""),
+    "leaves_thirty_children": (
+        lambda: _alive or _alive.extend(subprocess.Popen(["sleep", "600"]) for _ in range(30)), None, ""),  # noqa: S607
 }  # fmt: skip
 
 # --- what is answered instead, with the cause and its words ---
@@ -369,10 +270,7 @@ _INSTEAD: dict[str, tuple[Callable[..., Any], str | None, str]] = {
     "hangs": (_forever, "hung", ""),
     # holds the GIL, and looks at no signal
     "hangs_in_c": (lambda *_: re.match(r"(a+)+$", "a" * 64 + "b"), "hung", ""),
-    "returns_the_slow": (lambda *_: _Slow(), "hung", ""),
-    "hogs_tensors": (lambda *_: torch.zeros(2**36), "out of memory", "can't allocate memory"),
     "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), _WRONG, "got "),
-    "claims_a_class": (lambda x, *_: _FalseClass(x.numpy()), _WRONG, "got "),
     "edits_the_configuration": (_edit_configuration, _WRONG, "got "),
     "overwrites_its_answer_later": (_overwrite_answer_later, None, ""),
 }
@@ -383,24 +281,19 @@ _WRONGLY: dict[str, Callable[[], Any]] = {
     "writes_records": _write_records,
     "sends_records": _send_records,
     "answers_for_itself": lambda: _answer_for_itself(1),
-    "rewrites_records": _rewrite_records,
     "loosens_comparisons": _loosen_comparisons,
     "traces_and_is_wrong": _trace,
     "replaces_json": lambda: vars(json).update(
         dumps=lambda *_, **__: '[{"mapping": {"number": 1, "answer": null}}, []]'
     ),
-    "replaces_pickle": lambda: vars(pickle).update(loads=lambda *_, **__: None),
     "replaces_sockets": lambda: setattr(socket.socket, "sendall", lambda *_, **__: None),
-    "replaces_copies": lambda: vars(copy).update(deepcopy=lambda *_, **__: None),
 }
 # the same, and whoever judges is stopped or ended
 _AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
     "kills_its_parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "stops_its_parent": lambda: _stop(os.getppid()),
     "stops_judge_and_server": lambda: _stop(os.getppid(), _grandparent()),
-    "leaves_a_grandchild_that_stops_the_judge": _leave_a_grandchild_that_stops_the_judge,
     "interrupts_its_judge": lambda: os.kill(os.getppid(), signal.SIGINT),
-    "stops_its_judges_main_thread": _attach_to_judge,
 }
 _LATER: dict[str, Callable[[], Any]] = {
     "hangs_later": _forever, "exits_later": lambda: os._exit(7),
