@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from weakref import ref
 
 import numpy as np
 import pytest
@@ -317,15 +316,6 @@ def test_a_case_of_the_same_numbers_is_computed_once(case: Case) -> None:
     assert len(computed) == 9
 
 
-def test_no_case_is_kept_for_what_is_remembered_of_it(case: Case) -> None:
-    with remembering():
-        copy = replace(case)
-        assert golden(copy) is golden(case)
-        asked = ref(copy)
-        del copy
-        assert asked() is None
-
-
 def test_products_of_arrays_that_lie_otherwise_in_memory_are_computed_anew(case: Case) -> None:
     apart = replace(case, x=case.x.mT.contiguous().mT)
     assert torch.equal(apart.x, case.x)
@@ -333,12 +323,6 @@ def test_products_of_arrays_that_lie_otherwise_in_memory_are_computed_anew(case:
     with remembering():
         assert golden(case) is golden(case)
         assert golden(apart) is not golden(case)
-
-
-def test_one_number_of_every_other_is_a_case_too(case: Case) -> None:
-    apart = replace(case, x=torch.stack((case.x, case.x), -1)[:1, :1, :, 0], h=case.h[:1, :1])
-    with remembering():
-        assert torch.equal(golden(apart), golden(replace(apart, x=apart.x.contiguous())))
 
 
 @pytest.mark.parametrize(

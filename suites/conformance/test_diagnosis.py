@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-import torch
-from torch import Tensor
 
 from cemverify import check_implementation, energy_layer
 from cemverify.api import Results
 from cemverify.cli import main
-from cemverify.commands import effort
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
-from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, size, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, size
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.conformance.oracle.evidence import Compared, Key
@@ -34,7 +30,7 @@ from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
 from cemverify.results.provenance import Maker
 from docs.making import terminal as terminal_picture
 from suites.kit.examples import README_MISTAKEN
-from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished, judged
+from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished
 
 pytest_plugins = ["pytester"]
 MAKER = Maker.now("test", {}, 0, "cpu")
@@ -284,17 +280,6 @@ def test_again_asks_with_the_options_that_decide_the_answer(here: Path, capsys: 
     assert main(shlex.split(asked)[1:]) == 0  # without them it holds
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["", "--examples 500", "--seconds 300", "--timeout 0.5", "--dtype bfloat16", "--seed 3 --dtype float32"],
-)
-def test_an_effort_is_told_in_the_options_that_make_it(words: str) -> None:
-    parser = argparse.ArgumentParser()
-    effort.add_arguments(parser)
-    told = effort.of(parser.parse_args(["mine", *words.split()]), reads_code=True).options
-    assert " ".join(told) == words
-
-
 @pytest.mark.skipif(not limits_memory(), reason="memory is limited on Linux only")
 @pytest.mark.parametrize(("memory", "told"), [(USUAL_MEMORY, ()), (1500, ("--memory", "1500"))])
 def test_a_limit_of_memory_that_was_given_is_told(memory: int, told: Sequence[str]) -> None:
@@ -437,21 +422,6 @@ def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
 
 
 # --- which violation comes first ---
-
-
-def test_an_answer_that_differs_from_call_to_call_comes_before_all_that_follows_from_it() -> None:
-    dropout = torch.nn.Dropout(0.5)  # in training mode
-
-    def refuse(x: Tensor, m: Tensor) -> Tensor:
-        raise ValueError("no answer at all")
-
-    def first(update: Callable[[Tensor, Tensor], Tensor]) -> str:
-        layer = energy_layer(update=update, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
-        ids = ("gradient/layer/energy", "structure/layer/determinism")
-        return violations([judged(layer, id_, examples=12) for id_ in ids])[0].id
-
-    assert first(lambda x, m: dropout(m - x)) == "structure/layer/determinism"
-    assert first(refuse) == "gradient/layer/energy"
 
 
 def test_the_catalogue_begins_with_what_a_layer_is_and_ends_with_how_it_fails() -> None:

@@ -108,11 +108,9 @@ def test_a_run_that_ended_early_is_no_baseline(tmp_path: Path) -> None:
     [
         (0.1, FLOOR, False),  # grew sixfold, as noise does
         (0.1, FLOOR + 0.01, True),
-        (0.0, 0.7, True),
         (0.3, GROWTH * 0.3, False),
         (0.3, GROWTH * 0.3 + 0.01, True),
         (0.5, 0.99, False),
-        (0.9, 0.1, False),
     ],
 )
 def test_a_margin_regresses_when_it_grows_far_and_close_to_the_budget(
@@ -286,22 +284,12 @@ def test_the_line_of_an_entry_is_where_its_header_stands() -> None:
     [
         ("[[violation]", "known.toml is not TOML"),
         ("[violation]\nreason = 'x'\n", "known.toml: start every entry on a line of its own with [[violation]]"),
-        ("violation = [{}]\n", "known.toml: start every entry"),
         ("[[violations]]\n", "known.toml: unknown key 'violations'"),
         (entry(PLAIN) + entry("gradient/attention/plian"), "line 7: there is no property 'gradient/attention/plian'"),
         (entry("structure/mlp/windows"), "it is contract/mlp/windows now"),
         (entry("gradient/*"), "no patterns here: name one property, not 'gradient/*'"),
-        (entry("gradient/mlp"), "no patterns here: name one property, not 'gradient/mlp'"),
-        (entry("gradient/attention/plian"), "did you mean gradient/attention/plain?"),
         (entry(PLAIN, expires='"2027-02-19"'), "line 1: expires must be a date without quotes"),
-        (entry(PLAIN, expires="2027-02-19T10:00:00"), "line 1: expires must be a date without quotes"),
-        (entry(PLAIN, expires="2027"), "line 1: expires must be a date"),
-        (entry(PLAIN, expires="2027-02-30"), "known.toml is not TOML"),
         (entry(PLAIN).replace("expires", "until"), "line 1: unknown key 'until'"),
-        (
-            "\n" + entry(PLAIN).partition("expires")[0],
-            "line 2: expires must be a date without quotes, like 2027-02-19",
-        ),
         (entry(PLAIN).replace('reason = "because"\n', ""), "line 1: the entry lacks 'reason'"),
         (entry(PLAIN).replace('"because"', '" "'), "line 1: reason must be a non-empty string"),
         (entry(PLAIN) + entry(PLAIN, cause="*"), f"line 7: {PLAIN} of {MINE} is already listed on line 1"),
@@ -373,9 +361,6 @@ def test_another_cause_replaces_the_one_that_was_accepted() -> None:
 def test_deleting_several_entries_leaves_their_neighbours_whole() -> None:
     records = [record(ALIBI, Verdict.HOLDS), record(PLAIN, Verdict.HOLDS), record(MLP)]
     assert [e.implementation for e in parse_known(accept(LISTED, *records), "f")] == ["theirs:theirs", MINE]
-    expired = [record(ALIBI), record(PLAIN, Verdict.HOLDS)]
-    text = accept(LISTED, *expired, today=date(2027, 3, 1))
-    assert [(e.property, e.reason) for e in parse_known(text, "f")] == [(ALIBI, "accepted"), (MLP, "because")]
 
 
 @pytest.mark.parametrize(
@@ -437,10 +422,7 @@ def test_every_property_has_a_version_which_is_a_month_and_those_of_a_trained_la
         ("holds", "violated", "2027.02", 1),
         ("holds", "violated", "2026.11", 0),
         ("holds", "inconclusive", "2026.11", 0),
-        ("holds", "suite error", "2026.11", 0),
-        ("violated", "holds", "2026.11", 1),
         ("violated", "violated", "2026.11", 1),
-        ("inconclusive", "holds", "2026.11", 2),
         ("not offered", "holds", "2026.11", 2),  # nothing that is enforced was run
     ],
 )
@@ -448,44 +430,27 @@ def test_only_what_the_pin_enforces_decides_the_exit_code(old: str, new: str, pi
     assert exit_code(pin([record(PLAIN, Verdict(old)), record(ALIBI, Verdict(new))], pinned)) == code
 
 
-@pytest.fixture
-def finished(later: None) -> RunFinished:
-    """A pinned run in which the new property is violated."""
+@pytest.mark.usefixtures("later")
+def test_what_is_not_enforced_is_reported_all_the_same_and_said_to_be_so(tmp_path: Path) -> None:
     records = pin([record(PLAIN, Verdict.HOLDS), record(ALIBI, Verdict.VIOLATED)], "2026.11")
-    return RunFinished("mypkg:mine", records, 1.0)
-
-
-def test_what_is_not_enforced_is_reported_all_the_same(finished: RunFinished) -> None:
+    finished = RunFinished("mypkg:mine", records, 1.0)
     text = terminal.report(finished)
-    assert re.search(rf"{ALIBI} +violated, not enforced", text)
     assert f"NOT ENFORCED {ALIBI}" in text
     assert "came with catalogue 2027.02, and this run is pinned to 2026.11" in text
     assert "1 violated, 0 inconclusive, 0 suite errors (1 of these not enforced)" in text
     assert violations(finished.records) == []
-
-
-def test_junit_skips_it_with_the_reason_and_says_what_was_enforced(finished: RunFinished) -> None:
     suite = ElementTree.fromstring(files.as_junit(finished, "2026.11"))[0]  # noqa: S314
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["2", "0", "0", "1"]
     facts = {p.get("name"): p.get("value") for p in suite.iter("property")}
     assert facts == {"catalogue": "2027.02", "catalogue enforced": "2026.11"}
     (skipped,) = suite.iter("skipped")
-    assert skipped.get("type") == "not enforced"
     assert "came with catalogue 2027.02" in str(skipped.get("message"))
-    assert f"VIOLATED {ALIBI}" in str(skipped.text)
-
-
-def test_the_result_file_says_it_for_the_run_and_for_each_property(finished: RunFinished, tmp_path: Path) -> None:
-    maker = Maker.now("cemverify check", {}, 0, "cpu")
-    envelope.write(tmp_path / "r.json", files.as_json(finished, maker, pinned="2026.11"))
+    envelope.write(tmp_path / "r.json", files.as_json(finished, Maker.now("c", {}, 0, "cpu"), pinned="2026.11"))
     content = envelope.read(tmp_path / "r.json")
     assert content["catalogue"] == {"version": "2027.02", "pinned": "2026.11"}
-    assert content["counts"]["not_enforced"] == 1
-    assert content["headline"] is None
-    assert [(p["introduced"], p.get("newer_than")) for p in content["properties"]] == [
-        ("2026.11", None),
-        ("2027.02", "2026.11"),
-    ]
+    assert (content["counts"]["not_enforced"], content["headline"]) == (1, None)
+    enforced = [(p["introduced"], p.get("newer_than")) for p in content["properties"]]
+    assert enforced == [("2026.11", None), ("2027.02", "2026.11")]
 
 
 @pytest.mark.usefixtures("later")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -85,12 +84,6 @@ def one_detached_of_many() -> EnergyLayer:
     return free(update, parameters=many)
 
 
-def large(W_of: Callable[[Tensor, Tensor], Tensor]) -> EnergyLayer:
-    W = torch.randn(64, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float32) / 8
-    declared: dict[str, Any] = {"dim": 64, "step": "free", "conservative": False, "causal": False}
-    return energy_layer(update=lambda x, m: torch.tanh(x @ W_of(W, x)) + m, parameters={"W": W}, **declared)
-
-
 def tempered(dtype: torch.dtype) -> EnergyLayer:
     """A parameter close to the end of its range."""
     tau = torch.tensor(1e-4, dtype=dtype)
@@ -137,17 +130,16 @@ def tied() -> EnergyLayer:
 
 
 class Learned(torch.nn.Module):
-    """Two steps down |W (x - m)|^2 / 2, with a step size that is trained, for each step or as a softplus."""
+    """Two steps down |W (x - m)|^2 / 2, with step sizes that are trained, as a softplus."""
 
-    def __init__(self, *, softplus: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         drawn = torch.randn(D, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.W = torch.nn.Parameter(drawn)
-        self.raw = torch.nn.Parameter(torch.tensor([0.1, -0.3] if softplus else [0.05, 0.02], dtype=torch.float64))
-        self.softplus = softplus
+        self.raw = torch.nn.Parameter(torch.tensor([0.1, -0.3], dtype=torch.float64))
 
     def sizes(self) -> Tensor:
-        return 0.1 * torch.nn.functional.softplus(self.raw) if self.softplus else self.raw
+        return 0.1 * torch.nn.functional.softplus(self.raw)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         start = x
@@ -159,30 +151,24 @@ class Learned(torch.nn.Module):
         return (((x - m) @ self.W.mT) ** 2).sum(-1) / 2
 
 
-def with_learned_steps(softplus: bool) -> EnergyLayer:
-    module = Learned(softplus=softplus)
-    sizes = module.sizes if softplus else module.raw
-    return energy_layer(update=module, energy=module.energy, dim=D, steps=2, step_size=sizes, parameters=module)
+def with_learned_steps() -> EnergyLayer:
+    layer = Learned()
+    return energy_layer(update=layer, energy=layer.energy, dim=D, steps=2, step_size=layer.sizes, parameters=layer)
 
 
 ALL_OF_THEM = f"{LEARNED} {MATTER} gradient/layer/energy"
 row = partial(Twin, examples=60)
 TWINS: dict[str, Twin] = {
-    **{f"{update.__name__}, seed {seed}": row(DERIVATIVES, partial(free, update), seed=seed)
-       for update in (sharp, sparse, shrunk) for seed in range(2)},
+    **{update.__name__: row(DERIVATIVES, partial(free, update)) for update in (sharp, sparse, shrunk)},
     "the gradient of the implicit function": row(DERIVATIVES, lambda: free(implicit, returns="next state")),
     "a weight that was cached": row(DERIVATIVES, lambda: cached(stale=False), lambda: cached(stale=True)),
     "one detached parameter of many": row(
         DERIVATIVES, None, one_detached_of_many, ".*(p37|all parameters together)"),
-    "a large matrix of float32 that is detached": row(
-        DERIVATIVES, lambda: large(lambda W, x: W.to(x)), lambda: large(lambda W, x: W.detach().to(x))),
     "a parameter close to the end of its range": row(DERIVATIVES, lambda: tempered(torch.float64)),
-    "the same in float32": row(DERIVATIVES, lambda: tempered(torch.float32)),
     "parameters that few questions reach": row(MATTER, routed),
     "a parameter behind zeros, and one of a narrow range": row(MATTER, adapted),
     "a parameter of two names": row(f"{DERIVATIVES} {MATTER}", tied),
-    "step sizes that are learned": row(ALL_OF_THEM, lambda: with_learned_steps(softplus=False)),
-    "step sizes that are a softplus": row(ALL_OF_THEM, lambda: with_learned_steps(softplus=True)),
+    "step sizes that are a softplus": row(ALL_OF_THEM, with_learned_steps),
 }  # fmt: skip
 
 
@@ -261,52 +247,7 @@ def _attention(scale: float) -> Any:
 
 small_updates = _attention(1.0)
 small_updates_too_large = _attention(1.2)
-small_updates_uphill = _attention(-1.0)
 small_updates_a_tenth_off = _attention(1.1)
-
-
-# --- a norm inside, whose epsilon is small ------------------------------------------------------------------
-
-
-def _rms(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
-
-
-def _normed(scale: float) -> Any:
-    W = W_Q.flatten(0, 1)[:WIDTH]  # (WIDTH, WIDTH / HEADS)
-
-    def energy(x: Tensor) -> Tensor:
-        return torch.nn.functional.softplus(_rms(x) @ W).sum(-1)
-
-    def update(x: Tensor) -> Tensor:
-        mean = x.square().mean(-1, keepdim=True) + 1e-6
-        pulled = torch.sigmoid(_rms(x) @ W) @ W.mT  # with respect to the normed state
-        inward = x * (x * pulled).mean(-1, keepdim=True) / mean
-        return -0.1 * scale * (pulled - inward) * torch.rsqrt(mean)
-
-    return energy_layer(update=update, energy=energy, memory=None, energy_per="token", step_size=0.1, **NARROW)
-
-
-norm_inside = _normed(1.0)
-norm_inside_a_little_off = _normed(1.01)
-
-
-# --- constants that are rounded -----------------------------------------------------------------------------
-
-
-def _of_step(eta: float) -> Any:
-    return energy_layer(
-        update=lambda x: -eta * torch.tanh(x),
-        energy=lambda x: torch.logaddexp(x, -x).sum(-1),
-        state=("J", 3),
-        memory=None,
-        energy_per="token",
-        step_size=0.2,
-    )
-
-
-step_size = _of_step(0.2)
-step_size_of_float32 = _of_step(float(torch.tensor(0.2)))
 
 
 # --- a solver that stops early ------------------------------------------------------------------------------
@@ -347,7 +288,7 @@ solver_that_misses = _solver(1e-7, misses=1e-3)
 
 ENERGY = "gradient/layer/energy"
 DIFFERENCES = "gradient/layer/derivatives-agree"
-WRONG = ["small_updates_too_large", "small_updates_uphill", "small_updates_a_tenth_off", "norm_inside_a_little_off"]
+WRONG = ["small_updates_too_large", "small_updates_a_tenth_off"]
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 12))]
 
 
@@ -356,10 +297,9 @@ def narrow(name: str, id_: str, seed: int = 0, *, shrink: bool = False) -> Recor
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["small_updates", "norm_inside"])
 @pytest.mark.parametrize("property_", [ENERGY, DIFFERENCES, "extremes/layer/zero-states", "training/layer/states"])
-def test_a_right_layer_of_float32_holds_by_telling_examples(name: str, property_: str, seed: int) -> None:
-    record = narrow(name, property_, seed)
+def test_a_right_layer_of_float32_holds_by_telling_examples(property_: str, seed: int) -> None:
+    record = narrow("small_updates", property_, seed)
     assert record.verdict == Verdict.HOLDS, record.reason
 
 
@@ -370,12 +310,6 @@ def test_a_wrong_update_of_float32_is_violated_however_small_it_is(name: str, se
     assert record.verdict == Verdict.VIOLATED
     assert record.margin is not None
     assert record.margin > 3
-
-
-def test_a_constant_that_was_rounded_is_a_constant_factor_and_not_a_matter_of_precision() -> None:
-    assert narrow("step_size", ENERGY).verdict == Verdict.HOLDS
-    record = narrow("step_size_of_float32", ENERGY, shrink=True)
-    assert (record.verdict, record.part) == (Verdict.VIOLATED, "a constant factor")
 
 
 def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
