@@ -24,19 +24,10 @@ from cemverify.conformance.workers import answering
 Change = Callable[[Tensor], Any]
 
 WAYS: dict[str, Change] = {
-    "as-they-are": lambda a: a,
-    "nothing": lambda a: a.new_zeros(0),
-    "size-zero": lambda a: a.new_zeros((0, *[1] * (a.dim() - 1))),
-    "one-number": lambda a: a.new_zeros(()),
-    "one-of-each": lambda a: a.new_zeros([1] * a.dim()) if a.numel() > 1 else a.new_zeros(2),
-    "one-axis-more": lambda a: a[None],
-    "float32": lambda a: a.float(),
-    "booleans": lambda a: a.bool(),
-    "arrays-of-numpy": lambda a: a.numpy(),
+    "as_they_are": lambda a: a,
+    "size_zero": lambda a: a.new_zeros((0, *[1] * (a.dim() - 1))),
     "numbers": lambda a: float(a.sum()),
     "nan": lambda a: torch.full_like(a, torch.nan),
-    "infinity": lambda a: torch.full_like(a, torch.inf),
-    "no-answer": lambda a: None,
 }
 
 
@@ -103,7 +94,7 @@ def __getattr__(name: str) -> Any:
     elif way == "swaps_code":
         _swap_code()
     else:
-        _forge(partial(_changed, change=WAYS[way.replace("_", "-")]))
+        _forge(partial(_changed, change=WAYS[way]))
     return reference.reference if kind == "cem" else _layer()
 
 

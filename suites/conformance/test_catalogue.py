@@ -26,7 +26,7 @@ from cemverify.cli import main
 from cemverify.commands import contract_page, property_page
 from cemverify.commands import list as list_command
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.contract import implementation, kind_of, load
+from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.features import FEATURES, OPTIONS, WEIGHTS
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
@@ -103,28 +103,6 @@ def test_an_example_tells_only_where_the_rival_shows() -> None:
     assert property_.check(caller, several).telling
 
 
-def test_a_product_that_jax_pulls_back_is_judged_too() -> None:
-    jax = pytest.importorskip("jax", reason="the jax extra is not installed")
-
-    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
-        for _ in range(config.steps):
-            gate = jax.nn.silu(x @ weights["V"].T) * (h @ weights["W"].T)
-            x = x + config.step_size * gate @ weights["V"]
-        return x
-
-    absent = ("norm", "preconditioner", "validation")
-    sound = implementation(mlp=mlp, arrays="jax", not_offered=absent)
-    stopped = implementation(
-        mlp=lambda x, h, weights, config: mlp(jax.lax.stop_gradient(x), h, weights, config),
-        arrays="jax",
-        not_offered=absent,
-    )
-    (property_,) = select(["training/mlp/silu"])
-    case = dense_case(MLPConfig(3, 4), 1, 2, seed=0)
-    assert property_.check(Caller(sound), case).worst.margin <= 1
-    assert property_.check(Caller(stopped), case).worst.claim == "vector-Jacobian product with respect to x"
-
-
 # --- explanations ---
 
 
@@ -167,14 +145,6 @@ def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(capsys: pytest.C
             assert main(["list", pattern]) == 0
         assert "is asked no more since catalogue 2026.12" in capsys.readouterr().err
     assert not {p.id for p in catalogue()} & index.retired().keys()
-
-
-def test_a_list_that_cannot_be_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    conflict = tmp_path / "listing.jsonl"
-    conflict.write_text("<<<<<<< HEAD\n")
-    monkeypatch.setattr(index, "FILE", conflict)
-    with pytest.raises(UsageError, match=r"listing\.jsonl cannot be read"):
-        writing.before()
 
 
 @pytest.mark.parametrize("width", [None, 40, 57, 80, 200])

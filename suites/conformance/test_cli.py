@@ -158,19 +158,6 @@ def test_list_explains_every_property_and_every_feature(capsys: pytest.CaptureFi
     assert "preconditioner:low-rank-printed" in capsys.readouterr().out
 
 
-def test_list_shows_all_families_on_a_screen_of_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cemverify.commands.list.columns", lambda *_: 80)
-    assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    families = list(dict.fromkeys(p.family for p in catalogue()))
-    assert [line.split()[0] for line in lines[2:] if line[:1].strip()][: len(families)] == families
-    assert f"{len(catalogue())} properties" in "\n".join(lines)
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 80
-
-
 CAREFUL = """
 from cemverify import implementation
 from cemverify.conformance.implementations.reference import reference

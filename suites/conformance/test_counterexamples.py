@@ -9,7 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from cemverify import implementation
 from cemverify.api import Check, UnderTest
@@ -32,7 +31,6 @@ from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_again, judge_property
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.recording import _weights
 from cemverify.conformance.judging.run import run as run_here
 from cemverify.conformance.judging.verdicts import Record, Verdict, violation
 from cemverify.conformance.listeners import files, terminal
@@ -90,9 +88,7 @@ def script_here(path: Path, *names: str) -> int:
     ("mutant", "property_", "right"),
     [
         ("untied-values", "", "cemverify:reference"),
-        ("sees-the-next-token", "", "cemverify:reference"),
         ("edits-its-input", "contract/mlp/inputs-unchanged", "cemverify:reference"),
-        ("counts-its-calls", "contract/mlp/determinism", "cemverify:reference"),
         ("validates-nothing", "rejection/mlp/zero-steps", "cemverify:reference"),
         ("layer-doubled-energy", "", "sound:right"),
         ("layer-reads-the-future", "", "sound:right"),
@@ -256,24 +252,6 @@ def test_the_worst_example_stands_beside_the_smallest() -> None:
     assert record.worst["margin"] >= record.margin
 
 
-def test_the_weights_of_a_relation_are_found_by_moving_many_answers_at_once() -> None:
-    answers = [torch.arange(300.0, dtype=torch.float64).reshape(10, 30), torch.ones(200, dtype=torch.float64)]
-    right = [torch.zeros_like(answer) for answer in answers]
-    right[0][3, 7], right[0][3, 8], right[1][199] = 2.0, -1.0, 0.5
-    calls = 0
-
-    def residual(moved: Sequence[Tensor]) -> float:
-        nonlocal calls
-        calls += 1
-        return 4.0 + sum(float((w * a).sum()) for w, a in zip(right, moved, strict=True))
-
-    weights = _weights(answers, residual, residual(answers))
-    assert weights is not None
-    assert all(torch.allclose(w, v, atol=1e-9) for w, v in zip(weights, right, strict=True))
-    assert calls < 60  # of 500
-    assert _weights(answers, lambda _: None, 4.0) is None
-
-
 # --- whatever can be declared can be reported ---------------------------------------------------------
 
 
@@ -290,10 +268,8 @@ def names_of_arrays(name: str) -> set[str]:
     return {*layer.state, *layer.memories, *noise, *({"mask"} if layer.masked else ())}
 
 
-# the smallest cases of two are looked for longest: "masked" has a dimension, too, "single" a sequence as its state
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in ("tokens", "image"))) for n in LAYERS]
-)
+# the smallest case of one is looked for longest: "masked" has a dimension, too
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n == "tokens")) for n in LAYERS])
 def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_given(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

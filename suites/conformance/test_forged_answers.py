@@ -11,7 +11,6 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers.giving_up import IN_A_ROW
-from suites.conformance.forgers import WAYS
 from suites.kit.judging import records
 
 FORGERS = "suites.conformance.forgers"
@@ -33,7 +32,6 @@ OF_LAYERS = select(
         *("training/layer/derivatives-agree", "training/layer/parameters-matter"),
     ]
 )
-EVERY_WAY = [*(way.replace("-", "_") for way in WAYS), "names"]
 # a parameter may leave its range, so what is no answer there is none of a question outside the premise
 MAY_BE_OUTSIDE = {"training/layer/parameters-matter"}
 
@@ -44,13 +42,11 @@ def batched(properties: tuple[Property, ...]) -> list[tuple[Property, ...]]:
 
 
 # of every kind of fault one, and none of one: the tests of `check` and of the wire ask others
-USUAL = {"cem": ("as_they_are", "names", "nan"), "layer": ("size_zero", "numbers")}
+WAYS = [("cem", "as_they_are"), ("cem", "names"), ("cem", "nan"), ("layer", "size_zero"), ("layer", "numbers")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "way"), [
-    pytest.param(kind, way, marks=[] if way in usual else pytest.mark.thorough)
-    for kind, usual in USUAL.items() for way in EVERY_WAY])  # fmt: skip
+@pytest.mark.parametrize(("kind", "way"), WAYS)
 def test_what_a_process_forges_is_a_violation_and_never_holds_and_what_it_does_not_holds(kind: str, way: str) -> None:
     batches = batched(OF_CEM if kind == "cem" else OF_LAYERS)
     for record in (r for some in batches for r in records(f"{FORGERS}:{kind}_{way}", properties=some).values()):

@@ -42,18 +42,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("text", "name"),
     [
         ("plain/layers.py:mine", "plain.layers:mine"),
-        ("./plain/../plain/layers.py:mine", "plain.layers:mine"),
         ("package/layers.py:mine.update", "package.layers:mine.update"),
         ("package/:os", "package:os"),
-        ("package/__init__.py:os", "package:os"),
         ("src/sources/layers.py:mine", "sources.layers:mine"),
-        ("plain.layers:mine", "plain.layers:mine"),
         ("reference", "reference"),
         # these only an import can tell
         ("secretive:anything", "secretive:anything"),
         ("lazy.py:anything", "lazy:anything"),
         ("package.made_up:mine", "package.made_up:mine"),
-        ("os.path:join", "os.path:join"),
         ("package/folder/layers.py:mine", "package.folder.layers:mine"),
     ],
 )
@@ -71,13 +67,10 @@ def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
         ("nowhere:mine", "no module 'nowhere' (to load 'nowhere:mine'); is it on the Python path?"),
         ("pakage:mine", "no module 'pakage' (to load 'pakage:mine'); did you mean 'package'?"),
         ("plain.layer:mine", "no module 'plain.layer'"),
-        ("src.sources.layer:mine", "no module 'src.sources.layer'"),
         ("plain.layers:mein", "module 'plain.layers' has no attribute 'mein'; did you mean plain.layers:mine?"),
         ("plain.layers:zzz", "module 'plain.layers' has no attribute 'zzz'; it defines mine"),
-        ("plain/layers.py:zzz", "module 'plain.layers' has no attribute 'zzz'; it defines mine"),
         ("plain/layers.py", "'plain/layers.py' is a file: name what is in it, plain/layers.py:mine"),
         ("plain.layers", "'plain.layers' is a module: name what is in it, plain.layers:mine"),
-        ("package/__init__.py", "'package/__init__.py' is a file: name what is in it, package/__init__.py:NAME"),
         ("plain/layer.py:mine", "there is no file 'plain/layer.py'; did you mean plain/layers.py?"),
         ("not-a-name/layers.py:mine", "is no Python name; go to its folder, or rename it"),
         ("/layers.py:mine", "there is no file '/layers.py'"),
@@ -110,7 +103,6 @@ def test_a_file_that_cannot_be_reached_from_here_is_refused_with_what_to_do(
     [
         ("hidden_one", "did you mean secretive:hidden?"),
         ("zzz", "it defines mine, hidden"),
-        ("mine.zzz", "did you mean secretive:mine?"),
     ],
 )
 def test_whoever_imports_says_the_same_and_sees_more(
