@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,11 +152,14 @@ def _checkpoint(path: Path) -> None:
     checkpoints.save(path, model, optimiser, checkpoints.TrainingState(1, (2.0,), "digest"), FACTS, writes=True)
 
 
-ODD = {
+LINKS = {
     "loop.json": "loop.json",
     "loop": "loop",
+    "dangling": "nowhere",
     "to-check.json": "check.json",
+    "found/to-right.py": "../right.py",
     "to-null": "/dev/null",
+    "to-stdout": "/proc/self/fd/1",
     "zeros": "/dev/zero",
 }
 
@@ -178,8 +182,10 @@ def spoil(folder: Path) -> None:
     (folder / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
     (folder / "binary.json").write_bytes(b"\xff\xfe\x00{")
     (folder / "folder.json").mkdir()
-    for name, target in ODD.items():
+    for name, target in LINKS.items():
         (folder / name).symlink_to(target)
+    os.mkfifo(folder / "fifo")
+    os.mknod(folder / "socket", stat.S_IFSOCK | 0o644)
     os.link(folder / "r.json", folder / "same.json")
     for name in ("sparse.py", "sparse"):
         with (folder / name).open("wb") as file:

@@ -7,14 +7,11 @@ end in a traceback, in a reader that does not come back, or in an output that is
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,12 +21,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from benchmarks import harvest
-from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record
-from cemverify.conformance.questions.saving import Packing, restored
 from cemverify.conformance.trained.activations import read_tokens
 from cemverify.conformance.trained.checkpoint import load_weights
-from cemverify.conformance.workers import isolation
 from cemverify.console.guard import enter
 from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
@@ -37,11 +30,10 @@ from cemverify.runs.exchange import bring
 from cemverify.runs.store import CorruptCell
 from suites.entry import ground
 from suites.entry.damage import damaged_bytes, damaged_json, with_digest
+from suites.entry.rule import complaint, work_is_told
 from suites.kit.commands import call
 from synthetic.training import checkpoints
 from synthetic.training.metrics import Metrics
-
-SECONDS = 30  # within which every reader is done, on a busy machine too
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
@@ -148,18 +140,8 @@ ROWS = (
 
 @pytest.fixture(autouse=True)
 def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No implementation is asked: `check` and `replay` read their files, and get these verdicts."""
-
-    def run(name: str, *_: Any, **__: Any) -> Iterator[RunFinished]:
-        yield RunFinished(name, ground.records(), 1.0)
-
-    def ask_again(name: str, property_: Any, question: Any, *_: Any, **__: Any) -> Record:
-        packing = Packing()
-        restored(packing.tree(question), packing.arrays)  # as it goes to the worker
-        return ground.records()[0]
-
-    monkeypatch.setattr(isolation, "run", run)
-    monkeypatch.setattr(isolation, "ask_again", ask_again)
+    """No implementation is asked: `check` and `replay` read their files, and get verdicts that are there."""
+    work_is_told(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -170,28 +152,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def complaint(row: Row, path: Path) -> str:
+def said(row: Row, path: Path) -> str:
     """What is said of a file that cannot be read, as one sentence; nothing if it can."""
-
     read = row.read
-
-    def too_long(*_: int | FrameType | None) -> None:
-        raise AssertionError(f"no answer within {SECONDS} seconds")
-
-    before, errors = signal.signal(signal.SIGALRM, too_long), io.StringIO()
-    signal.alarm(SECONDS)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-            code = call(read.split()) if isinstance(read, str) else enter(lambda _: lambda: 0 * bool(read(path)), [])
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-    sentences = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
-    assert code in (0, 1, 2), code
-    assert len(sentences) == (code == 2), errors.getvalue()
-    for sign in ("Traceback", "something unforeseen", "memory ran out"):
-        assert sign not in errors.getvalue(), errors.getvalue()
-    return sentences[0] if sentences else ""
+    if isinstance(read, str):
+        return complaint(lambda: call(read.split()))
+    return complaint(lambda: enter(lambda _: lambda: 0 * bool(read(path)), []))
 
 
 def remove(path: Path) -> bool:
@@ -221,14 +187,14 @@ def test_a_sound_file_is_read_and_a_damaged_one_refused_in_a_sentence(
     path = next(Path().glob(row.file)).absolute()
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     writes = isinstance(row.read, str) and row.read.endswith(" new")
-    assert complaint(row, path) == ""
+    assert said(row, path) == ""
     assert remove(Path("new")) >= writes
 
     @settings(max_examples=1000 if request.config.getoption("--thorough") else 15)
     @given(row.damage(before[path]))
     def ask(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        refused = complaint(row, path)
+        refused = said(row, path)
         assert remove(Path("new")) == (not refused) or not writes, "half written"
 
     try:
@@ -258,7 +224,7 @@ def test_a_file_with_odd_entries_is_read_or_refused_in_a_sentence(
     has_place = "load" if file == "benchmarks.json" else "array"
     hook = lambda node: node | odd if has_place in node else node  # noqa: E731
     Path(file).write_text(json.dumps(json.loads(sound, object_hook=hook)))
-    refused = complaint(next(row for row in ROWS if row.file == file), Path(file))
+    refused = said(next(row for row in ROWS if row.file == file), Path(file))
     Path(file).write_text(sound)
     assert remove(Path("new")) == (not refused)
 
@@ -277,4 +243,4 @@ def test_a_checkpoint_of_other_tensors_is_refused_in_a_sentence(
     path = tmp_path / "checkpoint.safetensors"
     sound = (folder / path.name).read_bytes()
     path.write_bytes(save(change(load(sound)), {"cemverify": json.dumps(facts_of(sound))}))
-    assert words in complaint(Row("", _restore), path)
+    assert words in said(Row("", _restore), path)

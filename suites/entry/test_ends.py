@@ -340,13 +340,19 @@ def test_without_resume_every_task_of_a_study_is_computed_once(
 ENDING = 60.0  # seconds without those of waiting for a core
 
 
-# while torch is imported; while the collector runs time and again; with a server and workers, which has most to end.
-# Other instants of other commands are drawn by `drawn`.
+# with a server and workers, which has most to end; others, from before torch is imported on, in a thorough run
 CASES = (
-    pytest.param("cemverify claims --workers 1", "SIGINT", 0.8, marks=pytest.mark.thorough),
-    pytest.param("cemverify claims --workers 1", "SIGTERM", 1.6, marks=pytest.mark.thorough),
-    pytest.param("synthetic recursion --preset smoke --workers 1 --store s", "SIGHUP", 3, marks=pytest.mark.thorough),
     ("cemverify check reference --properties gradient contract --workers 1", "SIGQUIT", 4.0),
+    *(
+        pytest.param(line, name, after, marks=pytest.mark.thorough)
+        for line in (
+            "cemverify claims --workers 1",
+            "cemverify check reference --properties gradient/mlp/silu --workers 1 --watch",
+            "cemverify power reference --store s --workers 1 --examples 4",
+            "synthetic recursion --preset smoke --workers 1 --store s",
+        )
+        for name, after in (("SIGINT", 0.02), ("SIGTERM", 0.3), ("SIGHUP", 0.8), ("SIGQUIT", 1.6), ("SIGTERM", 4.0))
+    ),
 )
 
 

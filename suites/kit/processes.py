@@ -1,12 +1,10 @@
-"""Processes that can be interrupted, wherever the tests run, what is left of them, and their streams."""
+"""Processes that can be interrupted, wherever the tests run, and what is left of them."""
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,19 +64,6 @@ def catches(process: int, number: int) -> bool:
         return False
     caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt")), 0)
     return bool(caught >> (number - 1) & 1)
-
-
-def replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:
-    """Puts a file, a full disk or nothing in the place of stdout or stderr."""
-    if how == "closed":
-        os.close(number)
-        setattr(sys, name, None)
-        return
-    opened = os.open("/dev/full" if how == "full" else path, os.O_WRONLY | os.O_CREAT, 0o644)
-    os.dup2(opened, number)
-    os.close(opened)
-    errors = "backslashreplace" if name == "stderr" else "strict"  # as Python's own
-    setattr(sys, name, io.TextIOWrapper(io.FileIO(number, "w"), encoding, errors, write_through=False))
 
 
 def together(target: Callable[..., object], count: int, *arguments: object) -> list[int | None]:
