@@ -109,7 +109,6 @@ ROWS = (
     Row("r.json", "reports tables r.json --output new"),
     Row("r.json", "reports page r.json -o new"),
     Row("check.json", "reports compare check.json check.json --json new"),
-    Row("check.json", "reports matrix check.json --output new"),
     Row("check.json", "reports page check.json -o new"),
     Row("check.json", "cemverify check right:mine --baseline check.json --json new"),
     Row("known.toml", "cemverify check right:mine --known known.toml --markdown new"),
