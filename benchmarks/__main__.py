@@ -30,7 +30,7 @@ GPU.
 EPILOG = """\
 examples:
   python -m benchmarks                                      every benchmark of a CPU, about five minutes
-  python -m benchmarks attention mlp --seconds 60           some of them
+  python -m benchmarks attention decoding --seconds 60      some of them
   python -m benchmarks --output r.json --page p.md          the result file; the page, and beside it its picture
   python -m benchmarks --report r.json --page p.md          no measurement: the page of that result file
   python -m benchmarks gpu                                  everything, at most 25 minutes
@@ -79,8 +79,7 @@ def _parser() -> Parser:
         "names",
         nargs="*",
         metavar="NAME",
-        help="attention, memory, mlp, block, compiled, language-step, decoding, ensemble, sampler, verifier"
-        " (default all)",
+        help="attention, language-step, decoding (default all)",
     )
     parser.add_argument(
         "--seconds",

@@ -269,26 +269,6 @@ def smoke(setting: Setting) -> Iterator[Findings]:
     yield Findings([passed, *envelope.tables_of(content)[:2]], {"exit_code": code, "models": content["models"]})
 
 
-def second(setting: Setting) -> Iterator[Findings]:
-    """T = 1 and T = 2 of the study of a second step, in trainings too short to say which is better."""
-    store, result = setting.folder / "store", setting.folder / "second-step.json"
-    shape = setting.scaled(["small", "--steps", "300"], ["tiny", "--steps", "6", "--batch", "4", "--context", "32"])
-    minutes = setting.scaled(setting.seconds - 60, setting.seconds / 2) / 60  # what began before is finished
-    where = ["--device", setting.device, "--workers", "0", "--store", str(store), "--until", f"{minutes:.3f}"]
-    rows = ["--replaced", "full", "--rows", "T = 1", "T = 2, eta 1/2", "--seeds", "2", "--output", str(result)]
-    code, text = _run(
-        ["-m", "synthetic", "language", "second-step", "--size", *shape, *rows, *where], setting.seconds
-    )
-    done = sum(1 for _ in store.rglob("*.json"))
-    ended = next((line for line in reversed(text.splitlines()) if line.startswith("not finished")), "finished")
-    tables = [Table("A second step, as far as the time went", ("trainings", "the study is"), [[done, ended]])]
-    # of a study at the paper's sizes there is no result before its last training
-    tables += envelope.tables_of(envelope.read(result))[:2] if result.exists() else []
-    yield Findings(tables, {"exit_code": code, "trainings": done, "output": text[-4000:]})
-    if code != 0:
-        raise UsageError(_why(code, text))
-
-
 # By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.
 STAGES: Sequence[Stage] = (
     Stage("rehearsal", rehearse, 90, None, on_cpu=900),
@@ -301,7 +281,6 @@ STAGES: Sequence[Stage] = (
     Stage("check-bfloat16", check("bfloat16"), 140, "the catalogue on a GPU in bfloat16", on_cpu=150),
     Stage("check-float64", check("float64"), 140, "the catalogue on a GPU in float64", on_cpu=150),
     Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls", on_cpu=180),
-    Stage("second-step", second, 3600, "trainings of the study of a second step", on_cpu=240),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +23,6 @@ class Timing:
     seconds: Sequence[float]  # of each round; empty if it did not fit the memory
     failure: str | None = None  # why there is none, in a phrase
     peak: int | None = None  # bytes allocated on the GPU at most, None on a CPU
-
-    @property
-    def median(self) -> float:
-        """The median time of a round, in seconds."""
-        return statistics.median(self.seconds)
 
 
 def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float) -> dict[str, Timing]:

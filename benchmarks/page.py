@@ -10,17 +10,16 @@ from typing import Any
 
 import torch
 
-from benchmarks import attention, compiled, decoding, layers, memory, start, synthetic_tasks, training
+from benchmarks import attention, decoding, training
 from benchmarks.attention import Row, Shape
 from benchmarks.budget import Met
 from benchmarks.findings import Findings
 from benchmarks.measuring import mean_ratio
-from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, LlamaPositionKind, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.processes.cores import on_one_thread
 from cemverify.results import envelope
-from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
 from reports.pictures.gallery import pictures_of
@@ -38,7 +37,6 @@ class Benchmark:
     name: str
     run: Callable[[float], Findings]  # takes the seconds that it may spend
     share: float  # of all the time
-    about: str  # for --help
 
 
 def attend(seconds: float) -> Findings:
@@ -95,48 +93,22 @@ def decode(seconds: float) -> Findings:
     return Findings([decoding.table(title, rows)], {"decoding": decoding.as_json(rows)})
 
 
-def _tabled(key: str, measure: Callable[[float], tuple[Table, Any]]) -> Callable[[float], Findings]:
-    """A benchmark of one table, whose data the result keeps under that key."""
-
-    def run(seconds: float) -> Findings:
-        table, data = measure(seconds)
-        return Findings([table], {key: data})
-
-    return run
-
-
-_memory = _tabled("memory", lambda _: memory.table((256, 512, 1024, 2048, 4096, 8192), (1, 2, 4, 8), DIM, HEADS))
-_mlp = _tabled("mlp", lambda seconds: layers.mlps(DIM, HIDDEN, 2048, (1, 2, 4, 8), 9, seconds))
-_block = _tabled("block", lambda seconds: layers.blocks(DIM, HEADS, HIDDEN, 1024, (1, 2, 4, 8), 9, seconds))
-_compiled = _tabled("compiled", lambda seconds: compiled.table(DIM, HEADS, HIDDEN, 7, seconds))
-_ensemble = _tabled("ensemble", lambda seconds: synthetic_tasks.ensembles(10, 15, seconds))
-_sampler = _tabled("sampler", lambda seconds: synthetic_tasks.sampler(20, 9, seconds))
-_verifier = _tabled("verifier", lambda seconds: start.verifier(2, whole=seconds >= 30))
-
 BENCHMARKS: Sequence[Benchmark] = (
-    Benchmark("attention", attend, 0.42, "every kind of attention against multi-head attention, T = 1, 2, 4, 8"),
-    Benchmark("memory", _memory, 0.06, "what attention keeps for the backward pass"),
-    Benchmark("mlp", _mlp, 0.07, "MLPs against Llama's"),
-    Benchmark("block", _block, 0.09, "blocks against Llama's"),
-    Benchmark("compiled", _compiled, 0.10, "layers through torch.compile, and FlexAttention"),
-    Benchmark("language-step", language_step, 0.12, "a step of training a language model, and its memory"),
-    Benchmark("decoding", decode, 0.06, "decoding from a cache of 1,024 to 16,384 tokens"),
-    Benchmark("ensemble", _ensemble, 0.03, "regressors trained together against one by one"),
-    Benchmark("sampler", _sampler, 0.03, "functions drawn together against one by one"),
-    Benchmark("verifier", _verifier, 0.12, "how long the verifier takes to start, and to judge the reference"),
+    Benchmark("attention", attend, 0.7),
+    Benchmark("language-step", language_step, 0.2),
+    Benchmark("decoding", decode, 0.1),
 )
 
 
-def _language_model(steps: int | None, position: Any = "rotary") -> LanguageModelConfig:
-    """Llama for None."""
-    block_: BlockConfig
+def _language_model(steps: int | None, position: LlamaPositionKind = "rotary") -> LanguageModelConfig:
+    """Llama for None; CEM has a shared diagonal, ALiBi, gains per channel and diagonal preconditioners."""
     if steps is None:
-        block_ = BlockConfig(LlamaAttentionConfig(DIM, HEADS, position), SwiGLUConfig(DIM, HIDDEN))
-    else:
-        block_ = layers.cem_block(DIM, HEADS, HIDDEN, steps)
-    assert isinstance(block_.attention, AttentionConfig | LlamaAttentionConfig)
-    assert isinstance(block_.mlp, MLPConfig | SwiGLUConfig)
-    return LanguageModelConfig(256, 4, block_)
+        return LanguageModelConfig(
+            256, 4, BlockConfig(LlamaAttentionConfig(DIM, HEADS, position), SwiGLUConfig(DIM, HIDDEN))
+        )
+    shared: dict[str, Any] = {"preconditioner": PreconditionerConfig("diagonal"), "steps": steps, "norm": "channel"}
+    attention = AttentionConfig(DIM, HEADS, diagonal="shared", position="alibi", **shared)
+    return LanguageModelConfig(256, 4, BlockConfig(attention, MLPConfig(DIM, HIDDEN, **shared)))
 
 
 def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str], None]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ COMMANDS: Mapping[str, str] = {
     "tables": "tables for a terminal, Markdown, LaTeX or CSV",
     "pictures": "pictures as SVG, PDF or PNG, each with its data as CSV",
     "compare": "old results against new ones",
-    "matrix": "many implementations beside each other",
 }
 
 DESCRIPTION = """\
@@ -31,7 +30,6 @@ examples:
   python -m reports page out/                          out/report.html, a page to open or to send
   python -m reports tables out/check.json              in the terminal
   python -m reports compare old.json new.json          exit code 1 if something got worse
-  python -m reports matrix ci-results/ --output site/  one table for many implementations
 
 `python -m reports COMMAND --help` says more.
 """

@@ -16,7 +16,6 @@ from benchmarks.training import shared_preconditioners
 from cemverify.cem import blocked, presets
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.beyond import Beyond
-from cemverify.cem.energies import Convexified, Hopfield
 from cemverify.cem.layers import (
     AttentionConfig,
     CEMAttention,
@@ -30,7 +29,6 @@ from cemverify.cem.layers import (
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.norms import NormKind
-from cemverify.cem.printed import PrintedAlgorithm1
 from cemverify.conformance.implementations import fast, reference
 from cemverify.conformance.questions.cases import weight_shapes
 from cemverify.conformance.questions.coverage import covering
@@ -221,9 +219,6 @@ def _energies() -> Iterator[Path]:
         # the nodes of a quadrature come from the CPU, where an energy has a value: not in training
         waits = sigma == "gelu-tanh"
         yield Path("energies", f"trajectory of an MLP, {sigma}", _trajectory(MLPConfig(D, M, sigma, steps=2)), waits)
-        yield Path("energies", f"convexified, {sigma}", _convexified(sigma), waits)
-    yield Path("energies", "Hopfield", _hopfield)
-    yield Path("energies", "Algorithm 1 as printed", _printed)
 
 
 def _trajectory(config: LayerConfig) -> Run:
@@ -240,29 +235,6 @@ def _trajectory(config: LayerConfig) -> Run:
         ]
 
     return run
-
-
-def _convexified(sigma: str) -> Run:
-    def run(watch: Watch) -> list[Tensor]:
-        energy, h = Convexified(torch.zeros(M, D), torch.zeros(M, D), ACTIVATIONS[sigma]), torch.zeros(B, J, D)
-        watch.waits.clear()
-        memory = energy.remember(h)
-        return [energy(h, memory), energy.gradient(h, memory), energy.curvature(memory).upper]
-
-    return run
-
-
-def _hopfield(watch: Watch) -> list[Tensor]:
-    energy, h = Hopfield(), torch.zeros(B, J, D)
-    watch.waits.clear()
-    memory = energy.remember(h)
-    return [energy(h, memory), energy.gradient(h, memory), energy.curvature(memory).safe_step()]
-
-
-def _printed(watch: Watch) -> list[Tensor]:
-    layer = PrintedAlgorithm1(_built(AttentionConfig(D, K, diagonal="shared", steps=2)))
-    watch.waits.clear()
-    return [layer(torch.zeros(B, J, D))]
 
 
 def _blocks() -> Iterator[Path]:

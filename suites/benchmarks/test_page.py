@@ -16,7 +16,6 @@ from benchmarks.attention import Kind, Shape, flops, kinds, measure, table
 from benchmarks.findings import Findings
 from benchmarks.harvest import Setting, Stage
 from benchmarks.measuring import in_turn, ratio
-from benchmarks.memory import saved_bytes
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope
@@ -75,13 +74,6 @@ def test_flops_are_those_that_torch_counts_but_for_the_causal_half(kind: Kind) -
         dense = matmul_flops(layer.to("meta"), torch.zeros(1, 48, 16, device="meta")) / 48
     # torch counts no products of numbers with numbers, and every pair of tokens
     assert dense == pytest.approx(flops(kind, replace(shape, tokens=95)), rel=0.06)
-
-
-def test_memory_is_counted_once_for_each_piece() -> None:
-    linear = torch.nn.Linear(8, 8, bias=False)
-    h = torch.randn(4, 8)
-    assert saved_bytes(linear, linear, h) == h.numel() * 4
-    assert saved_bytes(linear, lambda x: linear(x) * linear(x), h) == 3 * h.numel() * 4
 
 
 def test_the_command_writes_a_result_a_page_and_a_picture(
