@@ -87,7 +87,6 @@ _SOUND: Mapping[str, Sequence[str]] = {
     "synthetic language train": ("--preset smoke", "--text one.txt"),
     "synthetic language second-step": ("--estimate", "--cells new"),
     "synthetic language dial": ("--estimate",),
-    "synthetic language scale": ("second-step-mlp.json",),
     "synthetic language study": ("diagonal", "recursion"),
 }
 # one exits while it reads, one goes on until a signal, one is to change what it reads

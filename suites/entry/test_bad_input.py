@@ -119,8 +119,8 @@ ROWS = [
     ("synthetic language train --corpus library --text x", "name two corpora"),
     ("synthetic language train --resume", "--folder where checkpoints are kept"),
     ("synthetic language train --text /dev/zero", "is neither a file nor a folder"),
-    ("synthetic language scale recursion.json", "holds no readings of `second-step`"),
-    ("synthetic language scale undecided.json --page p.md", "lacks what a result of kind 'readings' has"),
+    ("synthetic language study nothing", "nothing"),
+    ("synthetic recursion --report dial-mlp.json --page dial-mlp.json", "is read, and would be overwritten"),
     ("synthetic language study suites.synthetic.own_kernels:not_a_kernel --estimate", "is of type int; name a"),
     ("synthetic language study nowhere:STUDY --estimate", "nowhere"),
     ("reports tables none.json", "cannot read"),
@@ -174,7 +174,6 @@ OVERWRITING = (
     ("reports page found results", "results/second-step-mlp.json", "-o"),
     ("reports compare check.json check.json", "check.json", "--json"),
     ("benchmarks --report benchmarks.json", "benchmarks.json", "--page"),
-    ("synthetic language scale second-step-mlp.json", "second-step-mlp.json", "--page"),
     ("synthetic language train --text one.txt", "one.txt", "--output"),
 )
 ROWS += [
@@ -190,7 +189,7 @@ ROWS += [
     (f"{CHECK} --save-counterexamples found --json found/../{COUNTEREXAMPLE}.json", "the name of a counterexample"),
     # an output was replaced by a file, whatever it was
     (f"{CHECK} --json loop", "Too many levels of symbolic links"),
-    ("synthetic language scale second-step-mlp.json --page to-null", "has to be a regular file"),
+    ("synthetic recursion --report recursion.json --page to-null", "has to be a regular file"),
     ("synthetic language train --folder loop", "Too many levels of symbolic links"),
     # something unforeseen, or only after the work
     *((f"{CHECK} --{kind} {'x' * 300}", "a name of 300 bytes is too long") for kind in ("json", "junit", "markdown")),

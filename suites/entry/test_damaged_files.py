@@ -119,7 +119,6 @@ ROWS = (
     Row("recursion.json", "reports pictures recursion.json --output new"),
     Row("recursion.json", "reports page recursion.json -o new"),
     Row("power.json", "reports page power.json -o new"),
-    Row("results/second-step-mlp.json", "synthetic language scale results/second-step-mlp.json --page new"),
     Row("results/second-step-mlp.json", "cemverify claims 15-matched-mlp --results results --json new"),
     Row("w.safetensors", lambda path: load_weights(torch.nn.Linear(2, 3), path)),
     Row("tokens.npy", read_tokens),

@@ -39,7 +39,6 @@ from synthetic.studies.second_step.conclusion import summarise
 from synthetic.studies.second_step.rows import AGAIN, LONGER, PLAIN, TWICE, WIDER, Key, several
 from synthetic.studies.second_step.rows import beyond as beyond_rows
 from synthetic.studies.second_step.rows import usual as usual_rows
-from synthetic.studies.second_step.scale import read_point
 from synthetic.training import machine
 from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
 from synthetic.training.looped import paired
@@ -442,18 +441,3 @@ def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() ->
     assert 5 * llama <= study_plan.recipe.tokens < 5 * llama + study_plan.recipe.batch * study_plan.recipe.context
     assert study_plan.recipe.context == 256
     assert study_plan.row(LONGER) is not None
-
-
-# --- studies at several lengths and sizes, side by side -----------------------------------------------
-
-
-PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
-
-
-def test_a_point_says_what_its_study_saw() -> None:
-    published: Any = read_point(PUBLISHED)
-    plan = STUDY.plan(published.replaced, 256, per_parameter=published.per_parameter)
-    assert published.tokens == plan.recipe.tokens
-    ratios = json.loads(PUBLISHED.read_text())["ratios"]
-    printed = {r["baseline"]: r["mean"] for r in ratios if r["model"] == "T = 2, eta 1/2"}
-    assert (published.over_one.mean, published.over_longer.mean) == (printed["T = 1"], printed["T = 1, eta 2"])

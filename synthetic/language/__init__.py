@@ -14,7 +14,7 @@ from typing import Any
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import ResultError
-from synthetic.language import scale, studies, train
+from synthetic.language import studies, train
 from synthetic.language.arguments import Command
 from synthetic.training.machine import one_of_several
 
@@ -31,13 +31,12 @@ examples:
   python -m synthetic language study second-step --estimate    what it takes to know whether T = 2 helps
   python -m synthetic language study fixed-memory --estimate   what a fixed memory costs: by a plan made before
   python -m synthetic language study dial --corpus hidden      one model for every number of steps
-  python -m synthetic language scale FILE ...                  what second-step found at several lengths
 
 Each command has a --help of its own; docs/language.md explains the tables.
 """
 
 
-COMMANDS: Mapping[str, Any] = {"train": train, "study": studies, "scale": scale}
+COMMANDS: Mapping[str, Any] = {"train": train, "study": studies}
 # `second-step` is short for `study second-step`
 SHORT = {name: study.summary for name, study in studies.STUDIES.items() if not study.papers}
 

@@ -33,11 +33,6 @@ def several(depth: int) -> Key:
     return replace(PLAIN, steps=depth)
 
 
-def titles(depth: int) -> dict[Key, str]:
-    """What the rows that decide are called, in result files too."""
-    return {PLAIN: "T = 1", LONGER: f"T = 1, eta {depth}", several(depth): f"T = {depth}, eta 1/{depth}"}
-
-
 def rows(setting: Setting) -> tuple[Row, ...]:
     """All rows, those first without which nothing can be said."""
     return (*usual(setting), *beyond(setting))
@@ -48,11 +43,10 @@ def usual(setting: Setting) -> tuple[Row, ...]:
     depth, design = setting.depth, setting.design
     plain, deep = design(), design(("steps", depth), ("step_size", 1 / depth))
     longer, wider = design(("step_size", float(depth))), as_costly(plain, deep, setting.context)
-    named = titles(depth)
     return (
-        Row(named[PLAIN], plain, why="the model without recursion", key=PLAIN),
-        Row(named[LONGER], longer, why="the longer update without recursion", key=LONGER),
-        Row(named[several(depth)], deep, why="the recursion", key=several(depth)),
+        Row("T = 1", plain, why="the model without recursion", key=PLAIN),
+        Row(f"T = 1, eta {depth}", longer, why="the longer update without recursion", key=LONGER),
+        Row(f"T = {depth}, eta 1/{depth}", deep, why="the recursion", key=several(depth)),
         Row(
             *("T = 1 again", plain, OTHER_WEIGHTS),
             why="T = 1 with other first weights, tuned anew: should come out equal",
