@@ -104,7 +104,7 @@ def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
 def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -> None:
     frame = tiny_frame(16, tiny_dims(dim=8, layers=1, heads=2))
     deep = paired(next(r for r in usual(replaced, frame, 8) if r.name == "T = 2, eta 1/2").design.looped, 0)
-    by_name = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame) if row.base is None}
+    by_name = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame)}
     assert ("temperature per step" in by_name) == (replaced != "mlp")
     assert ("joint" in by_name) == (replaced == "full")
     assert all(row.beyond for row in by_name.values())

@@ -98,8 +98,6 @@ def first_std(name: str, config: LanguageModelConfig) -> float | None:
     *path, last = name.split(".")
     if last == "embedding" and config.embedding_std is not None:
         return config.embedding_std
-    if last == "head" and config.head_std is not None:
-        return config.head_std
     if last in ("embedding", "head"):
         return config.init_std
     if any("preconditioner" in part for part in path):

@@ -117,7 +117,7 @@ def train(
         tokens = batches(step, machine.rank, machine.world)  # (B / world, J+1)
         rate = recipe.learning_rate_at(step)
         for group in optimiser.param_groups:
-            group["lr"] = rate * group["share"]
+            group["lr"] = rate
         loss, norm = update(model, wrapped, optimiser, tokens, recipe, machine).tolist()  # here the CPU waits
         if not (math.isfinite(loss) and math.isfinite(norm)):
             diverged_at, where = step + 1, _where(model, tokens, recipe, machine)
@@ -178,24 +178,20 @@ def unsharded(model: LanguageModel) -> LanguageModel:
 
 
 def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
-    """The recipe's optimiser: one group of parameters for each weight decay and each share of the learning rate.
+    """The recipe's optimiser: one group of parameters for each weight decay.
 
     Gains, biases and diagonals have no decay. The paper does not say what is decayed. Decay pulls a parameter to 0,
     which for a matrix is the simplest map and for a vector here is none: a gain of 0 silences a layer, and p = 0
     makes a preconditioner ln 2 instead of 1.
     """
-    config, groups = model.config, dict[tuple[float, float], list[nn.Parameter]]()
+    groups = dict[float, list[nn.Parameter]]()
     for name, parameter in model.named_parameters():
         last = name.rpartition(".")[2]
         one_each = parameter.dim() < 2 or last in VECTORS_PER_HEAD
         of_a_matrix = recipe.embedding_decay if last == "embedding" else recipe.weight_decay
-        share = 1.0 if recipe.base is None else recipe.base.rate_share(name, config.dim, config.layers)
-        groups.setdefault((0.0 if one_each else of_a_matrix, share), []).append(parameter)
+        groups.setdefault(0.0 if one_each else of_a_matrix, []).append(parameter)
     return torch.optim.AdamW(
-        [
-            {"params": parameters, "weight_decay": decay, "share": share}
-            for (decay, share), parameters in groups.items()
-        ],
+        [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()],
         lr=recipe.learning_rate,
         betas=recipe.betas,
         eps=recipe.eps,

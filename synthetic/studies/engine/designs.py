@@ -18,7 +18,6 @@ from cemverify.console.errors import UsageError
 from synthetic.training.cost import Cost, cost_of
 from synthetic.training.frames import Frame, PreconditionerName
 from synthetic.training.looped import LoopedConfig, looped_on_meta
-from synthetic.training.recipe import Base
 
 Replaced = Literal["attention", "mlp", "full"]
 REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
@@ -51,8 +50,6 @@ class Design:
     # how often each CEM layer is applied in a row; of Llama its attention where that has ALiBi, and its MLP otherwise
     times: int = 1
     rounds: int = field(default=1, metadata={"added": True})  # how often attention and MLP take turns
-    # of the head's first weights, where it is not `init_std`
-    head_std: float | None = field(default=None, metadata={"added": True})
     # whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same whatever T
     # is, or that are all "alike"; "" trains with T = steps
     dial: Dial = field(default="", metadata={"added": True})
@@ -102,9 +99,7 @@ class Design:
             mlp_times=self.times if in_mlp or self.replaced == "llama-rotary" else 1,
         )
         block = replace(config.model.block, rounds=self.rounds)
-        return replace(
-            config, model=replace(config.model, block=block, embedding_std=self.embedding_std, head_std=self.head_std)
-        )
+        return replace(config, model=replace(config.model, block=block, embedding_std=self.embedding_std))
 
     def _with(self, config: Any) -> Any:
         assert isinstance(config, LayerConfig)
@@ -125,7 +120,6 @@ class Row:
     weights: int = 0  # is added to a seed for the first weights alone, 0 for all but the A/A row
     why: str = ""  # what the row is there for
     beyond: bool = False  # whether it is beyond the paper
-    base: Base | None = None  # the size from which rates are scaled; None: one rate for all parameters
     rate: float | None = None  # its learning rate, where the study does not find one
     length: float = 1.0  # how many times as long as the others it is trained
     key: Hashable = None  # what it is found by; its title, if the study gives it none

@@ -129,7 +129,7 @@ class Plan:
     ) -> TrialCell:
         """The cell of one training: a row with a seed, at a share of the full length and a learning rate."""
         steps = math.ceil(share * row.length * self.recipe.steps)
-        recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate, base=row.base)
+        recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate)
         count, depths, stops, every = JUDGING_WINDOWS, self.depths, self.stops, 0
         if part == "tuning":
             count, depths, stops = TUNING_WINDOWS, (), ()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from synthetic.studies.engine.designs import Option, Row, as_costly
 from synthetic.studies.engine.plan import Setting
-from synthetic.training.frames import TINY_SIZE
-from synthetic.training.recipe import Base
 
 # c of §18c: the second step is this much colder than the first.
 COOLING = 0.5
@@ -108,18 +105,4 @@ def beyond(setting: Setting) -> tuple[Row, ...]:
     for norm in ("scalar", "folded"):
         rows_.append(row(f"{norm} norm", f"the norm inside is {norm}", *deep, ("norm", norm)))
         rows_.append(row(f"{norm} norm", "its control", ("norm", norm), T=1))
-    return (*rows_, *_scaled(setting))
-
-
-def _scaled(setting: Setting) -> Iterator[Row]:
-    """T = 1 and T = depth by maximal-update scaling from "tiny"; none at "tiny", where nothing would be scaled."""
-    base = Base(TINY_SIZE.dim, TINY_SIZE.layers, TINY_SIZE.heads)
-    size = setting.frame.size
-    if (size.dim, size.layers, size.heads) == (base.dim, base.layers, base.heads):
-        return
-    eta, tau = base.step_share(size.layers), base.temperature(size.dim // size.heads)
-    for T in (1, setting.depth):
-        design = setting.design(("steps", T), ("step_size", eta / T), ("temperature", tau))
-        design = replace(design, head_std=base.head_std(size.dim))
-        why = f"maximal-update scaling from D = {base.dim}, L = {base.layers}"
-        yield Row(f"T = {T}, mu-scaled", design, why=why, beyond=True, base=base, key=Key("mu-scaled", T))
+    return tuple(rows_)
