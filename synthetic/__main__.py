@@ -15,7 +15,6 @@ COMMANDS = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, compared with the Bayes-optimal error",
     "language": "small language models, Llama and CEM, on text or on sources of known entropy",
     "examine": "one regression task: its difficulty, a check of its floor, a test of its sampler",
-    "atlas": "the difficulty of every prior, by lengthscale and number of points",
 }
 
 # Options that say how, where and how long something is computed, with the number of their values: they change nothing

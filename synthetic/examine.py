@@ -8,13 +8,12 @@ from textwrap import indent
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from cemverify.console.parsing import count, path, positive, seed
 from cemverify.console.streams import note
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
-from synthetic.gp import features, priors
+from synthetic.gp import priors
 from synthetic.gp.difficulty import Difficulty, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws
 from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig, draw, draw_many
@@ -53,7 +52,7 @@ fails once in {alarms:,.0f} runs); 2 if the arguments are invalid.
 examples:
   python -m synthetic examine rbf
   python -m synthetic examine "rbf(lengthscale=2) + 0.1*linear" --train-points 4096
-  python -m synthetic examine "warped(matern52)" --train-points 100000 --features 1024
+  python -m synthetic examine "warped(matern52) + 0.1*linear"
 """.format(priors=indent(priors.describe(), "  "), agreement=AGREEMENT, alarms=1 / FALSE_ALARM)
 
 
@@ -68,9 +67,6 @@ class Examination:
     agreement_points: int
     sampler: DrawsTest  # of draws at `points` other points from the same prior in the same way
     points: int
-    # root mean square difference of the covariance of the features from that of the prior, over the same points; None
-    # for an exact task
-    kernel_error: float | None
 
     @property
     def passed(self) -> bool:
@@ -87,11 +83,11 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
     if config.points > SECOND_OPINION:
         small = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
     return Examination(
-        task, assess(task), second_opinion(small, streams), small.config.points, *_test_sampler(config, streams)
+        task, assess(task), second_opinion(small), small.config.points, *_test_sampler(config, streams)
     )
 
 
-def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[DrawsTest, int, float | None]:
+def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[DrawsTest, int]:
     from synthetic.gp.oracle import covariance
 
     # the test values are what is drawn without noise; the training set cannot be empty
@@ -100,21 +96,9 @@ def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[DrawsTest, int,
     x = tasks[0].test_inputs
     values = torch.stack([task.test_values for task in tasks])  # (TEST_DRAWS, TEST_POINTS)
     kernel = priors.kernel(config.prior, config.dimensions)
-    error = None
     exact = torch.from_numpy(covariance(kernel)(x.numpy(), x.numpy()))  # written down once more
     exact.diagonal().add_(tasks[0].jitter)
-    if config.features:
-        finite = _finite_covariance(config, streams, x)
-        error = float((finite - exact).square().mean().sqrt()) / tasks[0].prior_std ** 2
-        exact = finite
-    return check_draws(values, exact, streams.generator(Stream.SELF_TEST)), TEST_POINTS, error
-
-
-def _finite_covariance(config: TaskConfig, streams: Streams, x: Tensor) -> Tensor:
-    count = config.features or 0
-    kernel = priors.kernel(config.prior, config.dimensions)
-    Phi = features.draw_features(kernel, count, config.dimensions, streams.generator(Stream.FEATURES))(x)
-    return Phi @ Phi.mT / count
+    return check_draws(values, exact, streams.generator(Stream.SELF_TEST)), TEST_POINTS
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -132,12 +116,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--noise", type=positive, default=0.1, metavar="SD", help="noise on training targets (default: %(default)s)"
     )
     parser.add_argument(
-        "--features",
-        type=int,
-        metavar="M",
-        help="number of random features; 0: an exact task (default: depends on the number of points)",
-    )
-    parser.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
     )
     parser.add_argument("--output", type=path, metavar="FILE", help="also write the result as JSON")
@@ -146,11 +124,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Examines the task that the options ask for; returns the exit code."""
     sizes = (options.dimensions, options.train_points, options.test_points)
-    config = TaskConfig(options.prior, *sizes, options.noise, options.features)
+    config = TaskConfig(options.prior, *sizes, options.noise)
     envelope.check_outputs(options.output)
     maker = provenance.Maker.now(options.again, asdict(config), options.seed, "cpu")
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
-    note(f"drawing {config.points} points ({config.sampling}) ...")
+    note(f"drawing {config.points} points ...")
     examination = examine(config, Streams(options.seed, config.prior, options.seed))
     figures = table(examination)
     if options.output is not None:
@@ -178,8 +156,6 @@ def table(examination: Examination) -> envelope.Table:
         ["oracle agreement with scikit-learn", _agreement(examination)],
         ["sampler self-test", _sampler(examination)],
     ]
-    if examination.kernel_error is not None:
-        rows.append(["features against the kernel, RMS", f"{examination.kernel_error:.4f}"])
     return envelope.Table(title, ["question", "answer"], rows)
 
 
@@ -204,7 +180,6 @@ def payload(examination: Examination) -> dict[str, object]:
             "accepted": examination.sampler.accepted,
             "false_alarm": FALSE_ALARM,
         },
-        "kernel_error": examination.kernel_error,
         "passed": examination.passed,
     }
 

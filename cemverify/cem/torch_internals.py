@@ -76,11 +76,6 @@ def softmax_backward(d_p: Tensor, p: Tensor) -> Tensor:
     return torch._softmax_backward_data(d_p, p, -1, p.dtype)
 
 
-def standard_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws from gamma distributions of these shape parameters and scale 1; no public function takes a generator."""
-    return torch._standard_gamma(shape, generator=generator)
-
-
 def set_deterministic(on: bool, *, warn_only: bool) -> None:
     """`torch.use_deterministic_algorithms`, which imports a compiler, without that."""
     torch._C._set_deterministic_algorithms(on, warn_only=warn_only)

@@ -19,7 +19,7 @@ from synthetic.gp import priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
 from synthetic.gp.sampling import JITTERS, factorise
-from synthetic.gp.tasks import EXACT_POINTS, FEATURES, Stream, Streams, Task, TaskConfig, draw_many, ridge
+from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig, draw_many, ridge
 
 SMALL = {"train_points": 200, "test_points": 100}
 
@@ -156,39 +156,31 @@ def test_a_covariance_that_is_not_one_is_refused() -> None:
 # --- the oracle ---------------------------------------------------------------------------------
 
 
-ORACLES = [(text, 0) for text in (*SINGLE, *COMPOSED, "rational-quadratic(lengthscale=[1,2,3])")]
-
-
-@pytest.mark.parametrize(
-    ("text", "features"), [*ORACLES, *((text, 64) for text in ("rbf", "additive", "rbf + 0.1*linear"))]
-)
-def test_the_oracle_agrees_with_scikit_learn(text: str, features: int) -> None:
+@pytest.mark.parametrize("text", [*SINGLE, *COMPOSED, "rational-quadratic(lengthscale=[1,2,3])"])
+def test_the_oracle_agrees_with_scikit_learn(text: str) -> None:
     from synthetic.gp.oracle import second_opinion
 
-    task = drawn(text, dimensions=3, features=features)[0]
-    agreement = second_opinion(task, Streams(0, task.config.prior, 0))
+    agreement = second_opinion(drawn(text, dimensions=3)[0])
     assert agreement.worst <= AGREEMENT
-    assert features or agreement.independent == (OWN not in text)
+    assert agreement.independent == (OWN not in text)
 
 
 def test_the_second_opinion_would_notice_a_wrong_oracle() -> None:
     from synthetic.gp.oracle import second_opinion
 
     task = drawn("matern52")[0]
-    streams = Streams(0, task.config.prior, 0)
     for wrong in (
         replace(task, mean=task.mean + 2e-6),
         replace(task, variance=task.variance + 2e-6),
         replace(task, config=replace(task.config, prior="matern52(lengthscale=2.0001)")),
         replace(task, jitter=1e-3),
     ):
-        assert second_opinion(wrong, streams).worst > AGREEMENT
+        assert second_opinion(wrong).worst > AGREEMENT
 
 
-@pytest.mark.parametrize("features", [0, 50])
 @pytest.mark.parametrize("text", ["rbf", "periodic", "linear", "modulated"])
-def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(text: str, features: int) -> None:
-    task = drawn(text, features=features)[0]
+def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(text: str) -> None:
+    task = drawn(text)[0]
     assert task.score(task.mean).expected == pytest.approx(task.floor, rel=1e-12)
     assert task.score(task.mean).excess == 0.0
     for predictions in (ridge(task), torch.zeros_like(task.mean), task.test_values):
@@ -215,39 +207,16 @@ def test_the_floor_is_what_the_posterior_mean_observes_on_average() -> None:
     assert float(errors.mean()) == pytest.approx(tasks[0].floor ** 2, abs=five_sigma)
 
 
-# --- many functions, many points ----------------------------------------------------------------
+# --- many functions ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("features", [0, 50])
-def test_functions_on_the_same_points_differ_and_the_first_is_the_one_drawn_alone(features: int) -> None:
-    tasks = drawn("rbf", functions=3, features=features)
-    alone = drawn("rbf", features=features)[0]
+def test_functions_on_the_same_points_differ_and_the_first_is_the_one_drawn_alone() -> None:
+    tasks, alone = drawn("rbf", functions=3), drawn("rbf")[0]
     for name in ("inputs", "targets", "test_inputs", "test_values", "mean", "variance"):
         assert torch.equal(getattr(tasks[0], name), getattr(alone, name)), name
     assert torch.equal(tasks[1].inputs, alone.inputs)
     correlation = torch.corrcoef(torch.stack([task.targets for task in tasks]))
     assert float((correlation - torch.eye(3)).abs().max()) < 0.5
-
-
-def test_beyond_a_stated_size_tasks_are_of_finite_rank_and_say_so() -> None:
-    assert TaskConfig("rbf", train_points=EXACT_POINTS - 1, test_points=1).sampling == "exact"
-    beyond = TaskConfig("rbf", train_points=EXACT_POINTS, test_points=1)
-    assert beyond.sampling == f"finite rank, {FEATURES} random features"
-    assert replace(beyond, features=0).sampling == "exact"
-
-
-def test_a_finite_rank_task_does_not_depend_on_how_points_fall_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = drawn("matern32", features=40)[0]
-    monkeypatch.setattr("synthetic.gp.features.BLOCK", 64)
-    blocks = drawn("matern32", features=40)[0]
-    for name in ("targets", "test_values", "mean", "variance"):
-        torch.testing.assert_close(getattr(blocks, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
-
-
-def test_with_more_features_than_points_the_floor_comes_near_that_of_the_gaussian_process() -> None:
-    exact = drawn("matern52", train_points=50)[0].floor
-    short = [1 - drawn("matern52", train_points=50, features=count)[0].floor / exact for count in (25, 200, 1600)]
-    assert short[0] > 4 * short[1] > 16 * short[2] > 0  # with few features it is another, easier task
 
 
 # --- difficulty ---------------------------------------------------------------------------------
@@ -273,7 +242,6 @@ def test_declared_negative_controls_are_admitted_though_there_is_little_to_learn
         assert is_negative_control(task.config)
         assert assess(task).objection is not None
         admit(task.config, assess(task))
-    assert not is_negative_control(TaskConfig(NEGATIVE_CONTROLS[0], features=50))
 
 
 # --- streams and refusals -----------------------------------------------------------------------
@@ -295,14 +263,3 @@ def test_a_task_that_makes_no_sense_is_refused() -> None:
     for change in ({"noise": math.nan}, {"test_points": 0}, {"dimensions": 0}):
         with pytest.raises(UsageError, match=f"{next(iter(change)).replace('_', ' ')} must be"):
             TaskConfig(**{"prior": "rbf", **change})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("text", "kind"), [("0.5*gibbs + rbf", "Gibbs"), (f"{OWN}:Deep", "Deep")])
-def test_a_prior_without_random_features_is_refused_at_finite_rank(text: str, kind: str) -> None:
-    # Deep is a subclass of an RBF kernel, which has some
-    with pytest.raises(
-        UsageError,
-        match=rf"random features are not available for a {kind} kernel; draw an "
-        r"exact task",
-    ):
-        drawn(text, features=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import torch
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
-from cemverify.results.envelope import Table, read
-from synthetic import atlas
+from cemverify.results.envelope import read
 from synthetic.__main__ import main
-from synthetic.gp import features, priors, sampling
+from synthetic.gp import priors, sampling
 from synthetic.gp.kernels import evaluate
 from synthetic.gp.sampling import covariance, factorise, posterior
 from synthetic.gp.tasks import TaskConfig
@@ -138,17 +136,6 @@ def test_a_kernel_of_ones_own_is_copied_and_not_changed() -> None:
     assert ready.lengthscale.item() != 5.0
 
 
-@pytest.mark.parametrize("text", [t for t in SINGLE + COMPOSED[:3] if t != "gibbs"])
-def test_random_features_covary_as_the_prior_says(text: str) -> None:
-    count, x = 20_000, points(12, 3)
-    kernel = priors.kernel(text, 3)
-    phi = features.draw_features(kernel, count, 3, torch.Generator().manual_seed(0))(x)  # (12, count)
-    products = phi[:, None] * phi[None, :]  # (12, 12, count)
-    error = products.mean(-1) - covariance(kernel, x)
-    # 78 means of many terms, each normal to good accuracy: beyond six of their standard deviations by chance 1e-7
-    assert bool((error.abs() <= 6 * products.std(-1) / math.sqrt(count) + 1e-12).all())
-
-
 # --- texts --------------------------------------------------------------------------------------
 
 
@@ -182,7 +169,7 @@ def test_a_canonical_text_is_the_same_kernel(text: str) -> None:
 
 def test_configurations_of_one_task_are_equal_and_plain() -> None:
     short = TaskConfig("rbf+linear")
-    assert short == TaskConfig("rbf(lengthscale=2.0) + 1*linear", features=0)
+    assert short == TaskConfig("rbf(lengthscale=2.0) + 1*linear")
     assert all(isinstance(value, str | int | float) for value in asdict(short).values())
 
 
@@ -226,7 +213,7 @@ def test_what_is_no_prior_is_refused_in_one_sentence(text: str, sentence: str) -
     assert "\n" not in str(refused.value)
 
 
-# --- the commands about tasks: `examine` one, and the difficulty `atlas` of all -----------------------
+# --- the command that examines a task, and the page on tasks ------------------------------------------
 
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tasks.md"
@@ -234,16 +221,12 @@ Capture = pytest.CaptureFixture[str]
 SMALL = ["--train-points", "150", "--test-points", "50"]
 
 
-@pytest.mark.parametrize("options", [[], ["--features", "300"]])
-def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(
-    options: list[str], tmp_path: Path, capsys: Capture
-) -> None:
+def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "task.json"
-    assert main(["examine", "rbf + 0.1*linear", *SMALL, *options, "--output", str(file)]) == 0
+    assert main(["examine", "rbf + 0.1*linear", *SMALL, "--output", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "agree: mean" in printed
     assert "from the prior" in printed
-    assert ("finite rank, 300 random features" if options else "exact") in printed
     content = read(file)
     assert content["task"]["prior"] == "rbf(lengthscale=2) + 0.1*linear"
     assert content["agreement"]["worst"] < 1e-6
@@ -276,23 +259,6 @@ def test_examine_fails_if_oracle_or_sampler_is_wrong(
     assert sentence in capsys.readouterr().out
 
 
-def test_the_atlas_is_the_same_twice_and_writes_its_page(tmp_path: Path, capsys: Capture) -> None:
-    pages = []
-    for run in ("first", "second"):
-        page, file = tmp_path / f"{run}.md", tmp_path / f"{run}.json"
-        options = ["--prior", "linear", "matern12", "rbf", "--points", "300", "100", "--output", str(file)]
-        assert main(["atlas", *options, "--markdown", str(page)]) == 0
-        pages.append(page.read_text())
-        verdicts = [entry["verdict"] for entry in read(file)["entries"]]
-        assert verdicts == ["nothing beyond linear", "negative control", "good"]
-    assert pages[0] == pages[1]
-    assert "[3/3] rbf(lengthscale=2): good" in capsys.readouterr().err
-
-
-def test_the_page_of_the_documentation_is_what_the_command_writes() -> None:
+def test_the_page_on_tasks_lists_every_prior() -> None:
     page = PAGE.read_text()
-    text = atlas.page(Table("", ["prior"], [])).partition("###")[0]
-    assert page.startswith(text)
-    for template, values in atlas.ENTRIES.items():
-        for value in values:
-            assert f"| {priors.canonical(template.format(value), 10)} " in page
+    assert [line for line in priors.describe().splitlines() if line not in page] == []

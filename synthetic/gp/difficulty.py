@@ -62,8 +62,8 @@ def average(difficulties: Sequence[Difficulty]) -> Difficulty:
 
 
 def is_negative_control(config: TaskConfig) -> bool:
-    """Whether it is declared one. Tasks of finite rank never are, since a few weights can be learned."""
-    return not config.features and config.prior in {canonical(text, config.dimensions) for text in NEGATIVE_CONTROLS}
+    """Whether it is declared one."""
+    return config.prior in {canonical(text, config.dimensions) for text in NEGATIVE_CONTROLS}
 
 
 def admit(config: TaskConfig, difficulty: Difficulty) -> None:

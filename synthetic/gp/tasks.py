@@ -4,9 +4,8 @@
     task = draw(config, Streams(root=0, task=config.prior, seed=0))
     task.floor, task.score(predictions).expected
 
-Up to `EXACT_POINTS` training and test points come from one draw over all of them (`synthetic.gp.sampling`). Beyond,
-the task is of finite rank: a weighted sum of random features (`synthetic.gp.features`), whose floor is that of
-Bayesian linear regression in the same features. `Task.sampling` says which. Both floors are exact for what was drawn.
+Training and test points come from one exact draw over all of them (`synthetic.gp.sampling`), so there are as many as
+memory holds: 8,192 take seconds and 1.5 GB.
 """
 
 from __future__ import annotations
@@ -24,14 +23,8 @@ from torch import Tensor
 
 from cemverify.console.errors import UsageError
 from synthetic import memory
-from synthetic.gp import features, priors, sampling
+from synthetic.gp import priors, sampling
 from synthetic.gp.algebra import LARGEST, SMALLEST
-
-# Up to here a task takes seconds and at most 1.5 GB; more points get finite rank unless `features=0` insists.
-EXACT_POINTS = 8192
-
-# The number of features of a task with more points, where none is given.
-FEATURES = 2048
 
 
 @dataclass(frozen=True)
@@ -46,9 +39,7 @@ class TaskConfig:
     train_points: int = 1024
     test_points: int = 1024
     noise: float = 0.1  # standard deviation of the noise on training targets
-    # how many random features a finite-rank task has; 0 asks for an exact one. If not given, 0 up to `EXACT_POINTS`
-    # points and `FEATURES` beyond
-    features: int | None = None
+    features: int = 0  # is part of the names of cells; tasks of random features had another number
 
     def __post_init__(self) -> None:
         # two training points: one to learn from, one to choose the weights by
@@ -59,22 +50,15 @@ class TaskConfig:
             raise UsageError(f"the noise must be a positive number, not {self.noise}")
         if not SMALLEST <= self.noise <= LARGEST:
             raise UsageError(f"the noise must be from {SMALLEST:g} to {LARGEST:g}, not {self.noise:g}")
-        if self.features is not None and self.features < 0:
-            raise UsageError(f"features must be at least 1, or 0 for an exact task, not {self.features}")
+        if self.features:
+            raise UsageError(f"there are no tasks of random features, so none with {self.features}")
         object.__setattr__(self, "prior", priors.canonical(self.prior, self.dimensions))
         object.__setattr__(self, "noise", float(self.noise))
-        if self.features is None:
-            object.__setattr__(self, "features", 0 if self.points <= EXACT_POINTS else FEATURES)
 
     @property
     def points(self) -> int:
         """How many points are drawn at once: n for training and m for testing."""
         return self.train_points + self.test_points
-
-    @property
-    def sampling(self) -> str:
-        """In words, how the function of a task is drawn: exactly, or with so many features."""
-        return f"finite rank, {self.features} random features" if self.features else "exact"
 
 
 @dataclass(frozen=True)
@@ -103,12 +87,12 @@ class Task:
     mean: Tensor
     variance: Tensor
     prior_std: float  # root of the mean prior variance over all points
-    jitter: float  # what was added to the prior variance; 0 at finite rank
+    jitter: float  # what was added to the prior variance
 
     @property
     def sampling(self) -> str:
-        """How it was drawn, in words: exactly, with which jitter, or at which rank."""
-        return self.config.sampling + (f", jitter {self.jitter:.0e}" if self.jitter else "")
+        """How it was drawn, in words: exactly, and with which jitter."""
+        return "exact" + (f", jitter {self.jitter:.0e}" if self.jitter else "")
 
     @property
     def floor(self) -> float:
@@ -152,9 +136,8 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
     _require_memory(config)
     shape = config.points, config.dimensions
     x = 2 * torch.rand(shape, generator=streams.generator(Stream.INPUTS), dtype=torch.float64) - 1  # (n + m, d)
-    draw_all = _finite_rank if config.features else _exact
     try:
-        return draw_all(config, streams, functions, x)
+        return _drawn(config, streams, functions, x)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise UsageError(
             f"prior {config.prior} with noise {config.noise:g}: its covariance cannot be factorised in float64 "
@@ -170,10 +153,10 @@ def ridge(task: Task) -> Tensor:
     return X_test @ weights
 
 
-# --- two ways to draw ---------------------------------------------------------------------------
+# --- how it is drawn ----------------------------------------------------------------------------
 
 
-def _exact(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
+def _drawn(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
     n = config.train_points
     try:
         joint = sampling.covariance(priors.kernel(config.prior, config.dimensions), x)  # (n + m, n + m)
@@ -193,38 +176,10 @@ def _exact(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> l
     ]
 
 
-def _finite_rank(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
-    n, count = config.train_points, config.features or 0
-    kernel = priors.kernel(config.prior, config.dimensions)
-    phi = features.draw_features(kernel, count, config.dimensions, streams.generator(Stream.FEATURES))
-    weights = torch.stack(_standard_normals(count, streams, Stream.FUNCTION, functions), dim=1)  # (F, functions)
-    values = features.combine(phi, weights, x)  # (n + m, functions)
-    targets = values[:n] + torch.stack(_noise(config, streams, functions), dim=1)  # (n, functions)
-    means, variance = features.posterior(phi, count, x[:n], targets, x[n:], config.noise**2)
-    prior_std = float(features.variances(phi, x).mean().sqrt())
-    return [
-        Task(config, x[:n], targets[:, i], x[n:], values[n:, i], means[:, i], variance, prior_std, jitter=0.0)
-        for i in range(functions)
-    ]
-
-
-# --- what is drawn ------------------------------------------------------------------------------
-
-
 def _require_memory(config: TaskConfig) -> None:
-    if config.features:
-        needed = features.bytes_needed(config.features, config.points, config.dimensions)
-        use, instead = (
-            f"a task of {config.points} points in {config.dimensions} dimensions with {config.features} features",
-            "fewer points, dimensions or features",
-        )
-    else:
-        needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
-        use, instead = (
-            f"an exact task of {config.points} points in {config.dimensions} dimensions",
-            f"fewer points or dimensions, or at finite rank (features={FEATURES})",
-        )
-    memory.require(needed, use, f"draw {instead}")
+    needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
+    use = f"a task of {config.points} points in {config.dimensions} dimensions"
+    memory.require(needed, use, "draw fewer points or dimensions")
 
 
 def _noise(config: TaskConfig, streams: Streams, functions: int) -> list[Tensor]:
