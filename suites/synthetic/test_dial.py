@@ -24,7 +24,7 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.studies import planned
 from synthetic.studies.depth_dial import STUDY
-from synthetic.studies.depth_dial.conclusion import against, at_depths, at_stops, falls_up_to, picture, stopped
+from synthetic.studies.depth_dial.conclusion import against, at_depths, at_stops, picture, stopped
 from synthetic.studies.depth_dial.rows import ALIKE, MOST, SUM, TEST_DEPTHS
 from synthetic.studies.depth_dial.rows import Key as Dialled
 from synthetic.studies.engine.comparisons import compared, family
@@ -211,19 +211,6 @@ def test_depths_and_stops_are_in_the_names_of_cells_that_judge() -> None:
 
 
 # --- what it says -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bits", "reached"),
-    [
-        ((4.0, 3.0, 2.0, 1.0, 1.0, 0.5, 3.0, 4.0), 4),
-        ((1.0, 1.1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 1),
-        ((8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0), 16),
-        ((3.0, 2.0, None, 1.0, 1.0, 1.0, 1.0, 1.0), 2),
-    ],
-)
-def test_bits_fall_up_to_the_step_before_they_rise(bits: tuple[float | None, ...], reached: int) -> None:
-    assert falls_up_to(bits) == reached
 
 
 def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:

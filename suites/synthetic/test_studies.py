@@ -58,7 +58,7 @@ STUDIES = {
         "This rests on 0 seeds",
         "This rests on 2 seeds",
         "computed: attention by the formula",
-        ("rates", "ratios", "steps"),
+        ("ratios",),
     ),
     "study replace-mlp": Conducted(
         "--steps 3 --seeds 2",

@@ -35,16 +35,6 @@ def at_stops(tuned: Tuned) -> tuple[AtStop, ...]:
     return stopping.means(replicates) if all(replicates) else ()
 
 
-def falls_up_to(bits: Sequence[float | None]) -> int:
-    """The last T' of `TEST_DEPTHS` up to which every step makes the bits fewer."""
-    reached = TEST_DEPTHS[0]
-    for before, after, T in zip(bits, bits[1:], TEST_DEPTHS[1:], strict=False):
-        if before is None or after is None or after >= before:
-            break
-        reached = T
-    return reached
-
-
 def against(state: StudyState) -> list[Compared]:
     """Each dial with T steps against the model that was trained for them."""
     pairs = []
@@ -89,11 +79,6 @@ def read(study: StudyOutcome) -> Findings:
                 {"model": tuned.row.name, "stops": [asdict(stop) for stop in stops]}
                 for tuned in state.rows
                 if (stops := at_stops(tuned))
-            ],
-            "falls_up_to": [
-                {"model": dial.row.name, "steps": falls_up_to(list(at_depths(dial).values()))}
-                for dial in dials
-                if dial.row.name in bits
             ],
         },
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -11,15 +10,14 @@ from typing import Any
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_ratio, shown_spread, shown_verdict
 from cemverify.results.statistics import PairedComparison, correct, spread
-from synthetic.figures.charts import Curve, Panel
 from synthetic.studies.engine import report
 from synthetic.studies.engine.comparisons import Compared, compared
 from synthetic.studies.engine.designs import parameters
-from synthetic.studies.engine.pages import Curves, Picture
+from synthetic.studies.engine.pages import ratio_dots
 from synthetic.studies.engine.statements import shown_statements
 from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.paper import statements
-from synthetic.studies.paper.rows import ALIBI, EXPERIMENTS, FULL, RATES, ROTARY, Key, Variant
+from synthetic.studies.paper.rows import ALIBI, EXPERIMENTS, FULL, ROTARY, Key, Variant
 from synthetic.studies.paper.statements import EXPECTATIONS
 from synthetic.studies.paper.summary import Optimum, Summed, between, summarise, tuned
 
@@ -32,18 +30,18 @@ def read(study: StudyOutcome, name: str) -> Findings:
     rows, figure = summarise(plan.recipe.steps, study.state.rows), EXPERIMENTS[name].figure
     read = statements.read(name, study.state)
     shown = [shown_statements(read), comparisons(study, name, rows)]
-    picture = Picture("ratios", "Along the way, and what the models cost", ratios(study, rows))
+    optima: dict[Key, Sequence[Optimum]] = {}
     if name == "learning-rate":
         shown.append(rates(study))
-        picture = Picture("rates", "Bits over the learning rate", learning_rates(study))
-    optima = {key: tuned(study.state, key) for key in (FULL, ROTARY, ALIBI)} if name == "learning-rate" else {}
+        optima = {key: tuned(study.state, key) for key in (FULL, ROTARY, ALIBI)}
+    pairs = [*_pairs(study, name), *_tuned_pairs(optima)]
     readings = Counter(statement.reading for statement in read)
     findings = report.findings(
         study,
         f"{name.capitalize()} in a language model, {figure}, size {plan.size}",
         f"The paper's statements, read here: {', '.join(f'{n} {reading}' for reading, n in readings.items())}.",
         "With small first embeddings a second step costs bits by itself: whether one can pay, `second-step` asks.",
-        pictures=[picture],
+        pictures=ratio_dots(pairs, plan.rows[0].key),
         shown=shown,
         figures={
             "parameters": max(parameters(row.design) for row in plan.rows),
@@ -52,7 +50,7 @@ def read(study: StudyOutcome, name: str) -> Findings:
         },
         more={"statements": [asdict(statement) for statement in read]},
     )
-    return replace(findings, compared=[*_pairs(study, name), *_tuned_pairs(optima)])
+    return replace(findings, compared=pairs)
 
 
 # --- tables ------------------------------------------------------------------------------------------
@@ -118,63 +116,6 @@ def _comparison(comparison: PairedComparison | None) -> list[Cell]:
     if comparison is None:
         return [NOTHING, NOTHING]
     return [shown_ratio(comparison), shown_verdict(comparison.conclusion, comparison.n)]
-
-
-# --- pictures ----------------------------------------------------------------------------------------
-
-# The first validations, where everything is far from what it will be, would flatten the rest.
-SHOWN_FROM = 4
-BASELINE = ("baseline", 1.0)
-
-
-def ratios(study: StudyOutcome, rows: Sequence[Summed]) -> Curves:
-    """For each baseline two panels: ratios of bits along the way, and the last ones against training FLOPs."""
-    recipe, unit = study.plan.recipe, study.unit
-    panels = []
-    for base in rows:
-        group = [row for row in rows if row.variant.against == base.key and row.tokens is not None]
-        if group:
-            along = [_along(recipe.batch * recipe.context, row, base) for row in group]
-            by_cost = [_by_cost(row) for row in group]
-            spent = sorted(curve.x[0] for curve in by_cost)
-            title = f"against {base.name}"
-            panels.append(Panel(title, "tokens", f"bits/{unit} over the baseline's", along, BASELINE))
-            ends = (spent[0], spent[-1])
-            panels.append(Panel("after the last step", "training kFLOPs per token", "", by_cost, BASELINE, ends))
-    return Curves(panels or [Panel("too many runs diverged", "tokens", f"bits/{unit}", [])])
-
-
-def learning_rates(study: StudyOutcome) -> Curves:
-    """Mean bits of each model over the learning rate, and the range over its seeds."""
-    curves = []
-    for key in TUNED:
-        at = {1e4 * rate: study.state.of(replace(key, rate=rate)) for rate in RATES}
-        finals = {x: list(row.finals.values()) for x, row in at.items() if row is not None and not row.diverged}
-        means = [math.fsum(bits) / len(bits) for bits in finals.values()]
-        low, high = ([end(bits) for bits in finals.values()] for end in (min, max))
-        curves.append(Curve(key.title, list(finals), means, low, high))
-    ticks = [1e4 * rate for rate in RATES]
-    panel = Panel("mean and range over seeds", "learning rate x 10,000", f"bits/{study.unit}", curves, ticks=ticks)
-    return Curves([panel])
-
-
-def _along(tokens: int, row: Summed, base: Summed) -> Curve:
-    """The geometric mean over the seeds at each validation; a step trains on so many tokens."""
-    first = min(SHOWN_FROM, len(row.records[0].along) - 1)
-    steps = [step for step, _ in row.records[0].along][first:]
-    pairs = [(a.along[first:], b.along[first:]) for a, b in zip(row.records, base.records, strict=True)]
-    means = [
-        math.exp(math.fsum(math.log(a[i][1] / b[i][1]) for a, b in pairs) / len(pairs)) for i in range(len(steps))
-    ]
-    return Curve(row.name, [step * tokens for step in steps], means)
-
-
-def _by_cost(row: Summed) -> Curve:
-    """One point: the ratio at equal tokens with its 95 % interval."""
-    assert row.tokens is not None
-    ratio = row.tokens.ratio
-    low, high = (ratio.mean if value is None else value for value in (ratio.low, ratio.high))
-    return Curve(row.name, [row.records[0].training / 1e3], [ratio.mean], [low], [high])
 
 
 # --- readings ----------------------------------------------------------------------------------------

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.numbers import shown_ratio
-from synthetic.figures.charts import Curve, DotRow, Panel
 from synthetic.studies.engine import report
-from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
+from synthetic.studies.engine.comparisons import MARGIN, Compared, family
 from synthetic.studies.engine.designs import LAYERS
-from synthetic.studies.engine.pages import Curves, Dots, Picture, ratio_dots
+from synthetic.studies.engine.pages import ratio_dots
 from synthetic.studies.engine.plan import Plan
-from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.readings import counted
 from synthetic.studies.engine.study import Findings, StudyOutcome
 from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.second_step.rows import LEARNED, LLAMA, LONGER, PLAIN, TWICE, UNIT, WIDER, Key, several
-from synthetic.training.steps import Steps
 
 Verdict = Literal["pays", "does not pay", "undecided"]
-# the words of a page: the comparison is at equal tokens, and "pays" would be a word about the price
-WORDS: dict[str, str] = {"pays": "helps", "does not pay": "does not help", "undecided": "undecided"}
+# the comparison is at equal tokens, and "pays" would be a word about the price
 ANSWERS: dict[Verdict, str] = {
     "pays": "A second step helps in {} at this size and at equal tokens.",
     "does not pay": "A second step does not help in {} at this size and at equal tokens.",
     "undecided": "Whether a second step helps in {} at this size and at equal tokens is undecided.",
 }
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Whether the second step of one row pays."""
-
-    row: str  # its title
-    verdict: Verdict  # by the rule of the study, with the row in the place of T = depth
-    why: str  # in a sentence
-    key: Key
 
 
 @dataclass(frozen=True)
@@ -50,11 +34,6 @@ class StepSummary:
     verdict: Verdict  # whether the second step pays
     why: str  # in a sentence
     deviation: float | None  # of the log ratios of T = depth over T = 1, where at least three seeds tell it
-    beyond: tuple[Answer, ...] = ()  # whether the second step pays in each row that is beyond the paper
-
-    def pair(self, model: Key, base: Key) -> Compared | None:
-        """The comparison of two rows, if it has a seed."""
-        return pair_of(self.pairs, model, base)
 
 
 def summarise(plan: Plan, state: StudyState) -> StepSummary:
@@ -63,21 +42,16 @@ def summarise(plan: Plan, state: StudyState) -> StepSummary:
     compared = [(row.key, PLAIN) for row in plan.rows if row.key != PLAIN]
     compared += [(deep, base) for base in (LONGER, WIDER, TWICE, LLAMA)]
     compared += [(Key(kind, plan.depth), LONGER) for kind in (UNIT, LEARNED)]
-    further = [(row, row.key) for row in plan.rows if row.beyond and isinstance(row.key, Key) and row.key.steps > 1]
-    compared += [(key, base) for _, key in further for base in (LONGER, deep, WIDER, TWICE)]
-    compared += [(key, replace(key, steps=1)) for _, key in further]
+    further = [row.key for row in plan.rows if row.beyond and isinstance(row.key, Key) and row.key.steps > 1]
+    compared += [(key, base) for key in further for base in (LONGER, deep, WIDER, TWICE)]
+    compared += [(key, replace(key, steps=1)) for key in further]
     pairs = state.compared(compared)
     beyond = {row.key for row in plan.rows if row.beyond}
     # two families: what is said of the paper's rows does not depend on how many others were tried
     pairs = family([p for p in pairs if p.keys[0] not in beyond]) + family([p for p in pairs if p.keys[0] in beyond])
     by_key = {pair.keys: pair for pair in pairs}
-
-    def decided(key: Key) -> tuple[Verdict, str]:
-        return _verdict([by_key.get((key, base)) for base in (PLAIN, LONGER)])
-
-    main = by_key.get((deep, PLAIN))
-    answers = [Answer(row.name, *decided(key), key) for row, key in further]
-    return StepSummary(tuple(pairs), *decided(deep), None if main is None else main.deviation, tuple(answers))
+    main, longer = (by_key.get((deep, base)) for base in (PLAIN, LONGER))
+    return StepSummary(tuple(pairs), *_verdict([main, longer]), None if main is None else main.deviation)
 
 
 def _verdict(pairs: Sequence[Compared | None]) -> tuple[Verdict, str]:
@@ -121,24 +95,10 @@ def read(study: StudyOutcome) -> Findings:
         compared=summary.pairs,
         base=PLAIN,
         deviation=(summary.deviation, f"T = {plan.depth} over T = 1"),
-        pictures=[*ratio_dots(main, PLAIN), *how_steps_lie(state.of(deep)), *rates(state, study.unit)],
-        shown=[*beyond(plan, summary), *steps(state.of(deep))],
+        pictures=ratio_dots(main, PLAIN),
+        shown=steps(state.of(deep)),
         figures={"verdict": {"word": summary.verdict, "why": summary.why}},
-        more={"beyond": [asdict(answer) for answer in summary.beyond]},
     )
-
-
-def beyond(plan: Plan, summary: StepSummary) -> list[Table]:
-    """Each row beyond the paper against its controls, with its verdict; no table where the study has none."""
-    bases = [row for key in (PLAIN, LONGER, several(plan.depth), WIDER, TWICE) if (row := plan.row(key)) is not None]
-    rows: list[list[Cell]] = []
-    for answer in summary.beyond:
-        against = [pair_of(summary.pairs, answer.key, base.key) for base in bases]
-        figures = [shown_ratio(None if pair is None else pair.comparison) for pair in against]
-        rows.append([answer.row, *figures, WORDS[answer.verdict]])
-    columns = ("row", *(f"over {base.name}" for base in bases), "a second step")
-    title = f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}"
-    return [Table(title, columns, rows)] if rows else []
 
 
 def steps(tuned: Tuned | None) -> list[Table]:
@@ -155,36 +115,3 @@ def steps(tuned: Tuned | None) -> list[Table]:
         *("cosine of N(x_t), N(h)", "energy, step by step"),
     )
     return [Table(f"How the steps of {tuned.row.name} lie, means over tokens", columns, rows)]
-
-
-def rates(state: StudyState, unit: str) -> list[Picture]:
-    """Bits over the learning rate at the length that decided it, one curve for each row."""
-    curves = []
-    for tuned in state.rows:
-        if tuned.curves:
-            finite = {k: bits for k, bits in tuned.curves[-1].bits.items() if math.isfinite(bits)}
-            curves.append(Curve(tuned.row.name, [1e4 * rate(k) for k in finite], list(finite.values())))
-    ticks = sorted({x for curve in curves for x in curve.x})
-    panel = Panel("tuning half, before judging", "learning rate x 10,000", f"bits/{unit}", curves, ticks=ticks)
-    return [Picture("rates", "Tuning", Curves([panel]))] if curves else []
-
-
-def how_steps_lie(tuned: Tuned | None) -> list[Picture]:
-    """How the steps of one row lie, layer by layer, at the start and after training; nothing without a record."""
-    if tuned is None or not tuned.records:
-        return []
-    record = tuned.records[0]
-    quantities: tuple[tuple[str, Callable[[Steps], Sequence[float]]], ...] = (
-        ("length of each step over the stream", lambda layer: layer.lengths),
-        ("cosine of each step with the one before", lambda layer: layer.turns),
-        ("cosine of N(x_t), where a step is asked, with N(h)", lambda layer: layer.nearness[1:]),
-    )
-    groups = []
-    for title, values in quantities:
-        lines = [
-            DotRow(f"{layer.place}, {when}", values(layer), None, note=", ".join(f"{v:.2f}" for v in values(layer)))
-            for when, of_layers in (("start", record.start), ("trained", record.end))
-            for layer in of_layers
-        ]
-        groups.append((title, sorted(lines, key=lambda line: line.label)))
-    return [Picture("steps", f"How the steps of {tuned.row.name} lie", Dots(groups))]
