@@ -22,7 +22,7 @@ COMMANDS = {
 NO_MATTER = {
     **dict.fromkeys(("--store", "--workers", "--cluster", "--shard", "--until", "--output", "--corpora"), 1),
     **dict.fromkeys(("--tflops", "--folder", "--save-every"), 1),
-    **dict.fromkeys(("--retry-failed", "--resume", "--no-resume", "--geometry"), 0),
+    **dict.fromkeys(("--retry-failed", "--resume", "--no-resume"), 0),
 }
 
 DESCRIPTION = """\

@@ -96,7 +96,6 @@ def make(folder: Path) -> None:
         "leaving.py": "raise SystemExit(0)\n",
         "one.txt": "words of a corpus, one after another\n" * 9,
         "known.toml": KNOWN_VIOLATIONS,
-        "metrics.jsonl": "".join(json.dumps({"step": i, "bits": 2.5, "seconds": 1.0}) + "\n" for i in range(5)),
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

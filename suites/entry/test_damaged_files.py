@@ -33,7 +33,6 @@ from suites.entry.damage import damaged_bytes, damaged_json, with_digest
 from suites.entry.rule import complaint, work_is_told
 from suites.kit.commands import call
 from synthetic.training import checkpoints
-from synthetic.training.metrics import Metrics
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
@@ -132,7 +131,6 @@ ROWS = (
     Row("checkpoint.safetensors", _restore),
     Row("checkpoint.safetensors", _restore, of_other_facts),
     Row("gpu/stage-*.json", _compose),
-    Row("metrics.jsonl", lambda path: Metrics(path, after=3).close()),
 )
 
 

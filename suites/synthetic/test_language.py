@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import shlex
@@ -116,12 +115,7 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
         assert first["validation_bits_per_byte"] == again["validation_bits_per_byte"]
     runs = tmp_path / "runs" / "cem-t2"
     names = sorted(path.name for path in runs.iterdir())
-    assert names == ["checkpoint.safetensors", "metrics.jsonl", "weights.safetensors"]
-    lines = [json.loads(line) for line in (runs / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2, 3, 3]
-    assert [line["step"] for line in lines if "bits" in line] == [1, 2, 3]
-    assert [line["step"] for line in lines if "layers" in line] == [3]
-    assert len(lines[-1]["layers"]) == 4
+    assert names == ["checkpoint.safetensors", "weights.safetensors"]
     assert "nan" not in terminal(envelope.tables_of(content)[:1])
 
 
@@ -129,7 +123,7 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
     ("words", "sentence"),
     [
         ("", "interrupted; nothing was written"),
-        ("--folder runs", "interrupted; runs holds the metrics so far, and no checkpoint (--save-every)"),
+        ("--folder runs", "interrupted; no checkpoint was kept (--save-every)"),
         (
             "--folder runs --save-every 5",
             "interrupted; checkpoints are in runs, and the same command with --resume goes on",
@@ -223,7 +217,7 @@ def test_the_command_in_a_result_file_is_what_was_given_without_what_changes_not
 def test_the_result_file_holds_what_was_printed(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, content = study(tmp_path / "deep" / "language.json", "--steps", "2", "--geometry")
+    _, content = study(tmp_path / "deep" / "language.json", "--steps", "2")
     printed = capsys.readouterr()
     assert terminal(envelope.tables_of(content)) in printed.out
     assert printed.out.endswith(f"python -m reports pictures {tmp_path}/deep/language.json\n")
@@ -291,10 +285,8 @@ def test_a_first_step_longer_than_the_stream_is_warned_of(
     assert ("WARNING: before training a first step is longer than the stream (CEM T=2: " in printed.err) == (
         longest > 1
     )
-    assert ("cosine" in printed.out, "cosine" in str(content["tables"][-1]["columns"])) == (False, True)
     assert longest > 1  # as embeddings of the usual scale make it
     assert len(cem["steps"]["trained"]) == len(cem["steps"]["start"])
-    assert any("(!)" in str(cell) for row in content["tables"][-1]["rows"] for cell in row)
 
 
 def test_a_model_far_behind_the_baseline_fails() -> None:

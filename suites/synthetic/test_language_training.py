@@ -27,7 +27,6 @@ from synthetic.studies.side_by_side.rows import Contender, contenders, smoke, ti
 from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, on_meta, parameters, paths, words
 from synthetic.training.machine import choose, leave
-from synthetic.training.metrics import Metrics
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import probe
 from synthetic.training.training import Saving, adamw, score, train, unsharded
@@ -129,18 +128,6 @@ def test_a_checkpoint_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UsageError, match=r"cannot write .*name another folder with --folder"):
         checkpoint(tmp_path / "file" / "checkpoint.safetensors", {})
-
-
-def test_metrics_have_one_line_for_each_step_after_a_resume(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    for after in (0, 2):  # the second begins behind step 2, though the first came to step 4
-        metrics = Metrics(path, after)
-        for step in range(after + 1, 5):
-            metrics.add({"step": step, "bits": math.nan if step == 4 else 1.0})
-        metrics.close()
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2, 3, 4]
-    assert lines[-1]["bits"] is None
 
 
 # --- when a number is lost ------------------------------------------------------------------------

@@ -12,8 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +25,6 @@ from cemverify.processes.atomic_files import replacing, sweep
 from synthetic.corpora.sources import Document, DocumentSource, PartName
 from synthetic.corpora.tokenisers import Codes, Tokeniser
 from synthetic.corpora.tokens import AGAIN, ON_DISK, Tokens, read_tokens
-from synthetic.corpora.yardsticks import Compressors
 
 FORMAT = 3  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")
@@ -41,7 +39,6 @@ class CorpusPart:
     # bytes, documents: what they were made of
     bytes: int
     documents: int
-    compressed: Mapping[str, float]  # bits per byte of gzip and xz; of the validation part only
 
     @property
     def tokens_per_byte(self) -> float:
@@ -54,11 +51,10 @@ class PartDescription:
     """The description of a part in corpus.json."""
 
     sha256: str  # of its tokens, as hexadecimal digits
-    # tokens, bytes, documents, compressed: as of the part
+    # tokens, bytes, documents: as of the part
     tokens: int
     bytes: int
     documents: int
-    compressed: Mapping[str, float]
 
     @classmethod
     def of(cls, content: Any) -> PartDescription:
@@ -72,7 +68,7 @@ class PartDescription:
             raise ValueError("each part needs at least one token, byte and document")
         if type(read.sha256) is not str:
             raise TypeError("each part needs a checksum")
-        return replace(read, compressed={name: float(bits) for name, bits in dict(read.compressed).items()})
+        return read
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser) -> None:
     """Writes the files of a corpus, the description last."""
     with contextlib.ExitStack() as stack:
         files = {part: stack.enter_context(open(aside / f"{part}.tokens", "wb")) for part in PARTS}
-        writers = {part: _Writer(files[part], part, tokeniser.vocabulary) for part in PARTS}
+        writers = {part: _Writer(files[part], tokeniser.vocabulary) for part in PARTS}
         stream = iter(source.documents())
         while documents := list(islice(stream, DOCUMENTS_AT_ONCE)):
             for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
@@ -151,11 +147,10 @@ def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser) -> None:
 class _Writer:
     """Writes the tokens of a part, document by document."""
 
-    def __init__(self, file: IO[bytes], part: PartName, vocabulary: int) -> None:
+    def __init__(self, file: IO[bytes], vocabulary: int) -> None:
         self.file, self.vocabulary = file, vocabulary
         self.hashed = hashlib.sha256()
         self.tokens = self.bytes = self.documents = 0
-        self.compressors = Compressors() if part == "validation" else None
 
     def take(self, document: Document, tokens: Codes) -> None:
         if len(tokens) and (largest := int(tokens.max())) >= self.vocabulary:
@@ -169,14 +164,11 @@ class _Writer:
         self.tokens += len(tokens)
         self.bytes += len(document.content)
         self.documents += 1
-        if self.compressors:
-            self.compressors.feed(document.content)
 
     def finish(self) -> PartDescription:
         self.file.flush()
         os.fsync(self.file.fileno())
-        compressed = self.compressors.bits_per_byte() if self.compressors else {}
-        return PartDescription(self.hashed.hexdigest(), self.tokens, self.bytes, self.documents, compressed)
+        return PartDescription(self.hashed.hexdigest(), self.tokens, self.bytes, self.documents)
 
 
 def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
@@ -195,4 +187,4 @@ def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
 
 def _part(path: Path, description: PartDescription) -> CorpusPart:
     tokens = read_tokens(path, description.tokens, description.sha256)
-    return CorpusPart(tokens, description.bytes, description.documents, description.compressed)
+    return CorpusPart(tokens, description.bytes, description.documents)

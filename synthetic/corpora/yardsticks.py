@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
 import math
-import zlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,29 +50,6 @@ class Counts:
         seen = np.where(self.pairs[places] == codes, self.pair_counts[places], 0)
         smoothed: Floats = (seen + self.unigram(following)) / (self.firsts[previous] + 1)
         return smoothed
-
-
-class Compressors:
-    """gzip and xz of a stream of documents: bits per byte of it, without any training.
-
-    The raw deflate stream that gzip wraps is measured, as its header says nothing about the text.
-    """
-
-    def __init__(self) -> None:
-        self._deflate, self._xz = zlib.compressobj(9), lzma.LZMACompressor()
-        self._read, self._deflated, self._xzed = 0, 0, 0
-
-    def feed(self, content: bytes) -> None:
-        """Adds the next document to what is compressed."""
-        self._read += len(content)
-        self._deflated += len(self._deflate.compress(content))
-        self._xzed += len(self._xz.compress(content))
-
-    def bits_per_byte(self) -> dict[str, Any]:
-        """Ends both streams: {"gzip": ..., "xz": ...}."""
-        deflated = self._deflated + len(self._deflate.flush())
-        xzed = self._xzed + len(self._xz.flush())
-        return {"gzip": 8 * deflated / self._read, "xz": 8 * xzed / self._read} if self._read else {}
 
 
 def yardsticks(train: Tokens, vocabulary: int, windows: Tensor) -> Yardsticks:

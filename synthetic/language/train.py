@@ -22,7 +22,7 @@ from synthetic.language.arguments import (
     named_texts,
     preset_choice,
 )
-from synthetic.studies.side_by_side.conclusion import TrainingFindings, geometry, payload, tables
+from synthetic.studies.side_by_side.conclusion import TrainingFindings, payload, tables
 from synthetic.studies.side_by_side.rows import DEFAULT_PRESET
 from synthetic.studies.side_by_side.trainings import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
@@ -34,7 +34,7 @@ USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
 
 DESCRIPTION = """\
 Trains Llama with rotary and with ALiBi positions, and CEM at several recursion depths T, on the
-same batches. Sets their validation bits beside those of unigram and bigram models, gzip and xz.
+same batches. Sets their validation bits beside those of unigram and bigram models.
 Exit code 0 if every loss is finite, every model beats the bigram model and stays within the band
 of the Llama with its positions (on text), and energies fall where they must; otherwise 1.
 """
@@ -69,10 +69,9 @@ def add_arguments(parser: Command) -> None:
     group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
     group.add_argument("--compile", action="store_true", help="train through torch.compile; 5 to 20 s to start")
     group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
-    group.add_argument("--folder", type=path, metavar="DIR", help="keep metrics, weights and checkpoints here")
+    group.add_argument("--folder", type=path, metavar="DIR", help="keep weights and checkpoints here")
     group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
-    group.add_argument("--geometry", action="store_true", help="also print how the recursion steps lie")
     group.add_argument(
         "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
     )
@@ -116,15 +115,15 @@ def run(options: argparse.Namespace) -> int:
 def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace) -> int:
     """Prints and writes what came of a run; returns the exit code."""
     content = payload(findings)
-    printed, steps = tables(findings, finite(result("language", maker, [], content))), geometry(findings)
-    show(terminal([*printed, *(steps if options.geometry else ())]))
+    printed = tables(findings, finite(result("language", maker, [], content)))
+    show(terminal(printed))
     show(f"\n{words(findings.paths, compiled=findings.ground.machine.compiled)}")
     show("\n" + ("fail:" if findings.reasons else f"pass: {findings.passed}"))
     for reason in findings.reasons:
         show(f"  {reason}")
     if sentence := warning({model.contender.name: model.start for model in findings.results}):
         note(f"WARNING: {sentence}")
-    write(options.output, result("language", maker, [*printed, *steps], content))
+    write(options.output, result("language", maker, printed, content))
     show(
         f"written to {options.output}; its loss curves: python -m reports pictures {shlex.quote(str(options.output))}"
     )
@@ -136,5 +135,5 @@ def _left_behind(run: TrainingRun) -> str:
     if run.folder is None:
         return "interrupted; nothing was written"
     if run.every is None and not run.resume:
-        return f"interrupted; {run.folder} holds the metrics so far, and no checkpoint (--save-every)"
+        return "interrupted; no checkpoint was kept (--save-every)"
     return f"interrupted; checkpoints are in {run.folder}, and the same command with --resume goes on"

@@ -59,7 +59,7 @@ def payload(findings: TrainingFindings) -> dict[str, Any]:
     """What the result file holds beside its tables."""
     config, ground, reasons = findings.config, findings.ground, findings.reasons
     corpus, y = ground.corpus, ground.yardsticks
-    per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
+    per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()}
     return {
         "corpus": {
             **corpus.describe(),
@@ -130,9 +130,6 @@ def _yardsticks_table(ground: Ground) -> Table:
         ["unigram", f"{ground.yardsticks.unigram * ground.per_byte:.3f}", models],
         ["bigram", f"{ground.yardsticks.bigram * ground.per_byte:.3f}", models],
     ]
-    rows += [
-        [name, f"{bits:.3f}", "all of validation, untrained"] for name, bits in corpus.validation.compressed.items()
-    ]
     if ground.floor is not None:
         rows.append(["floor, exact", f"{float(ground.floor.mean()):.4f}", models])
     if ground.rate is not None:
@@ -169,26 +166,6 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
         "attention entropy (bits)",
     )
     return Table("Layers after training, on validation tokens", columns, rows)
-
-
-def geometry(findings: TrainingFindings) -> list[Table]:
-    """How the recursion steps lie; no table where no model has any."""
-    rows: list[list[Cell]] = []
-    for result in findings.results:
-        for when, layers in (("before", result.start), ("after", result.trained)):
-            for steps in layers:
-                row = steps.cells(when)
-                row[3] += " (!)" if steps.too_long else ""
-                rows.append([result.contender.name, *row])
-    columns = (
-        *("model", "layer", "training", "rms of the stream", "length of each step / stream"),
-        *("cosine to the step before", "cosine of N(x_t) and N(h)"),
-    )
-    title = (
-        "How the recursion steps lie, means over tokens; (!) where the first of several is longer than the stream,"
-        " so that the next is asked far from where the memory was read"
-    )
-    return [Table(title, columns, rows)] if rows else []
 
 
 # --- when a run passes ------------------------------------------------------------------------------

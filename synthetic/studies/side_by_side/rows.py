@@ -44,7 +44,6 @@ class LanguageConfig:
     contenders: tuple[Contender, ...]  # the models compared
     recipe: Recipe  # how each is trained
     validation_windows: int  # how many windows of the validation part, of J tokens each, are scored
-    probe_every: int  # steps between looks inside the layers
     band: float = SMALL_BAND  # how many times the bits of the best baseline another model may need
     why_band: str = WHY_SMALL_BAND  # where the band comes from, for the report
 
@@ -91,13 +90,13 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
 def tiny(vocabulary: int, precision: Literal["float32", "bfloat16"] = "float32") -> LanguageConfig:
     """Seconds on one CPU core: shows that all parts work together. On a GPU in the precision that it trains in."""
     recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2, precision=precision)
-    return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, 200)
+    return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256)
 
 
 def smoke(vocabulary: int) -> LanguageConfig:
     """A few minutes on two CPU cores; small batches, as more steps of fewer tokens learn faster here."""
     recipe = Recipe(steps=320, batch=4, context=128, learning_rate=3e-3)
-    return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, 80)
+    return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256)
 
 
 def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
@@ -107,7 +106,7 @@ def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
     batch make them fit.
     """
     recipe = Recipe(steps=150, batch=16, context=paper.CONTEXT, accumulate=4, precision="bfloat16")
-    return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, 50)
+    return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64)
 
 
 PRESETS: Mapping[str, Mapping[str, Callable[[int], LanguageConfig]]] = {

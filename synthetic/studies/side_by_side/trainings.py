@@ -29,10 +29,9 @@ from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.tokens import Batches, spread_windows
 from synthetic.corpora.yardsticks import Yardsticks, yardsticks
 from synthetic.studies.side_by_side.rows import Contender, LanguageConfig, PresetChoice
-from synthetic.training.checkpoints import save_weights, saved_step
+from synthetic.training.checkpoints import save_weights
 from synthetic.training.cost import Cost, cost
 from synthetic.training.machine import Machine, by_the_first, forget_peak_memory, peak_flops, peak_memory
-from synthetic.training.metrics import Metrics
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import LayerProbe, Steps, probe, steps_of
 from synthetic.training.training import Saving, Training, TrainingStep, check_shares, score, train, unsharded
@@ -50,7 +49,7 @@ class TrainingRun:
     corpora: Path  # the folder where tokens lie
     seed: int = 0  # of weights and batches
     workers: int | None = None  # processes on this machine; None takes one for each CPU
-    folder: Path | None = None  # of metrics, weights and checkpoints; None keeps nothing
+    folder: Path | None = None  # of weights and checkpoints; None keeps nothing
     every: int | None = None  # steps between checkpoints; None keeps none but the weights at the end
     # whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says
     resume: bool = False
@@ -171,44 +170,25 @@ def train_contender(
         model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())
     specification = _specification(contender, recipe, corpus, run.seed)
-    saving, metrics, done = None, Metrics(None), 0
+    saving = None
     folder = None if run.folder is None else run.folder / contender.slug
-    if folder is not None:
-        checkpoint = folder / "checkpoint.safetensors"
-        done = saved_step(checkpoint) if run.resume else 0
-        if run.every is not None or run.resume:
-            saving = Saving(checkpoint, run.every or recipe.steps, specification, run.resume)
-        if machine.rank == 0:
-            metrics = Metrics(folder / "metrics.jsonl", done)
+    if folder is not None and (run.every is not None or run.resume):
+        saving = Saving(folder / "checkpoint.safetensors", run.every or recipe.steps, specification, run.resume)
     few = few.to(machine.device)
     tell = _progress(contender.name, recipe)
-
-    def look(step: TrainingStep) -> None:
-        metrics.add(asdict(step))
-        if step.step % config.probe_every == 0 and step.step < recipe.steps:
-            layers = probe(unsharded(model), few)
-            metrics.add({"step": step.step, "layers": [asdict(layer) for layer in layers]})
-        if machine.rank == 0:
-            tell(step)
-
+    observe = tell if machine.rank == 0 else lambda _step: None
     forget_peak_memory(machine.device)
     batches = Batches(corpus.train.tokens, run.seed, recipe.batch, recipe.context)
-    try:
-        training = train(model, recipe, batches, machine, saving=saving, observe=look)
-        spent, peak = cost(contender.model, recipe.context), peak_memory(machine.device)
-        result = ModelResult(contender, count, spent, training, None, (), peak, start)
-        whole = unsharded(model)
-        scores = score(whole, windows, recipe, machine) if training.diverged_at is None else None
-        if scores is not None and scores.isfinite().all():
-            layers = probe(whole, few)
-            result = replace(result, validation=scores, probes=layers, trained=steps_of(whole, few))
-            if done < recipe.steps:
-                metrics.add({"step": recipe.steps, "layers": [asdict(layer) for layer in layers]})
-            if folder is not None:
-                save_weights(folder / "weights.safetensors", whole, specification, writes=machine.rank == 0)
-        return result
-    finally:
-        metrics.close()
+    training = train(model, recipe, batches, machine, saving=saving, observe=observe)
+    spent, peak = cost(contender.model, recipe.context), peak_memory(machine.device)
+    result = ModelResult(contender, count, spent, training, None, (), peak, start)
+    whole = unsharded(model)
+    scores = score(whole, windows, recipe, machine) if training.diverged_at is None else None
+    if scores is not None and scores.isfinite().all():
+        result = replace(result, validation=scores, probes=probe(whole, few), trained=steps_of(whole, few))
+        if folder is not None:
+            save_weights(folder / "weights.safetensors", whole, specification, writes=machine.rank == 0)
+    return result
 
 
 def _progress(name: str, recipe: Recipe) -> Callable[[TrainingStep], None]:
