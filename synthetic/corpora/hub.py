@@ -3,9 +3,8 @@
     python -m synthetic language train --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
 
 Only the documents needed are downloaded: the stream ends when there are enough tokens. The text of a document decides
-its part, so copies of it are always in the same part. Local files in the same formats need no network:
-`--dataset json:FILE.jsonl` or `parquet:FILE.parquet`, or a folder. A corpus is identified by the content of the
-files, not by their location.
+its part, so copies of it are always in the same part. A folder of files in a format of the hub (JSON lines, Parquet)
+needs no network; its corpus is identified by the content of the files, not by their location.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from cemverify.console.errors import UsageError
 from synthetic.corpora.sources import Document, DocumentSource, part_of
 from synthetic.corpora.tokenisers import hushed
 
-LOCAL_FORMATS = ("json", "parquet")
-
 
 @dataclass(frozen=True)
 class DatasetSpec:
     """Which documents of which dataset."""
 
-    name: str  # on the hub, or "json:PATTERN" or "parquet:PATTERN" for local files, or a local folder
+    name: str  # on the hub, or a local folder
     configuration: str | None = None  # of the dataset, if it has several
     split: str = "train"  # of it
     column: str = "text"  # which holds the text
@@ -77,41 +74,19 @@ def _documents(spec: DatasetSpec) -> Iterator[Document]:
 
 
 def _content(spec: DatasetSpec) -> dict[str, str]:
-    """What replaces the name of a local dataset in the key: its format, and a digest of its files."""
-    kind, _, pattern = spec.name.partition(":")
-    if kind in LOCAL_FORMATS and pattern:
-        parted = (path.rpartition("::") for path in _matched(spec, kind, pattern))
-        members = [(member, path) for member, _, path in parted]  # zip://MEMBER::PATH
-    elif os.path.isdir(root := Path(spec.name)):  # which is not one where its name is too long
-        kind = "folder"
-        below = sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
-        # the library tells splits and formats by names; hidden folders hold what fetched them
-        members = [
-            (relative.as_posix(), str(path))
-            for relative, path in below
-            if not any(part.startswith(".") for part in relative.parts[:-1])
-        ]
-    else:
+    """What replaces the name of a local folder in the key: a digest of its files."""
+    root = Path(spec.name)
+    if not os.path.isdir(root):  # which is not one where its name is too long
         return {}
     hashed = hashlib.sha256()
-    for name, path in members:  # what lies elsewhere has no more than its address
-        hashed.update(f"{name!r} {path if '://' in path else _digest(path)}\n".encode())
-    return {"name": kind, "content": hashed.hexdigest()}
+    # the library tells splits and formats by names; hidden folders hold what fetched them
+    for relative, path in sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file()):
+        if not any(part.startswith(".") for part in relative.parts[:-1]):
+            hashed.update(f"{relative.as_posix()!r} {_digest(path)}\n".encode())
+    return {"name": "folder", "content": hashed.hexdigest()}
 
 
-def _matched(spec: DatasetSpec, kind: str, pattern: str) -> list[str]:
-    """The files that a pattern names, in the order in which they are read."""
-    import datasets
-
-    try:
-        with hushed("datasets", "huggingface_hub"):
-            files = datasets.load_dataset_builder(kind, data_files=pattern).config.data_files
-    except Exception as error:  # many kinds, as in `_rows`
-        raise _not_to_be_had(spec, error) from error
-    return [str(path) for paths in files.values() for path in paths]
-
-
-def _digest(path: str) -> str:
+def _digest(path: Path) -> str:
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -123,34 +98,26 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
     """The rows of the stream. Any error that ends it early becomes one sentence."""
     import datasets
 
-    kind, _, pattern = spec.name.partition(":")
     rows = None
     try:
         with hushed("datasets", "huggingface_hub"):
-            if kind in LOCAL_FORMATS and pattern:
-                rows = datasets.load_dataset(kind, data_files=pattern, split=spec.split, streaming=True)
-            else:
-                rows = datasets.load_dataset(
-                    spec.name, spec.configuration, split=spec.split, revision=spec.revision, streaming=True
-                )
+            rows = datasets.load_dataset(
+                spec.name, spec.configuration, split=spec.split, revision=spec.revision, streaming=True
+            )
             read = 0
             for row in rows:
                 yield row
                 read += 1
     except Exception as error:  # of the network, of the hub, of the file: many kinds
         if rows is None:
-            raise _not_to_be_had(spec, error) from error
+            raise UsageError(
+                f"the dataset {spec.name} is not available ({_reason(error)}); see to its name, file or network"
+            ) from error
         shorter = ", or end before that row with --megabytes" if read else ""
         raise UsageError(
             f"the dataset {spec.name} cannot be read on from about row {read:,} ({_reason(error)}); mend the file, or"
             f" try again if it is on the hub{shorter}"
         ) from error
-
-
-def _not_to_be_had(spec: DatasetSpec, error: Exception) -> UsageError:
-    return UsageError(
-        f"the dataset {spec.name} is not available ({_reason(error)}); see to its name, file or network"
-    )
 
 
 def _reason(error: Exception) -> str:
