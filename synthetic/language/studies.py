@@ -129,9 +129,7 @@ def run(options: argparse.Namespace) -> int:
         write_results(place, progress, None, None)
         return 0
     floor = _source_bits(choice, corpus, plan)
-    outcome = StudyOutcome(
-        *(plan, progress.result, f"the {corpus.name}", corpus.unit, floor, corpus.train.bytes), len(progress.todo)
-    )
+    outcome = StudyOutcome(*(plan, progress.result, f"the {corpus.name}", corpus.unit, floor), len(progress.todo))
     findings = study.read(outcome)
     envelope.show(terminal(findings.page.tables))
     envelope.show(f"\n{words(tuning.paths_of(plan), compiled=plan.compiled)}")

@@ -34,12 +34,6 @@ def means(replicates: Sequence[Sequence[AtStop]]) -> tuple[AtStop, ...]:
     return tuple(stops_of_all)
 
 
-def best(stops: Sequence[AtStop]) -> tuple[float, AtStop] | None:
-    """The smallest figure, which is then a number, and its stop; None if no stop has one."""
-    finite = [(stop.figure, stop) for stop in stops if stop.figure is not None]
-    return min(finite, key=lambda pair: pair[0]) if finite else None
-
-
 def share(least_fall: float) -> str:
     """A share as a fraction, "1/4" for 0.25."""
     return f"1/{1 / least_fall:g}"

@@ -39,7 +39,6 @@ class StudyOutcome:
     unit: str  # of its text, "byte" or "token"
     # bits per unit that no predictor can do without on the windows that judge; None of text
     floor: float | None = None
-    learned_from: int = 0  # how many units the training part has
     missing: int = 0  # trainings that are next, 0 if all are there
 
 

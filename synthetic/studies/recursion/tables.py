@@ -11,6 +11,7 @@ from cemverify.results.envelope import Table
 from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_verdict
 from cemverify.results.statistics import FEWEST, Ratio, compare, correct, mean_interval
 from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet, plain
+from synthetic.studies.engine.stopping import share
 from synthetic.studies.recursion.rows import (
     Content,
     Family,
@@ -266,7 +267,7 @@ def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None
     shares: list[str] = []
     for row in rows:
         if stops := at_stops(row):
-            shares = [f"q = 1/{1 / q:g}" for q, _, _ in stops]
+            shares = [f"q = {share(q)}" for q, _, _ in stops]
             every = at_depths(row).get(last)
             lines.append(
                 [
