@@ -260,7 +260,8 @@ _BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "leaves_a_thread": (lambda: threading.Thread(target=_forever).start(), None, ""),
     "spins_in_a_thread": (lambda: _thread(_spin) if threading.active_count() < 2 else None, None, ""),
     "leaves_thirty_children": (
-        lambda: _alive or _alive.extend(subprocess.Popen(["sleep", "600"]) for _ in range(30)), None, ""),  # noqa: S607
+        lambda: _alive.extend(subprocess.Popen(["sleep", "600"]) for _ in range(0 if _alive else 30)),  # noqa: S607
+        None, ""),
 }  # fmt: skip
 
 # --- what is answered instead, with the cause and its words ---

@@ -36,7 +36,7 @@ _NO_VERDICT = re.compile(r"[1-9]\d* inconclusive|\b0 run\b|INCONCLUSIVE|NOT OFFE
 # what computes for minutes, where it is called
 _WORK = (
     *("cemverify.power.measuring.measure_power", "cemverify.repair.search.search", "cemverify.commands.demo._judge"),
-    *("synthetic.atlas.survey", "synthetic.examine.examine", "synthetic.recursion.conduct"),
+    *("synthetic.examine.examine", "synthetic.recursion.conduct"),
     *("synthetic.language.studies.conduct", "synthetic.language.places.open_corpus"),
     *("synthetic.language.train.train_side_by_side", "benchmarks.harvest.harvest", "benchmarks.page.run"),
 )
