@@ -24,7 +24,7 @@ from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.budgets import Bounded, _sigma, energy_budget, output_budget, unit_roundoff
-from cemverify.conformance.oracle.evidence import Comparison, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden, products
 from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.oracle.relations import relation_budget
@@ -198,8 +198,8 @@ def test_a_margin_is_the_residual_over_its_budget_and_none_where_both_sides_agre
     assert comparison.margins().tolist() == [0.0, 0.25, 0.5]
     assert comparison.margin == 0.5
     lost = Comparison("lost", torch.full((3,), math.nan), zero, zero + 1)
-    assert judge(comparison, replace(comparison, got=8 * got), telling=False).worst.margin > 1
-    assert judge(comparison, lost).worst is lost
+    assert Evidence.of(comparison, replace(comparison, got=8 * got), telling=False).worst.margin > 1
+    assert Evidence.of(comparison, lost).worst is lost
 
 
 @pytest.mark.parametrize("name", ["attention, diagonal shared", "MLP, norm folded", "attention, self-cross"])

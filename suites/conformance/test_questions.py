@@ -31,7 +31,7 @@ from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.judging.verdicts import Verdict, asked_up_to
 from cemverify.conformance.listeners.terminal import how_far
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties import Property, by_id, catalogue, select
 from cemverify.conformance.properties.base import Offer, Over
@@ -166,7 +166,7 @@ def _noting(property_: Property, seen: set[tuple[str, Any, str, Any]]) -> Proper
     def check(caller: Any, case: Case) -> Evidence:
         options = sorted(_options(case).items())
         seen.update((a, u, b, v) for (a, u), (b, v) in combinations(options, 2))
-        return judge(Comparison("asked", torch.zeros(1), torch.zeros(1), torch.zeros(1)))
+        return Evidence.of(Comparison("asked", torch.zeros(1), torch.zeros(1), torch.zeros(1)))
 
     return replace(property_, check=check)
 

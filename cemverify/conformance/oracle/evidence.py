@@ -166,15 +166,15 @@ class Evidence:
         if not self.comparisons:
             raise Discard("there is nothing to compare")
 
+    @classmethod
+    def of(cls, *comparisons: Comparison, telling: bool = True) -> Self:
+        """Evidence from these comparisons."""
+        return cls(comparisons, telling)
+
     @cached_property
     def worst(self) -> Comparison:
         """The comparison with the largest margin, or one whose margin is NaN."""
         return max(self.comparisons, key=lambda c: math.inf if math.isnan(c.margin) else c.margin)
-
-
-def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
-    """Evidence from these comparisons."""
-    return Evidence(comparisons, telling)
 
 
 def together(evidences: Iterable[Evidence], telling: Callable[[Iterable[bool]], bool] = any) -> Evidence:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.questions.cases import Case, Layer
 
@@ -60,7 +60,9 @@ class Function:
     def evidence(self, claim: str, answer: Tensor, case: Case, dtype: torch.dtype) -> Evidence:
         """An answer beside the right one; it tells if that is another one than doing nothing gives."""
         expected, tolerance = self.expected(case), self.tolerance(case, dtype)
-        return judge(Comparison(claim, answer, expected, tolerance), telling=self.moved(expected, case, tolerance))
+        return Evidence.of(
+            Comparison(claim, answer, expected, tolerance), telling=self.moved(expected, case, tolerance)
+        )
 
 
 def function_of(name: str) -> Function:

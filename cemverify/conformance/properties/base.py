@@ -16,7 +16,7 @@ from cemverify.conformance.asking.patience import SHORT
 from cemverify.conformance.implementations.arrays import TORCH, ArrayKind
 from cemverify.conformance.implementations.contract import Kind, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.rivals import (
     Rival,
@@ -284,7 +284,7 @@ def answer_is_right(function: Function, rival: Rival) -> Check:
         start, expected = function.start(case), function.expected(case)
         tolerance = function.tolerance(case, caller.dtype)
         comparison = Comparison(claim, caller.answer(function.name, case) - start, expected - start, tolerance)
-        return judge(comparison, telling=rival.shows(function, case, expected, tolerance))
+        return Evidence.of(comparison, telling=rival.shows(function, case, expected, tolerance))
 
     return check
 

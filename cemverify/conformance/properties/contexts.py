@@ -12,7 +12,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, mapped_cases, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.oracle.budgets import underflow
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, reworded, unchanged_but
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, reworded, unchanged_but
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Property, statement
 from cemverify.conformance.properties.derivatives import SMOOTH, products_are_right
@@ -64,7 +64,7 @@ def holds_in_context(function: Function, caller: Caller, question: InContext) ->
         expected, allowed = function.expected(one), function.tolerance(one, caller.dtype) + underflow(one)
         compared.append(Comparison(f"output = golden output: {context}", answer, expected, allowed))
         telling |= function.moved(expected, one, allowed)
-    return replace(judge(*compared, telling=telling), case=case)
+    return replace(Evidence.of(*compared, telling=telling), case=case)
 
 
 def _recorded(mode: str, case: Case, name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Check, states
@@ -89,7 +89,7 @@ def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     claim, whole, tolerance = _whole(caller, case)
     several = case.x.shape[1] > 1
-    return judge(
+    return Evidence.of(
         Comparison(claim, caller.decoded(case), whole, tolerance),
         telling=several and moved(whole - case.x, tolerance),
     )
@@ -109,7 +109,7 @@ def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
     got = torch.cat(rows, 1)  # (B, 1 + 2 + ... + J, D)
     expected, tolerances = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, tolerance))
     comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, tolerances)
-    return judge(comparison, telling=J > 1 and moved(whole - case.x, tolerance))
+    return Evidence.of(comparison, telling=J > 1 and moved(whole - case.x, tolerance))
 
 
 def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:

@@ -18,7 +18,7 @@ from cemverify.conformance.implementations.arrays import all_finite
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import output_budget, unit_roundoff
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved, unchanged_but
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved, unchanged_but
 from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.oracle.golden import golden_update
 from cemverify.conformance.oracle.perturbation import TRIALS, allowance, distances, distances_between, shaken
@@ -110,7 +110,9 @@ def products_are_right(
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
     left_alone = unchanged_but(changed, f"its arguments stay as they are{alone}")
-    return judge(output, *compared, left_alone, telling=all(moved(expected[key], tolerances[key]) for key in got))
+    return Evidence.of(
+        output, *compared, left_alone, telling=all(moved(expected[key], tolerances[key]) for key in got)
+    )
 
 
 @remembered

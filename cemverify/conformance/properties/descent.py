@@ -16,7 +16,7 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import (
     energies_at,
     energy_of,
@@ -141,7 +141,7 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
         tolerance = _energy_tolerance(case, x, y, budget)
         comparisons.append(Comparison(f"energy after step {t} <= before", after, before, tolerance, "at most"))
     fell = comparisons[0].expected - comparisons[0].got
-    return replace(judge(*comparisons, telling=moved(fell, comparisons[0].budget)), case=case)
+    return replace(Evidence.of(*comparisons, telling=moved(fell, comparisons[0].budget)), case=case)
 
 
 @_descends(
@@ -176,7 +176,7 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     unit = torch.finfo(torch.float64).eps
     tolerance = (g.abs() * (moved_by + 16 * unit * (before.abs() + after.abs()))).sum(-1)
     unit_energy = energy_budget(case, before, torch.float64) + energy_budget(case, after, torch.float64)
-    evidence = judge(
+    evidence = Evidence.of(
         Comparison(Compared.SLOPE("g.(N(x') - N(x)) <= 0"), slope, torch.zeros_like(slope), tolerance, "at most"),
         Comparison(
             "energy at N(x') <= energy at N(x)",
@@ -201,7 +201,7 @@ def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor
     tolerance = _energy_tolerance(case, x, y, y_budget) + of_drop
     claim = "energy(x - eta P g) <= energy(x) - eta g.Pg"
     comparison = Comparison(claim, energies_at(case, y), bound, tolerance, "at most")
-    return judge(comparison, telling=moved(factor * drop, tolerance))
+    return Evidence.of(comparison, telling=moved(factor * drop, tolerance))
 
 
 def _energy_tolerance(case: Case, x: Tensor, y: Tensor, y_budget: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import underflow
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import energy_of
 from cemverify.conformance.properties.base import TRIVIAL, Property, case_property
@@ -225,7 +225,7 @@ def _property(
         tolerance = asked.tolerance(case, torch.float64) + (0.0 if asked.is_energy else underflow(case))
         comparison = Comparison(compared, caller.answer(asked.name, case) - start, expected - start, tolerance)
         tells = asked.moved(expected, case, tolerance) if telling is None else telling(case)
-        return replace(judge(comparison, telling=tells), case=case)
+        return replace(Evidence.of(comparison, telling=tells), case=case)
 
     return case_property(
         f"extremes/{name}",

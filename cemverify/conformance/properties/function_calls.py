@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.asking.surroundings import GENERATORS, SURROUNDINGS
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, yes
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, yes
 
 _MAPPED = 3  # questions that are mapped over at once
 
@@ -105,7 +105,7 @@ def twice_gives_the_same(calls: Calls) -> Evidence:
         comparisons += call.compared(Compared.REPEATED("second call = first call"), second, first)
         comparisons += call.compared(Compared.REPEATED("third call = second call", "at once"), third, second)
         telling |= call.leads and any(not torch.equal(between[name], array) for name, array in first.items())
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 def settings_are_left_alone(calls: Calls) -> Evidence:
@@ -119,7 +119,7 @@ def settings_are_left_alone(calls: Calls) -> Evidence:
             yes(call.phrase(Compared.SETTING(f"the process keeps its {name}", name)), holds=holds)
             for name, holds in is_kept.items()
         ]
-    return judge(*comparisons)
+    return Evidence.of(*comparisons)
 
 
 def surroundings_change_no_answer(calls: Calls) -> Evidence:
@@ -149,7 +149,7 @@ def mapped_is_looped(calls: Sequence[Kind]) -> Evidence:
                     claim, {name: array[i] for name, array in answers.items()}, expected, tolerance
                 )
                 telling |= one.moved(expected, tolerance)
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 def cuda_is_cpu(calls: Calls) -> Evidence:
@@ -175,4 +175,4 @@ def unchanged(
         for claim, got in answers_to(call).items():
             comparisons += call.compared(claim, got, expected, tolerance)
         telling |= call.leads and call.moved(expected, tolerance)
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)

@@ -10,7 +10,7 @@ import torch
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller, answered_for_beginnings
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.oracle.rivals import (
     NO_ACTIVATION,
@@ -77,7 +77,7 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     got, expected, budget = J, J.mT, error + error.mT
     turned = untied(case.x.shape[1:].numel()) @ J
     telling = moved(turned - turned.mT, budget.max().expand_as(turned) * J.shape[-1])
-    return judge(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
+    return Evidence.of(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
 
 
 def right_at_every_length(function: Function, rival: Rival) -> Check:

@@ -14,7 +14,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_compiled
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import underflow
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.functions import Function
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Check, Offer, Over, Property, case_property, statement
@@ -88,7 +88,7 @@ def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
         with suppress(Discard):  # the other numbers are better conditioned
             compared.append(Comparison(f"compiled = eager {where}, numbers {numbers}", got, expected, tolerance))
             telling |= moved(expected - case.x, tolerance)
-    return replace(judge(*compared, telling=telling), case=question.case)
+    return replace(Evidence.of(*compared, telling=telling), case=question.case)
 
 
 def properties() -> Iterator[Property]:

@@ -34,7 +34,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.implementations.features import FEATURES, LAYER_FEATURES, SHARED_FEATURES
 from cemverify.conformance.implementations.naming import LoadError, module_name
 from cemverify.conformance.oracle.budgets import energy_budget
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
@@ -162,9 +162,9 @@ class OwnCheck:
             raise TypeError(f"a property returns (got, due, allowed), not {type(statement).__name__}")
         comparisons = list(_compared(self.claim, *statement[:3], at_most=self.at_most))
         if len(statement) == 4:
-            return judge(*comparisons, telling=bool(statement[3]))
+            return Evidence.of(*comparisons, telling=bool(statement[3]))
         sides = ((c.got - c.expected if self.at_most else c.expected, c.budget) for c in comparisons)
-        return judge(*comparisons, telling=any(moved(*pair) for pair in sides))
+        return Evidence.of(*comparisons, telling=any(moved(*pair) for pair in sides))
 
 
 def layer_property(

@@ -24,7 +24,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
 from cemverify.conformance.oracle.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.properties.base import TRIVIAL, Offer, Property, case_property, update_property
@@ -195,7 +195,7 @@ def _law(caller: Caller, case: Case, whole: float, row: float) -> Evidence:
         per_row = torch.maximum(per_row, torch.hypot(row * u * size, each))
         everything = torch.maximum(everything, torch.hypot(whole * u * update.norm(), together))
     zero = torch.zeros(())
-    return judge(
+    return Evidence.of(
         Comparison(
             Compared.ROW_NORM("|error| of each token's update"),
             error.norm(dim=-1),

@@ -29,7 +29,7 @@ from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, yes
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, yes
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Check, OneAfterTheOther, Over, Property
 from cemverify.conformance.properties.functions import dtype_of_its_turn
@@ -52,8 +52,8 @@ def rejects(spoil: Spoil) -> Check:
             for (way, _), outcome in zip(some, outcomes, strict=True):
                 if outcome != "refused":
                     claim = Compared.REFUSED(f"bad input is refused (1 = yes): {way}: it {outcome}")
-                    return judge(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
-        return judge(yes(Compared.REFUSED("bad input is refused"), holds=True))
+                    return Evidence.of(Comparison(claim, torch.zeros(1), torch.ones(1), torch.zeros(1)))
+        return Evidence.of(yes(Compared.REFUSED("bad input is refused"), holds=True))
 
     return check
 
@@ -77,7 +77,7 @@ def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
         )
         if tolerance.isfinite().all():
             taken.append(Comparison(claim, got, expected, tolerance))
-    return judge(*refused.comparisons, *taken)
+    return Evidence.of(*refused.comparisons, *taken)
 
 
 @experiment(lambda arguments: [None] * len(arguments.cases), calls=4)

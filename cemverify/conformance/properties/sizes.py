@@ -26,7 +26,7 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.patience import refuse_slow
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.functions import Function, function_of
 from cemverify.conformance.oracle.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.properties.base import TRIVIAL, Check, OneAfterTheOther, Property
@@ -82,7 +82,7 @@ def right_where_asked(function: Function, rival: Rival) -> Check:
         steps = [value - function.start(part) for value, part in zip(expected, parts, strict=True)]
         comparison = Comparison(claim, got, torch.cat(steps, 1), torch.cat(tolerances, 1))
         telling = any(map(partial(rival.shows, function), parts, expected, tolerances))
-        return judge(comparison, telling=telling)
+        return Evidence.of(comparison, telling=telling)
 
     return check
 

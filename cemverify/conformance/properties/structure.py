@@ -10,7 +10,7 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.functions import function_of
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
@@ -53,7 +53,7 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     expected, tolerance = (torch.cat([a[:, :i] for i in places], 1) for a in (before, budget))
     claim = "outputs before token i are unchanged when the tokens from i on become 3 - 2x, in reverse order"
     comparison = Comparison(claim, got, expected, 2 * tolerance)
-    return judge(comparison, telling=NO_MASK.shows(function_of(case.layer), case, golden(case), budget))
+    return Evidence.of(comparison, telling=NO_MASK.shows(function_of(case.layer), case, golden(case), budget))
 
 
 @states(
@@ -144,4 +144,6 @@ def _unchanged(
 
     They tell if what was asked differs in what may not matter, and the update is not zero.
     """
-    return judge(Comparison(claim, got, expected, 2 * budget), telling=differs and moved(expected - start, budget))
+    return Evidence.of(
+        Comparison(claim, got, expected, 2 * budget), telling=differs and moved(expected - start, budget)
+    )

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.properties.base import TRIVIAL, Check, states
 from cemverify.conformance.properties.derivatives import FEW_COORDINATES, golden_jacobian, jacobian, untied
 from cemverify.conformance.questions.cases import Case
@@ -54,7 +54,7 @@ def equals(what: str, update: Update) -> Check:
         case = case.to(torch.float64)
         expected, budget = update(case), output_budget(case, torch.float64)
         comparison = Comparison(what, caller.output(case) - case.x, expected, budget)
-        return judge(comparison, telling=moved(expected, budget))
+        return Evidence.of(comparison, telling=moved(expected, budget))
 
     return check
 
@@ -172,4 +172,6 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     expected = (M @ golden_J - (M @ golden_J).mT).abs().amax((-2, -1))
     tolerance = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
     claim = "least asymmetry due to untying <= asymmetry found"
-    return judge(Comparison(claim, expected, asymmetry, tolerance, "at most"), telling=moved(expected, tolerance))
+    return Evidence.of(
+        Comparison(claim, expected, asymmetry, tolerance, "at most"), telling=moved(expected, tolerance)
+    )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cemverify.cem.layers import CEMAttention, CEMLayer
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.properties.layers.descent import finite_step, slope_along
 from cemverify.conformance.properties.layers.oracle import calibrated, golden, rounding, width
 from cemverify.conformance.questions.black_boxes import Question
@@ -72,7 +72,7 @@ def slopes(moment: Moment) -> tuple[Share, Evidence]:
     """The sign of the energy's slope along the step."""
     slope, tolerance = slope_along(moment.box, moment.q, moment.u)
     claim, zero = "the slope of the energy along the update <= 0", torch.zeros_like(slope)
-    evidence = judge(Comparison(claim, slope, zero, tolerance, "at most"), telling=moved(slope, tolerance))
+    evidence = Evidence.of(Comparison(claim, slope, zero, tolerance, "at most"), telling=moved(slope, tolerance))
     return _share(slope, tolerance), evidence
 
 
@@ -81,7 +81,7 @@ def whole_step(moment: Moment) -> tuple[Share, Evidence, float]:
     after, before, tolerance = finite_step(moment.box, moment.q, moment.u)
     change = after - before
     compared = Comparison("energy after the whole step <= before", after, before, tolerance, "at most")
-    evidence = judge(compared, telling=moved(change, tolerance))
+    evidence = Evidence.of(compared, telling=moved(change, tolerance))
     return _share(change, tolerance), evidence, float(change.mean())
 
 
@@ -140,7 +140,9 @@ def asymmetry(moment: Moment) -> tuple[float, Evidence]:
     size = (M[apart] ** 2).mean()
     other, tolerance = M.transpose(0, 1), error + error.transpose(0, 1)
     share = math.sqrt(float(((M - other)[apart] ** 2).mean() / size))
-    evidence = judge(Comparison("v . J w = w . J v", M, other, tolerance), telling=moved(M[apart], error[apart]))
+    evidence = Evidence.of(
+        Comparison("v . J w = w . J v", M, other, tolerance), telling=moved(M[apart], error[apart])
+    )
     return (share if math.isfinite(share) else 0.0), evidence
 
 

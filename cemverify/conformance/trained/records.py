@@ -22,7 +22,7 @@ from cemverify.conformance.judging.conclusion import by_fault, sentence
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties.layers.gradient import update_is_gradient
 from cemverify.conformance.properties.layers.modes import low_precision_is_close
 from cemverify.conformance.questions.black_boxes import Question
@@ -188,7 +188,9 @@ class Judging:
             lowest = torch.tensor([self.smallest], dtype=torch.float64)
             bound = torch.full_like(lowest, torch.finfo(torch.float64).tiny)
             name = "P's smallest eigenvalue > 0"
-            self.evidences["trained/preconditioner"] = [judge(Comparison(name, -lowest, -bound, bound, "at most"))]
+            self.evidences["trained/preconditioner"] = [
+                Evidence.of(Comparison(name, -lowest, -bound, bound, "at most"))
+            ]
         elif "gradient-step" not in absent:
             absent["P"] = "its preconditioner does not act on the last axis alone"
         if self.box.caller.dtype != torch.float64:

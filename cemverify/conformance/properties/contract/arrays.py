@@ -34,7 +34,7 @@ from cemverify.conformance.asking.views import (
 )
 from cemverify.conformance.implementations.arrays import NUMPY, TORCH
 from cemverify.conformance.implementations.faults import Raised
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, together, unchanged_but, yes
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, together, unchanged_but, yes
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.explanations import ARGUMENTS_KEPT, READ_ANEW, WINDOWS_READ
 from cemverify.conformance.properties.functions import MOVES, contract_claim, lower_dtypes
@@ -60,7 +60,7 @@ def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
             kind = Compared.DTYPE if aspect == "dtype" else Compared.FORM
             claim = kind(f"{wanted} in, {form} out: the {aspect} is kept")
             comparisons.append(yes(claim, holds=form == wanted))
-    return judge(*comparisons)
+    return Evidence.of(*comparisons)
 
 
 @experiment()
@@ -105,7 +105,7 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
     if torch_ and "gradients" not in caller.subject.not_offered:
         with suppress(Raised):  # if it cannot record them, `training` says so
             changed = changed or _after_a_call(caller, function.name, case, USUAL, records=True)[1]
-    return judge(*comparisons, unchanged_but(changed, "nothing else changes"))
+    return Evidence.of(*comparisons, unchanged_but(changed, "nothing else changes"))
 
 
 @experiment(
@@ -168,7 +168,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
         caller, function.name, case, other, function.shape(case)
     )
     exchanged = _of_arrays_edited_one_by_one(caller, function.name, case, function.shape(case))
-    return judge(
+    return Evidence.of(
         *(
             Comparison(claim, got, expected, torch.zeros(()))
             for claim, (got, expected) in {

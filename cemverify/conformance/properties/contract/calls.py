@@ -8,7 +8,7 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, reworded, together
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, reworded, together
 from cemverify.conformance.oracle.functions import EVERY, Function
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.derivatives import SMOOTH, products_are_right
@@ -104,7 +104,7 @@ def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
             for c in trained.comparisons
         ]
         # an energy reads neither the norm's gain nor P
-        evidences.append(judge(*compared, telling=trained.telling or function.is_energy))
+        evidences.append(Evidence.of(*compared, telling=trained.telling or function.is_energy))
     return together(evidences, all)
 
 
@@ -151,7 +151,7 @@ def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) 
     interrupted, meanwhile, ran = answered_while_another_runs(caller, function.name, case, other, shape)
     exact = torch.zeros(())
     meanwhile_claim = Compared.ANSWER("answer to a call during another = answer alone", "meanwhile")
-    return judge(
+    return Evidence.of(
         *(
             Comparison("answer while another thread calls = answer alone", answer, alone, exact)
             for answer in interrupted

@@ -29,7 +29,7 @@ from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import NotFinite
-from cemverify.conformance.oracle.evidence import Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.derivatives import with_other_signs
 from cemverify.conformance.properties.layers.base import Cases, states
@@ -129,7 +129,7 @@ def update_holds_in_context(box: Box, q: Question) -> Evidence:
         return _products_hold(box, q, context)
     got = answered_in(box, q, context)
     expected, tolerance = _expected(box, q, got)
-    return judge(
+    return Evidence.of(
         *compared(f"update = as usual: {context}", got, expected, tolerance),
         telling=moved(flat(expected), along(tolerance, flat(expected))),
     )

@@ -27,7 +27,6 @@ from cemverify.conformance.oracle.evidence import (
     Compared,
     Comparison,
     Evidence,
-    judge,
     moved,
     reworded,
     unchanged_but,
@@ -75,7 +74,7 @@ def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
             )
             for part, array in before.items()
         ]
-    return judge(*comparisons, unchanged_but(list(dict.fromkeys(changed)), "nothing else changes"))
+    return Evidence.of(*comparisons, unchanged_but(list(dict.fromkeys(changed)), "nothing else changes"))
 
 
 def edits_are_seen(box: Box, q: Question) -> Evidence:
@@ -115,7 +114,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
             comparisons += _compared(name, claim, got, expected, rounding(box, question, _rows(expected, q.batch)))
         if name == "update":
             telling = moved(flat(fresh) - flat(first), along(tolerance, flat(fresh)))
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
@@ -123,7 +122,7 @@ def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
     evidence = unchanged(calls, lambda call: call.of_windows())
     itself = [call.of_itself() for call in calls if _twins(call.box, call.q)]
     shared = unchanged(itself, lambda call: call.of_shared_memory("one array")).comparisons if itself else ()
-    return judge(*evidence.comparisons, *shared, telling=evidence.telling)
+    return Evidence.of(*evidence.comparisons, *shared, telling=evidence.telling)
 
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
@@ -136,7 +135,7 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
             got, expected = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(at, name, question))
             claim = _phrase(name, Compared.DTYPE("bytes per number of the output = of the state"))
             comparisons.append(Comparison(claim, got, expected, torch.zeros(())))
-    return judge(*comparisons)
+    return Evidence.of(*comparisons)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat, plus, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import ONE_AFTER_ANOTHER
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, Check, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -74,7 +74,7 @@ def slope_is_downward(box: Box, q: Question) -> Evidence:
     falls = Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most")
     level = box.layer.step.preconditioner is not None and not moved(slope, tolerance)
     nothing = _descends_nothing(box, q, u) if level else []
-    return judge(falls, *nothing, telling=bool(nothing) or moved(slope, tolerance))
+    return Evidence.of(falls, *nothing, telling=bool(nothing) or moved(slope, tolerance))
 
 
 def _descends_nothing(box: Box, q: Question, u: Named) -> list[Comparison]:
@@ -116,7 +116,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
         comparisons.append(Comparison(claim, slope, torch.zeros_like(slope), tolerance, "at most"))
         telling = telling or moved(slope, tolerance)  # one step may already end at the minimum
         q = box.rounded(replace(q, x=plus(q.x, u)))
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 @states(
@@ -140,7 +140,7 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
         if box.layer.step.kind in ONE_AFTER_ANOTHER:
             comparisons += _others_are_no_better(box, at, u)
         telling = telling or moved(after - before, tolerance)
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 def _others_are_no_better(box: Box, q: Question, u: Named) -> list[Comparison]:
@@ -219,7 +219,7 @@ def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     mapped = box.layer.state_map is not None or box.layer.lagrangian is not None
     if q.seed % _BENDING == 0 and not mapped and "autograd" not in box.layer.not_offered:
         comparisons.append(_curvature_is_bounded(box, replace(q, noise={}), L))
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
@@ -259,7 +259,7 @@ def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
     at_x, at_y, between = (box.lagrangians(x) for x in (q.x, y, middle))
     wide = rounding(box, q, {"L": at_x[:, None]}, {"L": at_y[:, None]}, y)
     zeros = torch.zeros_like(inner)
-    return judge(
+    return Evidence.of(
         Comparison("-(G(x) - G(y)) . (x - y) <= 0", -inner, zeros, tolerance, "at most"),
         Comparison(_CONVEX, between, (at_x + at_y) / 2, wide, "at most"),
         telling=moved(inner, tolerance),
@@ -299,7 +299,9 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
     allowed = tolerance + rounding(box, q, u, start)
     zeros = {name: torch.zeros_like(a) for name, a in there.items()}
     telling = moved(flat(start), along(10 * allowed, flat(start)))
-    stationary = judge(*compared("the gradient at the returned state = 0", there, zeros, allowed), telling=telling)
+    stationary = Evidence.of(
+        *compared("the gradient at the returned state = 0", there, zeros, allowed), telling=telling
+    )
     return stationary if mask is None else replace(stationary, drawn={"mask": mask})
 
 

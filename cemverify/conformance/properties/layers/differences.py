@@ -25,7 +25,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
 from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
@@ -79,7 +79,7 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
             parts[_TOGETHER] = dict(values)
         displaced = partial(displacement_with, box, q)
         comparisons += [_within_range(at, name, gradients, part, displaced) for name, part in parts.items()]
-    return judge(*comparisons, telling=any(moved(f.expected, f.budget) for f in comparisons))
+    return Evidence.of(*comparisons, telling=any(moved(f.expected, f.budget) for f in comparisons))
 
 
 def _within_range(at: _Place, name: str, gradients: Named, here: Named, displaced: Displaced) -> Comparison:

@@ -10,7 +10,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import FORBIDDEN, Box, flat, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.explanations import CONSERVATIVE
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
@@ -57,7 +57,7 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
     # where a tenth of the update were missing, that would show
     telling = moved(flat(expected.arrays), along(_TENFOLD / 2 * tolerance, flat(got)))
     claim = PROXIMAL if box.layer.step.kind == "proximal" else UPDATE
-    return judge(*compared(claim, got, expected.arrays, tolerance), telling=telling)
+    return Evidence.of(*compared(claim, got, expected.arrays, tolerance), telling=telling)
 
 
 @states(
@@ -76,7 +76,9 @@ def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
     counting, expected = (with_tokens(arrays, state, counted(mask)) for arrays in (got, descent.arrays))
     tolerance = descent.tolerance_for(box, q, got)
     telling = not bool(mask.all()) and moved(flat(expected), along(_TENFOLD / 2 * tolerance, flat(got)))
-    return replace(judge(*compared(MASKED, counting, expected, tolerance), telling=telling), drawn={"mask": mask})
+    return replace(
+        Evidence.of(*compared(MASKED, counting, expected, tolerance), telling=telling), drawn={"mask": mask}
+    )
 
 
 @states(
@@ -100,7 +102,7 @@ def derivatives_agree(box: Box, q: Question) -> Evidence:
         claim += "; it lets no gradient through: mend that, or declare not_offered=('autograd',)"
         automatic = {name: torch.zeros_like(a) for name, a in automatic.items()}
     telling = moved(flat(automatic), along(tolerance, flat(automatic)))
-    return judge(*compared(claim, automatic, differences, tolerance), telling=telling)
+    return Evidence.of(*compared(claim, automatic, differences, tolerance), telling=telling)
 
 
 @states(
@@ -113,7 +115,7 @@ def derivatives_agree(box: Box, q: Question) -> Evidence:
 def field_is_conservative(box: Box, q: Question) -> Evidence:
     J, error = _field(box, q)
     comparison = Comparison("the Jacobian equals its transpose", J, J.mT, error + error.mT)
-    return judge(comparison, telling=moved(J, error))
+    return Evidence.of(comparison, telling=moved(J, error))
 
 
 @states(
@@ -140,7 +142,9 @@ def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
         raise Discard("there are no two tokens to compare")
     apart = (owner[:, None] != owner[None, :]).to(J.dtype)
     claim = "the effect of token i on token j equals that of j on i, transposed"
-    return judge(Comparison(claim, J * apart, (J * apart).mT, error + error.mT), telling=moved(J * apart, error))
+    return Evidence.of(
+        Comparison(claim, J * apart, (J * apart).mT, error + error.mT), telling=moved(J * apart, error)
+    )
 
 
 def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
@@ -182,7 +186,7 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
     P = basis.mT @ P @ basis
     error = torch.full_like(P, relative * float(P.abs().max()) * len(P))
     lowest = torch.linalg.eigvalsh((P + P.mT) / 2)[:1]
-    return judge(
+    return Evidence.of(
         Comparison("the preconditioner equals its transpose", P, P.mT, 2 * error),
         Comparison(
             Compared.SPECTRUM("the preconditioner's eigenvalues are positive"),
@@ -232,7 +236,7 @@ def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
     )
     claim = "the cost of prox(v) <= that of a state beside it"
     comparison = Comparison(claim, at.expand_as(there), there, tolerance.expand_as(there), "at most")
-    return judge(comparison, telling=moved(z - v, tolerance.expand_as(z)))
+    return Evidence.of(comparison, telling=moved(z - v, tolerance.expand_as(z)))
 
 
 @states(
@@ -253,7 +257,7 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     tolerance = rounding(box, q, g) + rounding(box, q, expected)
     if not box.caller.kind.differentiable:
         tolerance = tolerance + box.differences(lambda x, _: box.lagrangians(x), q.x)[1]
-    return judge(
+    return Evidence.of(
         *compared("g = dL/dx", g, expected, tolerance),
         telling=moved(flat(expected), along(tolerance, flat(expected))),
     )
@@ -282,4 +286,4 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
     expected, values = (flat(g) * steps).sum(1), {"L": box.lagrangians(q.x)[:, None]}
     rate, tolerance = extrapolated(central, width(box), length * rounding(box, q, values, g))
     tolerance = tolerance + rounding(box, q, u, g) * flat(g).abs().sum(1)
-    return judge(Comparison("dL/dt = g . dx/dt", rate, expected, tolerance), telling=moved(expected, tolerance))
+    return Evidence.of(Comparison("dL/dt = g . dx/dt", rate, expected, tolerance), telling=moved(expected, tolerance))

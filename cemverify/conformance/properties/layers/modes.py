@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.implementations.faults import Fault
-from cemverify.conformance.oracle.evidence import Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.explanations import BOUNDED, COMPILED, MAPPED, ON_CUDA
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, mapped_is_looped, unchanged
@@ -61,7 +61,7 @@ def low_precision_is_close(box: Box, q: Question) -> Evidence:
         with suppress(Fault):  # the energy may be stated for float64 only
             tolerance = tolerance + _plain_error(box, exact, q, expected)
     claim = "update in lower precision = in float64"
-    return judge(
+    return Evidence.of(
         *compared(claim, got, expected, tolerance), telling=moved(flat(expected), along(tolerance, flat(expected)))
     )
 

@@ -15,7 +15,7 @@ import torch
 from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, Evidence, judge
+from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, Evidence
 from cemverify.conformance.properties.layers.base import states
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
@@ -37,7 +37,7 @@ _FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a p
 def parameters_matter(box: Box, q: Question) -> Evidence:
     values = parameters_of(box)
     one, tolerance = torch.ones(1), torch.full((1,), 0.5)
-    return judge(
+    return Evidence.of(
         *(
             Comparison(_changes(name), one * _matters(box, q, values, name), one, tolerance)
             for name in some_of(values, q, _AT_ONCE)

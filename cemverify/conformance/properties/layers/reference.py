@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from cemverify.conformance.asking.boxes import Box, flat
-from cemverify.conformance.oracle.evidence import Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -49,7 +49,7 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
     tolerance = rounding(box, q, got, expected) + solved(box)
     tolerance = beyond_nudges(box, q, tolerance, expected, lambda nudged: box.of_reference(nudged, mask))
     telling = moved(flat(expected), along(tolerance, flat(expected)))
-    evidence = judge(*compared("update = update of the reference", got, expected, tolerance), telling=telling)
+    evidence = Evidence.of(*compared("update = update of the reference", got, expected, tolerance), telling=telling)
     return evidence if mask is None else replace(evidence, drawn={"mask": mask})
 
 

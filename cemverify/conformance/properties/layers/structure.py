@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.implementations.energy_layers import TOKENS
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.explanations import CAUSAL, ROWS_APART
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
@@ -206,7 +206,7 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     expected = rows.mean() if mean else rows.sum()
     tolerance = (rounding(box, q, {"E": rows[:, None]}) * terms(q)).sum()
     claim = Compared.ENERGY(f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'")
-    return judge(Comparison(claim, whole, expected, tolerance), telling=q.batch > 1 and moved(rows, tolerance))
+    return Evidence.of(Comparison(claim, whole, expected, tolerance), telling=q.batch > 1 and moved(rows, tolerance))
 
 
 @_states(
@@ -230,7 +230,7 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
     expected = with_tokens(before, box.layer.state, lambda array: array[:, order])
     tolerance = rounding(box, q, before) + solved(box)
     telling = moved(flat(expected) - flat(before), along(tolerance, flat(expected)))
-    return judge(
+    return Evidence.of(
         *compared("update of reordered tokens = reordered update", after, expected, tolerance), telling=telling
     )
 
@@ -261,7 +261,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
         mask = mask.sort(1, descending=box.layer.masked != "left").values
     counted_updates = flat(with_tokens(before, state, lambda array: array[:, counted]))
     telling = len(counted) < J and moved(counted_updates, along(rounding(box, q, before), counted_updates))
-    return replace(judge(*held, *_as_without(box, q, mask), telling=telling), drawn={"mask": mask})
+    return replace(Evidence.of(*held, *_as_without(box, q, mask), telling=telling), drawn={"mask": mask})
 
 
 # --- helpers ----------------------------------------------------------------------------------------------
@@ -367,4 +367,4 @@ def _unchanged(
 
 
 def _judged(comparisons: list[Comparison]) -> Evidence:
-    return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
+    return Evidence.of(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))

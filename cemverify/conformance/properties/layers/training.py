@@ -26,7 +26,7 @@ from cemverify.conformance.asking.experiments import check, experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
-from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.explanations import Explanation
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, terms
@@ -172,7 +172,7 @@ def products_are_equal(
         about = Compared.PRODUCT(claim.format(name=name), name)
         comparisons.append(Comparison(about, array, expected[name], tolerance))
         telling = telling or moved(expected[name], tolerance)
-    return judge(*comparisons, telling=telling)
+    return Evidence.of(*comparisons, telling=telling)
 
 
 def cotangents(q: Question, loud: float = 1.0) -> list[Tensor]:
