@@ -11,7 +11,6 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.conformance.gate import known_violations
-from cemverify.conformance.properties import catalogue
 from cemverify.results import envelope
 from suites.kit.examples import TIED, UNTIED
 
@@ -147,39 +146,3 @@ def test_accepted_violations_pass_until_they_expire(
     suites = ElementTree.parse(workplace / "s.xml").getroot()  # noqa: S314
     assert [suite.get("failures") for suite in suites] == ["1", "1", "0"]
     assert re.search(r"^\| +4 \| gradient/attention/plain", (workplace / "s.md").read_text(), re.MULTILINE)
-
-
-def test_list_explains_every_property_and_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "*"]) == 0
-    printed = capsys.readouterr().out
-    assert all(p.id in printed for p in catalogue())
-    assert f"{len(catalogue())} properties" in printed
-    assert main(["list", "--features"]) == 0
-    assert "preconditioner:low-rank-printed" in capsys.readouterr().out
-
-
-CAREFUL = """
-from cemverify import implementation
-from cemverify.conformance.implementations.reference import reference
-
-
-def mlp(x, h, weights, config):
-    if config.step_size <= 0 or config.steps < 1:
-        raise ValueError("the step size and the number of steps are positive")
-    return reference.functions["mlp"](x, h, weights, config)
-
-
-mine = implementation(mlp=mlp)
-"""
-
-
-@pytest.mark.usefixtures("here")
-def test_a_layer_that_refuses_bad_input_is_right_while_its_lines_are_recorded(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    Path("careful.py").write_text(CAREFUL)
-    chosen = ["rejection/mlp/negative-step-size", "rejection/mlp/zero-steps"]
-    assert main(["check", "careful:mine", "--properties", *chosen]) == 0
-    output = capsys.readouterr().out
-    assert "2 run: 2 hold" in output
-    assert "100 % of the lines of careful.py were reached" in output

@@ -350,23 +350,6 @@ def mark_of(property_: str, path: Path | None = None, implementation: Any = "ref
     return check
 
 
-def test_what_is_refused_is_a_sentence_once_for_all_workers(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        from cemverify import parametrize_with_properties
-
-        @parametrize_with_properties("reference", known="known.toml")
-        def test_layer(check): check()
-        """
-    )
-    result = pytester.runpytest("-p", "no:cacheprovider", "-n", "2")
-    assert result.parseoutcomes() == {"errors": 1}
-    made_by = '`cemverify check reference --known known.toml --update-known --reason "..."`'
-    *_, title, sentence, _ = result.stdout.str().partition("= short test summary")[0].splitlines()
-    assert "ERROR collecting" in title
-    assert sentence.endswith(f"; {made_by} creates it")
-
-
 def test_a_stale_entry_fails_its_own_test_and_what_is_undecided_can_be_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

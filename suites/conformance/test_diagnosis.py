@@ -24,7 +24,6 @@ from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, si
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.conformance.oracle.evidence import Compared, Key
-from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
 from cemverify.results.provenance import Maker
@@ -374,24 +373,14 @@ def test_result_file_markdown_and_junit_begin_with_it(results: Results) -> None:
     assert str(failure.get("message")).startswith("output projection: ")
 
 
-def test_github_gets_an_annotation_at_the_line(results: Results) -> None:
-    diagnosis = diagnose(results.finished)
-    assert diagnosis is not None
-    first = github(diagnosis).splitlines()[0]
-    assert first.startswith("::error file=readmes_layer.py,line=")
-    assert "violated%3A output projection::W_K where W_Q belongs" in first
-
-
 def test_results_and_records_are_short_in_a_shell_and_whole_when_printed(results: Results) -> None:
     record = next(r for r in results if r.id == HEADLINE)
     assert repr(record) == "Record(gradient/attention/plain: violated, margin inf, output projection)"
     assert str(record).startswith("VIOLATED gradient/attention/plain\n  claim:")
     assert len(repr(results)) < 120
-    assert "output projection" in repr(results)
     assert "again: cemverify check" in str(results)
-    assert "<pre>VIOLATED gradient" in record._repr_html_()
-    assert "&#x27;" in replace(record, reason="it's <b>")._repr_html_()
     assert "<pre>" in results._repr_html_()
+    assert "&#x27;" in replace(record, reason="it's <b>")._repr_html_()
 
 
 def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
@@ -422,10 +411,3 @@ def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
 
 
 # --- which violation comes first ---
-
-
-def test_the_catalogue_begins_with_what_a_layer_is_and_ends_with_how_it_fails() -> None:
-    families = list(dict.fromkeys(p.family for p in catalogue()))
-    assert families[0] == "gradient"
-    assert families.index("gradient") < families.index("descent") < families.index("structure")
-    assert families.index("structure") < families.index("rejection")

@@ -32,7 +32,6 @@ from cemverify.conformance.judging.conclusion import conclude
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
-from cemverify.conformance.judging.offered import not_offered
 from cemverify.conformance.judging.search import PropertySearch, SearchTally, SuiteBroke
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
@@ -125,22 +124,6 @@ def test_a_violation_that_cannot_be_judged_again_stands() -> None:
     record = judge_property(reference.reference, scattered_alone, Effort(examples=4, shrink=False))
     assert record.verdict == Verdict.VIOLATED, record.reason
     assert len(judged) > 1
-
-
-@pytest.mark.parametrize(
-    ("absent", "id_", "dtype", "reason"),
-    [
-        ("dtype:bfloat16", "gradient/mlp/silu", torch.bfloat16, "dtype:bfloat16"),
-        ("activation", "gradient/mlp/any-options", torch.float64, "activation: none is offered"),
-        ("activation", "contract/all/training-after-other-uses", torch.float64, "activation: none is offered"),
-    ],
-)
-def test_what_is_not_offered_is_not_asked(absent: str, id_: str, dtype: torch.dtype, reason: str) -> None:
-    (property_,) = select([id_])
-    record = not_offered(property_, implementation(mlp=reference.mlp, not_offered=(absent,)).not_offered, dtype)
-    assert record is not None
-    assert record.verdict == Verdict.NOT_OFFERED
-    assert reason in str(record.reason)
 
 
 def test_a_declared_absence_is_counted_with_its_reason() -> None:
@@ -463,15 +446,6 @@ def test_a_folder_that_a_call_deletes_below_itself_is_left(tmp_path: Path) -> No
     tmp_path.rmdir()
     assert before.restore() == ["folder"]
     assert ProcessState.now().restore() == []
-
-
-def test_trace_and_profile_functions_that_a_call_leaves_on_are_taken_off() -> None:
-    before = ProcessState.now()
-    here = sys.gettrace(), sys.getprofile()
-    sys.setprofile(lambda *_: None)
-    sys.settrace(lambda *_: None)
-    before.restore()
-    assert (sys.gettrace(), sys.getprofile()) == here
 
 
 @pytest.mark.parametrize(

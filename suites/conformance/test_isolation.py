@@ -10,10 +10,9 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,16 +37,6 @@ pytestmark = pytest.mark.slow
 
 HOSTILE = "suites.conformance.hostile"
 IMPATIENTLY = replace(QUICKLY, timeout=1.0)
-# those of which another stands for the kind by default
-ALIKE = (
-    *("stops_judge_and_server", "replaces_json_for_good", "hangs", "replaces_sockets", "leaves_a_thread", "floods"),
-    *("closes_files", "removes_len", "replaces_subtraction", "replaces_json"),
-)
-
-
-def usual(names: Iterable[str]) -> list[Any]:
-    """Names as parameters of a test."""
-    return [pytest.param(name, marks=[pytest.mark.thorough] * (name in ALIKE)) for name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +47,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "child"
 
 
-@pytest.mark.parametrize("name", usual(ROWS))
+@pytest.mark.parametrize("name", ROWS)
 def test_misbehaviour_gets_its_verdict_and_the_run_goes_on(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

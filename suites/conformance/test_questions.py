@@ -39,8 +39,6 @@ from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.sizes import windows
 from cemverify.conformance.questions.cases import Case, Config, Layer, dense_case
 from cemverify.conformance.questions.contexts import (
-    ARRAYS,
-    BEFORE,
     BETWEEN,
     RECORDED,
     Context,
@@ -236,13 +234,6 @@ def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> N
     offered = factors(table.space, Offer(kind=JAX))
     assert {(q.context.mode, q.context.before) for q in drawn} == set(product(offered["mode"], offered["before"]))
     assert "in inference mode" not in offered["mode"]  # which is torch's
-
-
-def test_a_run_of_few_questions_takes_them_from_all_over_the_table() -> None:
-    contexts = [question.context for question in questions(20, "contexts/decode/any-options")]
-    assert len({context.mode for context in contexts}) >= 7
-    assert {context.before for context in contexts} == set(BEFORE)
-    assert {context.arrays for context in contexts} == set(ARRAYS) - {"read-only"}  # which NumPy alone has
 
 
 def smallest_violation_of(name: str, property_: str) -> Any:

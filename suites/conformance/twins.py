@@ -27,7 +27,6 @@ class Twin:
     reason: str = ""
     # of the search
     examples: int = 30
-    seed: int = 0
     everywhere: bool = False
     arrays: str = "torch"  # or "jax", if it needs that library
 
@@ -38,14 +37,14 @@ class Twin:
         first, *further = self.properties.split()
         if self.right is not None:
             for id_ in (first, *further):
-                record = judged(self.right(), id_, examples=self.examples, seed=self.seed)
+                record = judged(self.right(), id_, examples=self.examples)
                 assert record.verdict == Verdict.HOLDS, (id_, record.reason)
         if self.wrong is None:
             return
         # a part is found on the smallest case
         shrink = bool(self.part or self.because or self.reason)
         for id_ in (first, *(further if self.everywhere else ())):
-            record = judged(self.wrong(), id_, examples=self.examples, seed=self.seed, shrink=shrink)
+            record = judged(self.wrong(), id_, examples=self.examples, shrink=shrink)
             assert record.verdict == Verdict.VIOLATED, id_
             assert re.match(self.cause, str(record.cause)), record.cause
             assert record.part == self.part or not self.part
