@@ -58,13 +58,9 @@ def _besides(misbehave: Callable[[], Any], answer: Callable[..., Any] = right) -
     return implementation(attention=attention, mlp=reference.mlp)
 
 
-def _later(misbehave: Callable[[], Any]) -> Any:
+def _exits_later(x: Any, h: Any, w: Any, c: Any) -> Any:
     """Right in the one call that is made before anything is tested, which has rows of this shape."""
-
-    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
-        return right(x, h, w, c) if x.shape == (2, 3, 4) else misbehave()
-
-    return implementation(attention=attention, mlp=reference.mlp, attention_energy=reference.attention_energy)
+    return right(x, h, w, c) if x.shape == (2, 3, 4) else os._exit(7)
 
 
 # --- what is done ---------------------------------------------------------------------------------------------
@@ -167,6 +163,11 @@ def _spin() -> None:
         pass
 
 
+def _start_thirty() -> None:
+    if not _alive:
+        _alive.extend(subprocess.Popen(["sleep", "600"]) for _ in range(30))  # noqa: S607
+
+
 def _overwrite_answer_later(x: Any, h: Any, w: Any, c: Any) -> Any:
     right_answer: Tensor = right(x, h, w, c).clone()
 
@@ -254,9 +255,7 @@ _BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
     "loses_its_streams": (lambda: vars(sys).update(stdout=None, stderr=None, __stdout__=None), None, ""),
     "forks": (os.fork, None, ""),
     "spins_in_a_thread": (lambda: _thread(_spin) if threading.active_count() < 2 else None, None, ""),
-    "leaves_thirty_children": (
-        lambda: _alive.extend(subprocess.Popen(["sleep", "600"]) for _ in range(0 if _alive else 30)),  # noqa: S607
-        None, ""),
+    "leaves_thirty_children": (_start_thirty, None, ""),
 }  # fmt: skip
 
 # --- what is answered instead, with the cause and its words ---
@@ -286,11 +285,6 @@ _AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
     "stops_judge_and_server": lambda: _stop(os.getppid(), _grandparent()),
     "interrupts_its_judge": lambda: os.kill(os.getppid(), signal.SIGINT),
 }
-_LATER: dict[str, Callable[[], Any]] = {
-    "hangs_later": _forever, "exits_later": lambda: os._exit(7),
-}  # fmt: skip
-_CHILDREN = {"starts_a_child": False, "starts_a_daemon": True}
-
 # --- of other forms -------------------------------------------------------------------------------------------
 
 not_an_implementation = 3
@@ -346,8 +340,9 @@ def _rows() -> Iterator[tuple[str, Row]]:
 
 ROWS = dict(_rows())
 OTHERS = {
-    **{name: _later(misbehave) for name, misbehave in _LATER.items()},
-    **{name: _besides(partial(_start_child, own)) for name, own in _CHILDREN.items()},
+    "exits_later": implementation(attention=_exits_later, attention_energy=reference.attention_energy),
+    "starts_a_child": _besides(partial(_start_child, False)),
+    "starts_a_daemon": _besides(partial(_start_child, True)),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import mmap
 import os
 import sys
 import time
@@ -278,20 +277,12 @@ def answering(change: Callable[[Tensor], Any], arrays: Literal["torch", "numpy"]
 # --- right, though it looks odd ----------------------------------------------------------------------
 
 
-def _mapped(right: Tensor) -> Any:
-    values = right.numpy()
-    held = np.frombuffer(mmap.mmap(-1, max(values.nbytes, 1)), values.dtype, values.size).reshape(values.shape)
-    held[...] = values
-    return held
-
-
 RIGHT = {
     "that records gradients": answering(lambda r: r.clone().requires_grad_()),
     "with strides": answering(lambda r: torch.stack((0 * r, r), -1)[..., 1]),
     "with a lazy conjugate": answering(lambda r: torch.complex(r, torch.zeros_like(r)).conj().real),
     "of a subclass": answering(lambda r: r.as_subclass(type("Silent", (Tensor,), {}))),
     "in NumPy": answering(Tensor.numpy, "numpy"),
-    "in NumPy, mapped into memory": answering(_mapped, "numpy"),
     "in NumPy, not writable": answering(lambda r: np.broadcast_to(r.numpy(), tuple(r.shape)), "numpy"),
     "in NumPy, in the other byte order": answering(lambda r: r.numpy().astype(">f8"), "numpy"),
     "in NumPy, long double": answering(lambda r: r.numpy().astype(np.longdouble), "numpy"),
@@ -301,29 +292,11 @@ RIGHT = {
 # --- wrong, though it looks right --------------------------------------------------------------------
 
 
-class _Equal:
-    """Equal to everything, and larger, and as long."""
-
-    shape = (1, 2, 2)
-    dtype = np.dtype(np.float64)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *_, **__: self
-
-
 NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
     "nothing": lambda r: None,
     "a memory view": lambda r: memoryview(r.numpy().tobytes()),
     "a pair with the answer first": lambda r: (r, None),
     "an endless iterator": lambda r: itertools.count(),
-    "an object that is equal to everything": lambda r: _Equal(),
     "complex numbers": lambda r: r.to(torch.complex64),
     "sparse rows": lambda r: r[0].to_sparse_csr(),
     "on no device": lambda r: torch.empty_like(r, device="meta"),

@@ -164,9 +164,6 @@ def test_a_baseline_of_other_conditions_is_refused(baseline: Baseline, now: Cond
 def test_what_is_no_result_of_a_check_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     maker = Maker.now("c", {}, 0, "cpu")
-    write(path, result("atlas", maker, [], {}))
-    with pytest.raises(ResultError, match="of kind 'atlas'; a baseline is written by `cemverify check --json`"):
-        read_baseline(path)
     write(path, result("check", maker, [], {}))
     with pytest.raises(ResultError, match="is damaged: 'implementation' is a required property"):
         read_baseline(path)
@@ -297,9 +294,6 @@ def test_a_bad_file_is_one_sentence_that_names_the_line(text: str, words: str, t
 def test_a_missing_file_says_how_one_is_made(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match="--update-known creates it"):
         read_known(tmp_path / "none.toml")
-    (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
-    with pytest.raises(ResultError, match="is not UTF-8"):
-        read_known(tmp_path / "latin.toml")
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -289,8 +289,6 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "sign": (_layer(lambda x, m: x - m), _ENERGY, "a constant factor", "climbed"),
     "uphill": (energy_layer(update=lambda x, m: x - m, energy=_curved, dim=3), _ENERGY,
                "direction of the update", "uphill"),
-    "not a gradient": (energy_layer(update=lambda x, m: m - x, energy=_curved, dim=3), _ENERGY,
-                       "not the stated energy's gradient", "descends, but is no step of its gradient"),
     "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
     "mask unused": (_deaf, _MASK, "mask", "it is not used"),
     "a value": (_layer(lambda x, m: torch.where(x.abs() > 2, 1.01, 1.0) * (m - x)),

@@ -46,7 +46,6 @@ from cemverify.conformance.questions.contexts import (
     Table,
     factors,
 )
-from cemverify.conformance.questions.coverage import covering, meetings
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space
 from cemverify.processes.time_limits import CoreBudget
@@ -109,21 +108,6 @@ def _within(space: Space, case: Case) -> bool:
 
 
 # --- A default run asks every pair of options: faults like to live where two of them meet ---
-
-
-def test_every_two_values_meet_in_a_covering_array_of_few_rows() -> None:
-    for levels in ((3, 4, 4, 7, 4), (4, 9, 4, 4), (2,), (1, 1), (5, 5)):
-        rows = covering(levels)
-        expected = {
-            (i, a, j, b)
-            for i, j in combinations(range(len(levels)), 2)
-            for a in range(levels[i])
-            for b in range(levels[j])
-        }
-        assert set().union(*(meetings(row) for row in rows)) == expected
-        assert all({row[k] for row in rows} == set(range(values)) for k, values in enumerate(levels))
-        largest = sorted(levels)[-2:]
-        assert len(rows) <= 1.5 * largest[0] * largest[-1]
 
 
 @pytest.mark.parametrize("layer", ["attention", "mlp", "block"])

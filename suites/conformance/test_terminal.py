@@ -120,11 +120,6 @@ def test_what_cannot_be_judged_for_one_reason_is_told_once() -> None:
     assert "INCONCLUSIVE a/b/c\n  another\n" in told
 
 
-def test_a_few_properties_are_not_folded() -> None:
-    few = RunFinished("mine", FINISHED.records[:4], 1.0)
-    assert [row[0] for row in rows(terminal.report(few))] == [record.id for record in few.records]
-
-
 # --- widths ---------------------------------------------------------------------------------------
 
 
