@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
-import gpytorch
 import pytest
 import scipy
 import torch
@@ -15,9 +13,8 @@ from torch import Tensor
 from cemverify.console.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
 from synthetic.examine import AGREEMENT
-from synthetic.gp import priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
-from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
+from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness
 from synthetic.gp.sampling import JITTERS, factorise
 from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig, draw_many, ridge
 
@@ -66,63 +63,12 @@ def test_pairs_see_a_wrong_covariance_that_leaves_every_variance_right() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "draws", "accepts"),
-    [
-        ("rbf", 4, lambda draws, exact: judged(draws, exact).accepted),
-        # without any factor of ours
-        ("rbf(lengthscale=0.3)", 50, lambda draws, exact: pairs(draws, exact) > FALSE_ALARM),
-    ],
-    ids=["whiteness", "pairs"],
-)
-def test_gpytorchs_own_sampler_is_rejected_at_1500_points(
-    text: str, draws: int, accepts: Callable[[Tensor, Tensor], bool]
-) -> None:
-    n = 1500
-    x = points(n, 10)
-    exact = dense(text, x)
-    ours, jitter = factorise(exact.clone())
-    assert jitter == 0.0
-    assert accepts((ours @ normals(n, draws)).mT, exact)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(2)  # the only seed that GPyTorch's sampler takes
-        normal = gpytorch.distributions.MultivariateNormal(x.new_zeros(n), priors.kernel(text, 10)(x))
-        theirs = normal.sample(torch.Size([draws]))
-    assert not accepts(theirs, exact)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lengthscale", [3, 4])
-def test_a_float32_factor_is_rejected_where_rounding_reaches_the_smallest_eigenvalues(lengthscale: int) -> None:
-    # at lengthscale 2 they are 1e-3 and more, and float32 is good enough for any test
-    n = 1500
-    exact = dense(f"rbf(lengthscale={lengthscale})", points(n, 10))
-    ours, jitter = factorise(exact.clone())
-    assert jitter == 0.0
-    assert judged((ours @ normals(n, 8)).mT, exact).accepted
-    single = exact.float()
-    for relative in (0.0, 1e-7, 1e-6, 1e-5, 1e-4):  # with the smallest jitter that it needs
-        factor, info = torch.linalg.cholesky_ex(single + relative * torch.eye(n))
-        if int(info) == 0:
-            break
-    assert not judged((factor @ normals(n, 8).float()).mT.double(), exact).accepted
-
-
-@pytest.mark.slow
 def test_a_tasks_function_is_a_draw_from_its_prior_over_train_and_test_together() -> None:
     config = TaskConfig("matern52", train_points=700, test_points=300, noise=0.3)
     tasks = draw_many(config, Streams(0, config.prior, 0), 4)
     joint = dense(config.prior, torch.cat([tasks[0].inputs, tasks[0].test_inputs]))
     joint.diagonal()[:700] += 0.09
     assert judged(torch.stack([torch.cat([task.targets, task.test_values]) for task in tasks]), joint).accepted
-
-
-def test_noise_for_a_test_is_added_to_draws_and_covariance_alike() -> None:
-    n = 400
-    draws, exact = with_noise(
-        torch.zeros(5, n, dtype=torch.float64), torch.zeros(n, n).double() + 1, torch.Generator()
-    )
-    assert float(draws.var()) == pytest.approx(float((exact.diagonal() - 1).mean()), rel=0.15)
 
 
 # --- jitter -------------------------------------------------------------------------------------
@@ -144,13 +90,6 @@ def test_the_floor_of_a_task_with_jitter_knows_of_it_and_the_task_says_so() -> N
     assert task.jitter > 0
     assert f"jitter {task.jitter:.0e}" in task.sampling
     assert bool((task.variance >= task.jitter).all())
-
-
-def test_a_covariance_that_is_not_one_is_refused() -> None:
-    with pytest.raises(ArithmeticError, match="not positive definite, even with a jitter of 1e-06"):
-        factorise(torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64))
-    with pytest.raises(ArithmeticError, match="not finite"):
-        factorise(torch.full((2, 2), math.nan, dtype=torch.float64))
 
 
 # --- the oracle ---------------------------------------------------------------------------------
@@ -220,20 +159,6 @@ def test_functions_on_the_same_points_differ_and_the_first_is_the_one_drawn_alon
 
 
 # --- difficulty ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "objection"),
-    [
-        ("periodic(lengthscale=1, period=3)", "nothing to learn: floor .* linear fit"),
-        ("linear", "nothing beyond linear: linear fit 0.0.* prior 1.8"),
-        ("rbf(lengthscale=40)", "nothing beyond linear"),
-    ],
-)
-def test_a_task_that_would_compare_noise_is_refused(text: str, objection: str) -> None:
-    (task,) = drawn(text)
-    with pytest.raises(UsageError, match=f"leaves {objection}.*; choose another lengthscale or more points"):
-        admit(task.config, assess(task))
 
 
 def test_declared_negative_controls_are_admitted_though_there_is_little_to_learn() -> None:
