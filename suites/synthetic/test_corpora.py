@@ -9,7 +9,6 @@ import math
 import os
 import resource
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ import pytest
 import torch
 
 from cemverify.console.errors import UsageError
-from cemverify.runs.plain import plain, restore
 from synthetic.corpora import chains, sources
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, TextFiles, chain_of, open_corpus
 from synthetic.corpora.corpus import tokenised
@@ -139,29 +137,11 @@ def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, not
     assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
 
 
-HUNDRED = np.arange(100, dtype="<u2").tobytes()
-
-
 def written(folder: Path, tokens: Sequence[int]) -> tuple[Path, int, str]:
     """A file of tokens, and what corpus.json would say of it."""
     path, content = folder / "train.tokens", codes(*tokens).tobytes()
     path.write_bytes(content)
     return path, len(tokens), hashlib.sha256(content).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("damaged", "sentence"),
-    [
-        (HUNDRED[:-10], "does not hold the 100 two-byte tokens that corpus.json promises, but 190 bytes"),
-        (HUNDRED[:-1] + b"\xff", "is corrupt: its tokens do not have the checksum in corpus.json"),
-    ],
-)
-def test_a_damaged_file_of_tokens_is_named_in_one_sentence(damaged: bytes, sentence: str, tmp_path: Path) -> None:
-    described = written(tmp_path, range(100))
-    assert read_tokens(*described).codes.tolist() == list(range(100))
-    described[0].write_bytes(damaged)
-    with pytest.raises(UsageError, match=f"train.tokens {sentence}; delete its folder, and it will be created again"):
-        read_tokens(*described)
 
 
 def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
@@ -195,14 +175,6 @@ def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_no
     assert list((tmp_path / "corpora").iterdir()) == []
 
 
-def test_a_corpus_of_which_a_file_is_missing_says_to_delete_its_folder(folder: Path, tmp_path: Path) -> None:
-    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    [path] = (tmp_path / "corpora").glob("*/train.tokens")
-    path.unlink()
-    with pytest.raises(UsageError, match=f"the tokens {path}: No such file or directory; delete its folder"):
-        tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-
-
 def test_what_a_killed_process_left_aside_is_swept_a_day_later(folder: Path, tmp_path: Path) -> None:
     abandoned = tmp_path / "corpora" / f".{'0' * 24}.{'1' * 32}"
     abandoned.mkdir(parents=True)
@@ -211,38 +183,7 @@ def test_what_a_killed_process_left_aside_is_swept_a_day_later(folder: Path, tmp
     assert not abandoned.exists()
 
 
-def test_a_process_that_takes_days_is_seen_to_live(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ages: list[float] = []
-
-    def report(_line: str) -> None:
-        for aside in (tmp_path / "corpora").glob(".*"):
-            ages.append(time.time() - aside.stat().st_mtime)
-            os.utime(aside, (0, 0))  # the next documents take long
-
-    monkeypatch.setattr("synthetic.corpora.corpus.DOCUMENTS_AT_ONCE", 10)
-    monkeypatch.setattr("synthetic.corpora.corpus.note", report)
-    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    assert len(ages) == 4
-    assert max(ages) < 3600
-
-
 # --- which corpus ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        CorpusChoice(),
-        CorpusChoice(TextFiles(("a", "b/c")), "tokenizer.json"),
-        CorpusChoice(DatasetSpec("owner/name", megabytes=1.5), "owner/name"),
-        CorpusChoice(chains.ChainSpec("markov", 4, order=1)),
-    ],
-    ids=lambda choice: type(choice.source).__name__,
-)
-def test_a_choice_survives_being_kept_in_a_cell(choice: CorpusChoice) -> None:
-    assert restore(CorpusChoice, json.loads(json.dumps(plain(choice)))) == choice
 
 
 def test_a_choice_of_files_means_the_same_in_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from cemverify.console.errors import UsageError
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import restore
 from synthetic.corpora.chains import ChainSpec
-from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.engine import power
 from synthetic.studies.engine.conduct import follow
@@ -42,8 +42,8 @@ from synthetic.studies.second_step.rows import usual as usual_rows
 from synthetic.training import machine
 from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
 from synthetic.training.looped import paired
-from synthetic.training.machine import Machine, compiler_missing
-from synthetic.training.recipe import Recipe, RecipeChanges
+from synthetic.training.machine import Machine
+from synthetic.training.recipe import Recipe
 from synthetic.training.steps import first_non_finite, steps_of, warning
 from synthetic.training.training import train
 
@@ -157,26 +157,6 @@ def test_layers_that_take_turns_are_not_reused_too() -> None:
     (row,) = (row for row in beyond("full", tiny_frame(16)) if row.name == "T = 2, joint")
     with pytest.raises(UsageError, match="take turns in several rounds"):
         replace(row.design, times=2).looped  # noqa: B018
-
-
-@pytest.mark.thorough
-def test_a_compiled_training_learns_what_the_usual_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing := compiler_missing("cpu"):
-        pytest.skip(missing)
-    monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path))
-    choice = CorpusChoice(CHAIN)
-    corpus = PinnedCorpus(choice.anywhere, open_corpus(choice, tmp_path).digest)
-    dims, changes = tiny_dims(16, 1, 2), RecipeChanges(steps=40, batch=4, context=16)
-    records = []
-    for compiled in (False, True):
-        study_plan = plan("attention", 8, dims=dims, changes=changes, names=("T = 1",), compiled=compiled)
-        cells = [study_plan.cell(study_plan.rows[0], seed, "judging", 1.0, 0.01, corpus, "cpu") for seed in (0, 1, 0)]
-        records += [restore(TrialRecord, compute_trial(cell)) for cell in cells[: 1 + 2 * compiled]]
-    usual, first, other, again = records
-    assert first.batches == usual.batches
-    assert first.trained == pytest.approx(usual.trained, rel=1e-3)  # forty steps magnify a rounding
-    assert first.trained != other.trained
-    assert again == first  # its model was compiled before, and had other weights in between
 
 
 def test_models_of_one_configuration_are_compiled_once_and_none_is_left_uncompiled(

@@ -109,7 +109,12 @@ def run(options: argparse.Namespace) -> int:
         leave()
         return code
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt(_left_behind(run)) from interrupt
+        kept = (
+            "the same command with --resume goes on"
+            if run.every or run.resume
+            else "no checkpoint was kept (--save-every)"
+        )
+        raise KeyboardInterrupt(f"interrupted; {kept}") from interrupt
 
 
 def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace) -> int:
@@ -128,12 +133,3 @@ def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace)
         f"written to {options.output}; its loss curves: python -m reports pictures {shlex.quote(str(options.output))}"
     )
     return 1 if findings.reasons else 0
-
-
-def _left_behind(run: TrainingRun) -> str:
-    """What an interrupted run says."""
-    if run.folder is None:
-        return "interrupted; nothing was written"
-    if run.every is None and not run.resume:
-        return "interrupted; no checkpoint was kept (--save-every)"
-    return f"interrupted; checkpoints are in {run.folder}, and the same command with --resume goes on"
