@@ -170,19 +170,6 @@ def test_seeds_that_both_files_trained_are_compared_and_the_others_are_counted(
     assert re.search(rf"REGRESSION  bits per byte of {re.escape(name)}: 2\.0\d* -> 2\.2\d* \(ratio 1\.100", out), out
 
 
-def test_a_function_on_which_a_model_diverged_in_both_hides_nothing_of_the_others(compare: Compare) -> None:
-    old, new = a_recursion(), a_recursion()
-    for content, factor in ((old, 1.0), (new, 1.1)):
-        deep = next(row for row in content["rows"] if row["name"] == "CEM, T = 4")
-        deep["runs"] = [copy.deepcopy(deep["runs"][0]) for _ in range(7)]
-        for i, run in enumerate(deep["runs"]):
-            run["score"]["expected"] *= factor + 0.001 * i
-        deep["runs"][3]["score"], deep["diverged"] = None, 1
-    code, out, _ = compare(old, new)
-    assert (code, "REGRESSION  RMSE of CEM, T = 4" in out) == (1, True), out
-    assert "7 seeds -> 7 seeds (6 compared" in out
-
-
 def test_times_are_compared_as_ratios_from_one_machine(compare: Compare) -> None:
     assert compare(a_benchmark(), a_benchmark(1.05))[0] == 0
     code, out, _ = compare(a_benchmark(), a_benchmark(1.5))

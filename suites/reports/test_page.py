@@ -163,14 +163,10 @@ def test_it_asks_nobody_for_anything(whole: str) -> None:
     assert "@import" not in style
 
 
-def test_it_has_landmarks_headings_in_order_and_names_for_all_that_needs_one(whole: str) -> None:
+def test_it_has_headings_in_order_and_names_for_all_that_needs_one(whole: str) -> None:
     outline = Outline(whole)
-    tags = [tag for tag, _ in outline.elements]
-    for landmark in ("header", "nav", "main", "footer", "title"):
-        assert tags.count(landmark) == 1, landmark
-    levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
+    levels = [int(tag[1]) for tag, _ in outline.elements if re.fullmatch("h[1-6]", tag)]
+    assert (levels[0], levels.count(1)) == (1, 1)
     assert all(b - a <= 1 for a, b in pairwise(levels))
     ids = [str(attributes["id"]) for _, attributes in outline.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -181,9 +177,6 @@ def test_it_has_landmarks_headings_in_order_and_names_for_all_that_needs_one(who
         if attributes.get("role") in ("img", "region") or "tabindex" in attributes:
             assert attributes.get("aria-label") or attributes.get("id") == "main"
     assert len(outline.all("caption")) == len(outline.all("table"))
-    for tag, attributes in outline.all("th"):
-        assert attributes.get("scope") in ("col", "row"), tag
-    assert dict(outline.all("html"))["html"]["lang"] == "en"
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
@@ -215,18 +208,13 @@ def test_text_and_paper_differ_enough_in_light_and_in_dark() -> None:
             assert contrast(theme[mark], theme["paper"]) >= 3, mark
 
 
-def checks(implementations: int, each: int) -> list[Any]:
-    """Many implementations, one in ten of whose properties are violated."""
-    colours = []
-    for i in range(implementations):
-        ids = [f"family-{k % 10}/layer/property-{k}" for k in range(each)]
-        listed = [violated(id_) if (i + k) % 40 == 0 else a_property(id_) for k, id_ in enumerate(ids)]
-        colours.append(a_check(f"package_{i}:layer", listed))
-    return colours
-
-
 def test_many_cells_fit_into_one_page(tmp_path: Path) -> None:
-    text = page(tmp_path, *checks(3, 60))
+    ids = [f"family-{k % 10}/layer/property-{k}" for k in range(60)]
+    many = [
+        a_check(f"package_{i}:layer", [violated(id_) if k == i else a_property(id_) for k, id_ in enumerate(ids)])
+        for i in range(3)
+    ]
+    text = page(tmp_path, *many)
     assert len(text.encode()) < 3e6
     assert text.count('<i class="h"></i>') + text.count('<i class="v"></i>') == 3 * 60 + 2
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import pytest
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextToPath
 
 from cemverify.results.envelope import Table, read, result, write
 from cemverify.results.provenance import Maker
@@ -22,7 +16,6 @@ from reports.__main__ import main
 from reports.kinds import sheets_of
 from suites.reports.examples import a_check, a_language, a_property, a_recursion, violated
 from synthetic.figures.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
-from synthetic.studies.recursion.contenders import FAMILIES
 from synthetic.studies.recursion.tables import headline, winner
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
@@ -36,14 +29,6 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "deep" / "a.json", {**made, "kind": "atlas"})
     (tmp_path / "other.json").write_text('{"schema": "something else"}')
     return tmp_path
-
-
-@pytest.mark.parametrize("name", RENDERERS)
-def test_every_format_keeps_figures_as_they_were_rounded(name: str) -> None:
-    text = RENDERERS[name]([TABLE], ["made by hand"])
-    assert "0.10" in text
-    assert "0.05 ± 0.01" in text
-    assert "made by hand" in text
 
 
 def test_a_bar_in_a_cell_does_not_open_a_new_one_in_markdown() -> None:
@@ -64,14 +49,10 @@ def test_csv_reads_back_as_the_table() -> None:
 
 
 def test_latex_escapes_what_it_would_interpret() -> None:
-    text = latex([Table("t", ["share_%"], [["5 %"]])])
+    text = latex([Table("t", ["share_%", "words"], [["5 %", "many words " * 9]])])
     assert "share\\_\\%" in text
+    assert r"\begin{tabular}{rp{14em}}" in text, "a column of words is not wider than a page"
     assert "5 \\%" in text
-
-
-def test_the_terminal_puts_figures_flush_right_and_words_flush_left() -> None:
-    text = terminal([Table("t", ["name", "figure"], [["long name", "1"], ["x", "1,000"]])])
-    assert text.splitlines()[-2:] == ["long name         1", "x             1,000"]
 
 
 def test_a_table_without_rows_still_shows_its_heading() -> None:
@@ -185,89 +166,38 @@ def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
     assert [row[1] for row in printed(sheets_of(content, True)[0]).rows[5:7]] == ["0.01", "0.01 (edge)"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "heading", "title"),
-    [
-        (
-            (),
-            "model & T & RMSE & ratio & verdict",
-            "6 functions: RMSE with its 95 \\% interval; ratio of the RMSE to",
-        ),
-        (("model", "rate", "verdict"), "model & rate & verdict", "6 functions}"),
-    ],
-)
 def test_the_summary_says_what_it_shows_and_how_rates_were_tried(
-    columns: Sequence[str], heading: str, title: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = a_recursion()
+    content, title = a_recursion(), "6 functions: RMSE with its 95 \\% interval; ratio of the RMSE to"
     for rates, note in (([0.01], "One learning rate was tried."), ([0.01, 1.0], "of the rates tried: CEM, T = 4.")):
         content["made_by"]["configuration"]["rates"] = rates
         write(tmp_path / "r.json", content)
-        chosen = ("--columns", *columns) if columns else ()
-        assert main(["tables", str(tmp_path / "r.json"), "--format", "latex", *chosen]) == 0
+        assert main(["tables", str(tmp_path / "r.json"), "--format", "latex"]) == 0
         text = capsys.readouterr().out
         lines = [" & ".join(cell.strip() for cell in line.rstrip("\\ ").split("&")) for line in text.splitlines()]
-        assert (heading in lines, title in text, note in text) == (True, True, True), text
+        assert ("model & T & RMSE & ratio & verdict" in lines, title in text, note in text) == (True, True, True), (
+            text
+        )
         content["rows"][6]["at_edge"] = True
+    assert main(["tables", str(tmp_path / "r.json"), "--format", "latex", "--columns", "model", "rate"]) == 0
+    assert "6 functions}" in capsys.readouterr().out  # nothing is said of columns that are not shown
 
 
-def _has_booktabs() -> bool:
-    asked = ["kpsewhich", "booktabs.sty"]
-    return bool(shutil.which("pdflatex")) and not subprocess.run(asked, capture_output=True, check=False).returncode
-
-
-@pytest.fixture
-def wide(tmp_path: Path) -> Path:
-    """A study of all the families there are, the file's name with what LaTeX would interpret."""
-    content = a_recursion()
-    row = content["rows"][6]
-    names = {contender.family for family in FAMILIES.values() for contender in family.contenders((2, 4))}
-    named = [{**row, "contender": {**row["contender"], "family": name}} for name in sorted(names)]
-    content["rows"] += [{**one, "name": f"{one['contender']['family']}, T = 4"} for one in named]
-    path = tmp_path / "a_b%.json"
-    write(path, content)
-    return path
-
-
-def test_the_summary_in_latex_is_narrower_than_a_page(wide: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the widths of Computer Modern at 8 points, which is that of 10 points scaled and 6 % wider."""
-    assert main(["tables", str(wide), "--format", "latex"]) == 0
-    text = capsys.readouterr().out
-    assert (text.count(r"\begin{table}"), text.count(r"\label{tab:a-b-summary}")) == (1, 1)
-    rows = [line.rstrip("\\ ").split(" & ") for line in text.splitlines() if " & " in line]
-    font = FontProperties(fname=f"{matplotlib.get_data_path()}/fonts/ttf/cmr10.ttf", size=8)
-    measure = TextToPath().get_text_width_height_descent
-    widths = [[measure(cell.strip().replace("–", "-"), font, ismath=False)[0] for cell in row] for row in rows]
-    assert len(rows) > 20
-    columns = [1.0625 * max(column) + 2 * 4 for column in zip(*widths, strict=True)]
-    assert r"\begin{tabular}{p{14em}rrrl}" in text  # of 8.5 points each
-    assert columns[0] > 14 * 8.5
-    assert 14 * 8.5 + 2 * 4 + sum(columns[1:]) < 345
-
-
-@pytest.mark.skipif(not _has_booktabs(), reason="needs pdflatex with booktabs")
-@pytest.mark.parametrize(("names", "fits"), [((), True), (("--tables", "errors", "steps", "test-time"), False)])
-def test_latex_compiles_what_is_printed_and_the_summary_fits(
-    names: Sequence[str], fits: bool, wide: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["tables", str(wide), "--format", "latex", *names]) == 0
-    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
-    (wide.parent / "t.tex").write_text(f"{head}{capsys.readouterr().out}\n\\end{{document}}\n")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    made = subprocess.run(command, cwd=wide.parent, capture_output=True, text=True, check=False, timeout=120)
-    assert made.returncode == 0, made.stdout[-2000:]
-    assert ("Overfull" not in made.stdout) == fits
-
-
-def test_tables_and_columns_are_chosen_by_name(capsys: pytest.CaptureFixture[str], wide: Path) -> None:
-    words = ["tables", str(wide), "--tables", "errors", "--columns", "ratio", "model", "--format"]
+def test_tables_and_columns_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a_b%.json"  # with what LaTeX would interpret
+    write(file, a_recursion())
+    words = ["tables", str(file), "--tables", "errors", "--columns", "ratio", "model", "--format"]
     assert main([*words, "markdown"]) == 0
     heading = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in heading.strip("|").split("|")] == ["ratio to T = 2", "model"]
     assert main([*words, "csv"]) == 0
     assert "group,ratio to T = 2,ratio to T = 2 low,ratio to T = 2 high,model" in capsys.readouterr().out
+    assert main(["tables", str(file), "--format", "latex"]) == 0  # the summary alone
+    text = capsys.readouterr().out
+    assert (text.count(r"\begin{table}"), text.count(r"\label{tab:a-b-summary}")) == (1, 1)
     for option, name in (("--tables", "all"), ("--columns", "loss")):
-        assert main(["tables", str(wide), option, name]) == 2
+        assert main(["tables", str(file), option, name]) == 2
         assert re.search(f"{name!r}; choose from .*(errors|RMSE)", capsys.readouterr().err)
 
 
