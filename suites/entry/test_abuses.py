@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,13 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cemverify.cli import main
-from cemverify.results.envelope import read
 from docs.making.parsers import PROGRAMS, parsers
 from suites.entry import ground
 from suites.entry.rule import complaint, complaint_of, is_whole, work_is_told
 from suites.kit.commands import call
-from suites.kit.examples import UNTIED
 from suites.kit.source import ROOT
 
 pytestmark = pytest.mark.slow
@@ -192,6 +188,9 @@ def test_commands_keep_the_rule_whatever_they_are_given(
 # --- surroundings --------------------------------------------------------------------------------------------
 
 CHECK = "check right:mine --properties gradient/mlp/silu --examples 5 --workers 1 --json new.json"
+RECURSION = "recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store s --output new.json"
+ODD = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 PYTHONWARNINGS=error"
+LONG = "temporary-" * 8
 # A line of a shell, and the exit code. A command that nobody can read has failed, unless it writes a file as well.
 SURROUNDINGS = (
     ("$cemverify list > /dev/full", 2),
@@ -204,6 +203,11 @@ SURROUNDINGS = (
     ("ulimit -n 8; python -m reports pictures check.json --output new >&- 2>/dev/full", 2),
     (f"COLUMNS=-5 TERM=xterm TZ=Nowhere/None PYTHONIOENCODING=ascii TMPDIR=/none HOME=/proc $cemverify {CHECK}", 0),
     (f"unset HOME; COLUMNS=99999999999 TERM=dumb PYTHONIOENCODING=latin-1 CI=true $cemverify {CHECK} 2>/dev/full", 0),
+    # the temporary folder is too long for the path of a socket
+    (f"mkdir {LONG}; {ODD} TMPDIR=$PWD/{LONG} $cemverify {CHECK}; code=$?; rmdir {LONG} && exit $code", 0),
+    # no docstring is read, as test_architecture asserts: under -OO all of torch is compiled anew
+    pytest.param(f"{ODD} {sys.executable} -OO -m cemverify {CHECK}", 0, marks=pytest.mark.thorough),
+    pytest.param(f"{ODD} {sys.executable} -m synthetic {RECURSION}", 0, marks=pytest.mark.thorough),
 )
 
 
@@ -217,47 +221,3 @@ def test_a_command_keeps_the_rule_in_odd_surroundings(line: str, code: int, tmp_
     assert done.returncode == code, done.stderr
     assert told or bool(complaint_of(code, done.stdout, done.stderr)) == (code == 2)
     assert (tmp_path / "new.json").exists() == (code == 0)
-
-
-# commands as short as they can be, each with its exit code (so small a language model is no better than bigrams)
-WORK = {
-    "cemverify list": 0,
-    "cemverify check reference --properties rejection/mlp/zero-steps --examples 4 --workers 1 --json 1.json": 0,
-    "cemverify claims 15-matched-mlp --json 2.json": 0,
-    "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --train-points 64 --workers 0 --store s "
-    "--output 3.json": 0,
-    "synthetic language train --preset tiny --models llama-rope --steps 2 --dim 8 --layers 1 --heads 1 --context 8 "
-    "--batch 2 --corpus markov --length 2000 --workers 1 --corpora c --output 4.json": 1,
-    "cemverify check untied:mine --examples 6 --workers 1 --properties gradient/attention/plain "
-    "descent/attention/along-steps contract/attention/one-array": 1,
-}
-EACH = """\
-import json, sys
-from cemverify.cli import main
-main(["list"])  # with warnings as the interpreter was asked to treat them, before other libraries filter them
-from suites.kit.commands import call
-print(json.dumps([call(line.split()) for line in sys.argv[1:]]))
-"""
-ODD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"}
-
-
-# no docstring is read, as test_architecture asserts: under -OO all of torch is compiled anew
-@pytest.mark.thorough
-@pytest.mark.parametrize("flags", [(), ("-OO",)], ids=["usual", "without-docstrings"])
-def test_commands_do_the_same_in_an_odd_interpreter(
-    flags: Sequence[str], here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    litter = here / ("temporary-" * 6)  # too long for the path of a socket
-    litter.mkdir()
-    (here / "untied.py").write_text(UNTIED)
-    environment = {**os.environ, **ODD, "TMPDIR": str(litter), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *flags, "-c", EACH, *WORK]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    *printed, codes = done.stdout.splitlines()
-    assert codes == str([*WORK.values()]), done.stderr
-    assert "Traceback" not in done.stderr
-    assert all(read(here / f"{n}.json")["tables"] for n, line in enumerate(WORK) if line.endswith(".json"))
-    assert [path.name for path in litter.iterdir() if path.name.startswith("cemverify")] == []
-    assert main([*WORK][-1].split()[1:]) == 1  # in this process, which has imported torch already
-    told, here_told = (re.sub(r"\d+\.\d+ s\b", "", text) for text in ("\n".join(printed), capsys.readouterr().out))
-    assert told.endswith(here_told.rstrip())

@@ -1,8 +1,7 @@
-"""However a command ends, by a signal, a refused argument or a sealed store, it says so and tidies up."""
+"""However a command ends, by a signal, by what the system denies or at a sealed store, it says so and tidies up."""
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import signal
@@ -24,7 +23,6 @@ from cemverify.processes import forkserver
 from cemverify.processes.time_limits import TimeLimit
 from cemverify.results.envelope import write_text
 from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
-from docs.making.parsers import PROGRAMS, parsers
 from suites.kit.commands import call, refused
 from suites.kit.processes import catches, heed, left
 from suites.runs.light import walks
@@ -37,8 +35,6 @@ CODES = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated"
 MOMENTS = {
     "while a module is imported": ("synthetic examine signalling:kernel", "", ""),
     "while results are collected": ("reports tables .", "reports.collect", "collect"),
-    "while properties are listed": ("cemverify list", "cemverify.commands.list", "run"),
-    "while a study runs": ("synthetic recursion --preset smoke --store s", "synthetic.recursion", "conduct"),
 }
 
 
@@ -277,26 +273,6 @@ def test_processes_that_cannot_work_together_are_told_in_a_sentence(
     monkeypatch.setattr("cemverify.runs.executors.ProcessPoolExecutor", deny)
     with pytest.raises(UsageError, match=r"is /dev/shm writable\?\), try --workers 0"):
         run_cells(walks(1), RunOptions(tmp_path, workers=1))
-
-
-# with the program as its help names it; those that have commands of their own are asked by these
-EVERY_COMMAND = [
-    words
-    for program in PROGRAMS
-    for words, parser in parsers(program).items()
-    if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
-]
-
-
-@pytest.mark.parametrize("program", EVERY_COMMAND)
-def test_every_command_refuses_an_unknown_option_alike(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call([*program.removeprefix("python -m ").split(), "--nonsense"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    usage, sentence = captured.err.splitlines()
-    assert usage.startswith(f"usage: {program}")
-    assert sentence.startswith("error: ")
-    assert sentence.endswith(f"see {program} --help")
 
 
 # --- stores that nobody may write ----------------------------------------------------------------------
