@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks import attention, decoding, training
-from benchmarks.findings import Findings
+from benchmarks.measuring import Findings
 from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import blocked, presets
 from cemverify.cem.presets import CONTEXT

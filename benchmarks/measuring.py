@@ -10,10 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cemverify.results.envelope import Table
 from cemverify.results.statistics import Ratio, paired_ratio
 from synthetic.training.machine import synchronise
 
 Task = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a benchmark, or a stage of the harvest, has found so far."""
+
+    tables: Sequence[Table] = ()  # for a person
+    data: Mapping[str, Any] | None = None  # for a program
+    skipped: str | None = None  # why nothing was done, if nothing was
 
 
 @dataclass(frozen=True)
@@ -69,11 +79,6 @@ def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float)
 def ratio(way: Timing, baseline: Timing) -> Ratio:
     """Geometric mean of a way's times over the baseline's of the same round, with its 95 % interval."""
     return paired_ratio(way.seconds, baseline.seconds)
-
-
-def mean_ratio(times: Sequence[float], baseline: Sequence[float]) -> float:
-    """Geometric mean of times over the baseline's of the same round, without an interval."""
-    return paired_ratio(times, baseline).mean
 
 
 def show_ratio(measured: Ratio) -> str:

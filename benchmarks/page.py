@@ -13,14 +13,14 @@ import torch
 from benchmarks import attention, decoding, training
 from benchmarks.attention import Row, Shape
 from benchmarks.budget import Met
-from benchmarks.findings import Findings
-from benchmarks.measuring import mean_ratio
+from benchmarks.measuring import Findings
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, LlamaPositionKind, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.processes.cores import on_one_thread
 from cemverify.results import envelope
 from cemverify.results.provenance import Maker
+from cemverify.results.statistics import paired_ratio
 from cemverify.results.tables import markdown
 from reports.pictures.gallery import pictures_of
 from synthetic.figures.drawing import Picture
@@ -146,7 +146,7 @@ def conclusion(result: Mapping[str, Any]) -> str:
     spans = []
     for T in (1, 2, 4, 8):
         rows = [row for row in attention if row["attention"] == f"T={T}" and row["seconds"] and not row["failure"]]
-        if ratios := [mean_ratio(row["seconds"], row["baseline_seconds"]) for row in rows]:
+        if ratios := [paired_ratio(row["seconds"], row["baseline_seconds"]).mean for row in rows]:
             spans.append(f"{min(ratios):.2f} to {max(ratios):.2f} (T = {T})")
     over = "times as long as multi-head attention (MHA)"
     return f"CEM attention without ALiBi or diagonal takes {', '.join(spans)} {over}." if spans else ""

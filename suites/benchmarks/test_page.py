@@ -13,9 +13,8 @@ import torch
 from benchmarks import decoding, harvest, page
 from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Shape, flops, kinds, measure, table
-from benchmarks.findings import Findings
 from benchmarks.harvest import Setting, Stage
-from benchmarks.measuring import in_turn, ratio
+from benchmarks.measuring import Findings, in_turn, ratio
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope

@@ -30,44 +30,6 @@ from synthetic.studies.engine.conduct import Course, WantedCells, conduct
 
 # --- signals ---------------------------------------------------------------------------------------
 
-CODES = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
-# where the signal comes: a module that is imported on the way, and the function that is called there
-MOMENTS = {
-    "while a module is imported": ("synthetic examine signalling:kernel", "", ""),
-    "while results are collected": ("reports tables .", "reports.collect", "collect"),
-}
-
-
-@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
-    moment: str,
-    number: signal.Signals,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    line, module, function = MOMENTS[moment]
-    if module:
-
-        def signalled(*_: Any, **__: Any) -> NoReturn:
-            signal.raise_signal(number)
-            raise AssertionError("the signal was not heeded")
-
-        monkeypatch.setattr(f"{module}.{function}", signalled)
-    (here / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
-    monkeypatch.delitem(sys.modules, "signalling", raising=False)
-    before = {each: signal.getsignal(each) for each in CODES}
-    code, word = CODES[number]
-    assert call(line.split()) == code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith(f"error: {word}")
-    assert "Traceback" not in captured.err
-    assert {each: signal.getsignal(each) for each in CODES} == before
-    assert [path.name for path in here.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
-
-
 EVERY = {signal.Signals[name]: 128 + signal.Signals[name] for name in WORDS}
 ONCE = {number: code for number, code in EVERY.items() if number.name in ("SIGTERM", "SIGHUP")}
 
@@ -81,6 +43,20 @@ def as_in_a_terminal() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("number", EVERY, ids=lambda number: number.name)
+def test_a_signal_while_a_module_is_imported_is_one_sentence_and_its_exit_code(
+    number: signal.Signals, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
+    before = {each: signal.getsignal(each) for each in EVERY}
+    assert call(["synthetic", "examine", "signalling:kernel"]) == EVERY[number]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith(f"error: {WORDS[number.name]}")
+    assert "Traceback" not in captured.err
+    assert {each: signal.getsignal(each) for each in EVERY} == before
 
 
 Collecting = Callable[[Callable[..., Any]], tuple[int, str]]
