@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,109 +25,30 @@ from suites.reports.examples import (
     violated,
 )
 
-
-class Compare:
-    """Writes two results and compares them."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.capsys = folder, capsys
-
-    def __call__(self, old: Any, new: Any, *words: str) -> tuple[int, str, str]:
-        write(self.folder / "old.json", old)
-        write(self.folder / "new.json", new)
-        code = main(["compare", str(self.folder / "old.json"), str(self.folder / "new.json"), *words])
-        printed = self.capsys.readouterr()
-        return code, printed.out, printed.err
+Compare = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
-    return Compare(tmp_path, capsys)
+    """Writes two results and compares them."""
+
+    def run(old: Any, new: Any, *words: str) -> tuple[int, str, str]:
+        write(tmp_path / "old.json", old)
+        write(tmp_path / "new.json", new)
+        code = main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json"), *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-def test_a_result_compared_with_itself_is_the_same(kind: str, compare: Compare) -> None:
-    content = MAKERS[kind]()
-    code, out, _ = compare(content, content)
-    assert (code, "the same" in out) == (0, True)
-
-
-def perturbed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+def perturbed(content: Any, value: Any, *path: Any) -> Any:
     """A copy of a result in which the value at a path is another."""
-    changed = copy.deepcopy(content)
-    inner = changed
+    changed = inner = copy.deepcopy(content)
     for step in path[:-1]:
         inner = inner[step]
     inner[path[-1]] = value
     return changed
-
-
-RMSE = a_recursion()["rows"][6]["rmse"]["mean"]
-CELLS: list[tuple[Callable[[], Any], tuple[Any, ...], Any, str]] = [
-    (a_check, ("properties", 5, "verdict"), "violated", "descent/mlp/case-1: holds -> violated"),
-    (a_check, ("properties", 5, "margin"), 0.9, "descent/mlp/case-1: margin 0.25 -> margin 0.9"),
-    (a_power, ("mutants", 1, "killed"), False, "mutant mutant-1: killed -> survived"),
-    (a_claims, ("claims", 0, "verdict"), "refuted", "claim 1-gradient: holds -> refuted"),
-]
-
-
-@pytest.mark.parametrize(("make", "path", "value", "named"), CELLS)
-def test_one_cell_that_differs_is_named(
-    make: Callable[[], Any], path: tuple[Any, ...], value: Any, named: str, compare: Compare
-) -> None:
-    content = make()
-    code, out, err = compare(content, perturbed(content, path, value))
-    assert code == 1, err
-    assert f"REGRESSION  {named}" in out
-
-
-def test_a_claim_that_the_whole_ledger_lacks_is_retired_and_no_regression(compare: Compare) -> None:
-    old = a_claims()
-    whole = {**old, "claims": []}
-    code, out, _ = compare(old, whole)
-    assert (code, "claim 1-gradient: holds -> retired (`cemverify claims 1-gradient` says" in out) == (0, True), out
-    assert compare(old, perturbed(whole, ("made_by", "configuration"), {"claim": "7-sign"}))[0] == 1
-
-
-def test_a_repair_is_an_improvement(compare: Compare) -> None:
-    broken = a_check("mine", [a_property("a/b/c"), violated("a/b/d")])
-    code, out, _ = compare(broken, a_check("mine", [a_property("a/b/c", margin=0.2), a_property("a/b/d")]))
-    assert (code, "REGRESSION" in out, "a/b/d: violated -> holds" in out) == (0, False, True)
-
-
-def test_results_that_no_rule_compares_are_not_called_the_same(compare: Compare) -> None:
-    content = {**a_check(), "kind": "atlas"}
-    code, out, _ = compare(content, content)
-    assert (code, "no rule compares results of this kind" in out) == (0, True), out
-
-
-def test_another_commit_may_have_other_figures_unless_a_paired_test_calls_them_worse(compare: Compare) -> None:
-    old = a_recursion()
-    noise = a_recursion((1.06, 0.94, 1.03, 0.96, 1.02, 0.98))
-    worse = a_recursion((1.2, 1.19, 1.21, 1.2, 1.19, 1.21))
-    assert compare(old, noise)[0] == 0
-    code, out, _ = compare(old, worse)
-    assert code == 1
-    assert f"REGRESSION  RMSE of CEM, T = 4 on rbf(lengthscale=2): {RMSE:.4g} -> " in out
-    assert "(ratio 1.200 [" in out
-    assert "learning rates tried" not in out
-    assert compare(worse, old)[0] == 0
-    worse["made_by"]["configuration"]["rates"] = [0.03]
-    assert "learning rates tried: [0.01] -> [0.03] (" in compare(old, worse)[1]
-    for content in (old, worse):
-        for row in content["rows"]:
-            row["runs"] = row["runs"][:5]
-    code, out, _ = compare(old, worse)
-    assert (code, "5 pairs are too few to compare: 6 are needed" in out) == (0, True)
-
-
-def test_bits_per_byte_of_one_training_are_compared_with_their_standard_errors(compare: Compare) -> None:
-    old = a_language({"a": 2.9, "b": 3.0})
-    assert compare(old, a_language({"a": 2.95, "b": 3.0}))[0] == 0
-    code, out, _ = compare(old, a_language({"a": 3.3, "b": 3.0}))
-    assert (code, "bits per byte of a: 2.9 -> 3.3" in out) == (1, True)
-    code, out, _ = compare(old, a_language({"a": None, "b": 3.0}))
-    assert (code, "bits per byte of a: 2.9 -> diverged" in out) == (1, True)
 
 
 def with_seeds(bits: float, *, diverged: Sequence[int] = (), seeds: int = 9) -> Any:
@@ -141,64 +61,74 @@ def with_seeds(bits: float, *, diverged: Sequence[int] = (), seeds: int = 9) -> 
     return content
 
 
-def test_trainings_of_a_study_are_compared_seed_by_seed(compare: Compare) -> None:
-    old, worse, lost = with_seeds(2.0), with_seeds(2.2), with_seeds(2.0, diverged=[3])
-    name = old["rows"][0]["name"]
-    code, out, _ = compare(old, worse)
-    assert (code, f"REGRESSION  bits per byte of {name}: 2.04 -> 2.244" in out) == (1, True), out
-    code, out, _ = compare(old, lost)
-    assert (code, f"REGRESSION  bits per byte of {name}: 0 diverged -> 1 diverged" in out) == (1, True), out
+def five(content: Any) -> Any:
+    """A recursion study of five functions."""
+    rows = [{**row, "runs": row["runs"][:5]} for row in content["rows"]]
+    return {**content, "rows": rows}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "counts"),
-    [
-        (with_seeds(2.0, diverged=[3]), with_seeds(2.2, diverged=[3]), "9 seeds -> 9 seeds (8 compared"),
-        (with_seeds(2.0, diverged=[3]), with_seeds(2.2, diverged=[4]), "9 seeds -> 9 seeds (7 compared"),
-        (with_seeds(2.0), with_seeds(2.2, diverged=[3]), "9 seeds -> 9 seeds (8 compared"),
-        (with_seeds(2.0), with_seeds(2.2, seeds=8), "9 seeds -> 8 seeds (8 compared"),
-    ],
-    ids=["the same seed diverged", "another seed diverged", "one seed more diverged", "one seed is missing"],
-)
-def test_seeds_that_both_files_trained_are_compared_and_the_others_are_counted(
-    before: Any, after: Any, counts: str, compare: Compare
-) -> None:
-    code, out, _ = compare(before, after)
-    name = before["rows"][0]["name"]
-    assert code == 1
-    assert f"NOTE        bits per byte of {name}: {counts}" in out
-    assert re.search(rf"REGRESSION  bits per byte of {re.escape(name)}: 2\.0\d* -> 2\.2\d* \(ratio 1\.100", out), out
+CHECK, POWER, CLAIMS, TIMES = a_check(), a_power(), a_claims(), a_benchmark()
+LEDGER, ATLAS = {**CLAIMS, "claims": []}, {**CHECK, "kind": "atlas"}
+ONE = a_check("mine", [a_property("a/b/c")])
+TWO = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
+BROKEN = a_check("mine", [a_property("a/b/c"), violated("a/b/d")])
+QUICK = a_check("mine", [a_property("a/b/c")], unasked=["a/b/d"])
+THEIRS = a_check("theirs", [violated("a/b/c"), a_property("a/b/d", "not offered", None)])
+ERRORS, NOISE = a_recursion(), a_recursion((1.06, 0.94, 1.03, 0.96, 1.02, 0.98))
+WORSE = a_recursion((1.2, 1.19, 1.21, 1.2, 1.19, 1.21))
+RMSE = f"RMSE of CEM, T = 4 on rbf(lengthscale=2): {ERRORS['rows'][6]['rmse']['mean']:.4g} -> "
+RATES = perturbed(WORSE, [0.03], "made_by", "configuration", "rates")
+BITS, NEAR, FAR, GONE = (a_language({"a": a, "b": 3.0}) for a in (2.9, 2.95, 3.3, None))
+SEEDS, HIGHER, LOST = with_seeds(2.0), with_seeds(2.2), with_seeds(2.0, diverged=[3])
+NAME = f"bits per byte of {SEEDS['rows'][0]['name']}"
+
+# an old result and a new one, the exit code, and what is printed
+CASES: Mapping[str, tuple[Any, ...]] = {
+    "verdict": (CHECK, perturbed(CHECK, "violated", "properties", 5, "verdict"), 1, "mlp/case-1: holds -> violated"),
+    "margin": (CHECK, perturbed(CHECK, 0.9, "properties", 5, "margin"), 1, "mlp/case-1: margin 0.25 -> margin 0.9"),
+    "mutant": (POWER, perturbed(POWER, False, "mutants", 1, "killed"), 1, "mutant mutant-1: killed -> survived"),
+    "claim": (CLAIMS, perturbed(CLAIMS, "refuted", "claims", 0, "verdict"), 1, "claim 1-gradient: holds -> refuted"),
+    "retired claim": (CLAIMS, LEDGER, 0, "1-gradient: holds -> retired (`cemverify claims 1-gradient` says"),
+    "lost claim": (CLAIMS, perturbed(LEDGER, {"claim": "7-sign"}, "made_by", "configuration"), 1, "holds -> missing"),
+    "repair": (BROKEN, TWO, 0, "a/b/d: violated -> holds", "0 regressions, 1 improvement"),
+    "kind without a rule": (ATLAS, ATLAS, 0, "no rule compares results of this kind"),
+    "noise": (ERRORS, NOISE, 0, "the same"),
+    "larger errors": (ERRORS, WORSE, 1, f"REGRESSION  {RMSE}", "(ratio 1.200 ["),
+    "smaller errors": (WORSE, ERRORS, 0, "IMPROVEMENT "),
+    "other rates": (ERRORS, RATES, 1, "learning rates tried: [0.01] -> [0.03] ("),
+    "few functions": (five(ERRORS), five(WORSE), 0, "5 pairs are too few to compare: 6 are needed"),
+    "bits within their errors": (BITS, NEAR, 0, "the same"),
+    "bits": (BITS, FAR, 1, "REGRESSION  bits per byte of a: 2.9 -> 3.3"),
+    "divergence": (BITS, GONE, 1, "REGRESSION  bits per byte of a: 2.9 -> diverged"),
+    "seeds": (SEEDS, HIGHER, 1, f"REGRESSION  {NAME}: 2.04 -> 2.244 (ratio 1.100"),
+    "a seed diverges": (SEEDS, LOST, 1, f"REGRESSION  {NAME}: 0 diverged -> 1 diverged", "9 seeds (8 compared"),
+    # seeds that both files trained are compared, and the others are counted
+    "the same seed diverged": (LOST, with_seeds(2.2, diverged=[3]), 1, "9 seeds (8 compared", "(ratio 1.100"),
+    "another seed diverged": (LOST, with_seeds(2.2, diverged=[4]), 1, "9 seeds (7 compared", "(ratio 1.100"),
+    "a seed is missing": (SEEDS, with_seeds(2.2, seeds=8), 1, "9 seeds -> 8 seeds (8 compared", "(ratio 1.100"),
+    "time within the margin": (TIMES, a_benchmark(1.05), 0, "the same"),
+    "time": (TIMES, a_benchmark(1.5), 1, "REGRESSION  time of T=1 (tiles), 512 tokens"),
+    "two implementations": (
+        TWO,
+        THEIRS,
+        1,
+        "check mine against check theirs",
+        "NOTE        a/b/d: holds -> not offered",
+    ),
+    "the new run ended early": (TWO, QUICK, 0, "properties: (not asked, as the new run ended before: 1)"),
+    "the old run ended early": (QUICK, BROKEN, 1, "a/b/d: not tested -> violated (the old run ended before it)"),
+    "missing": (TWO, ONE, 1, "REGRESSION  a/b/d: holds -> missing"),
+    **{f"the same {kind}": (make(), make(), 0, "the same") for kind, make in MAKERS.items()},
+}
 
 
-def test_times_are_compared_as_ratios_from_one_machine(compare: Compare) -> None:
-    assert compare(a_benchmark(), a_benchmark(1.05))[0] == 0
-    code, out, _ = compare(a_benchmark(), a_benchmark(1.5))
-    assert (code, "REGRESSION  time of T=1 (tiles), 512 tokens" in out) == (1, True)
-    other = a_benchmark()
-    other["made_by"]["device"]["name"] = "another machine"
-    code, out, err = compare(a_benchmark(), other)
-    assert (code, out) == (2, "")
-    assert "compared on one machine only" in err
-
-
-def test_two_implementations_are_held_beside_each_other(compare: Compare) -> None:
-    mine = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
-    theirs = a_check("theirs", [violated("a/b/c"), a_property("a/b/d", "not offered", None)])
-    code, out, _ = compare(mine, theirs)
-    assert code == 1
-    assert "check mine against check theirs" in out
-    assert "REGRESSION  a/b/c: holds -> violated" in out
-    assert "NOTE        a/b/d: holds -> not offered" in out
-
-
-def test_what_a_run_that_ended_early_did_not_ask_is_counted_and_no_regression(compare: Compare) -> None:
-    whole = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
-    quick = a_check("mine", [a_property("a/b/c")], unasked=["a/b/d"])
-    code, out, _ = compare(whole, quick)
-    assert (code, "NOTE        properties: (not asked, as the new run ended before: 1)" in out) == (0, True), out
-    code, out, _ = compare(quick, a_check("mine", [a_property("a/b/c"), violated("a/b/d")]))
-    assert (code, "a/b/d: not tested -> violated (the old run ended before it)" in out) == (1, True), out
-    assert "REGRESSION  a/b/d: holds -> missing" in compare(whole, a_check("mine", [a_property("a/b/c")]))[1]
+@pytest.mark.parametrize("case", CASES)
+def test_what_differs_is_named_and_what_got_worse_decides_the_exit_code(case: str, compare: Compare) -> None:
+    old, new, expected, *words = CASES[case]
+    code, out, err = compare(old, new)
+    assert code == expected, err
+    assert [each for each in words if each not in out] == [], out
+    assert ("REGRESSION" in out) == bool(expected)
 
 
 def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,12 +144,14 @@ def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) -> None:
-    recipe = perturbed(a_recursion(), ("made_by", "configuration", "recipe"), {"steps": 99})
-    text = perturbed(a_language(), ("corpus", "digest"), "another")
+    recipe = perturbed(ERRORS, {"steps": 99}, "made_by", "configuration", "recipe")
+    text = perturbed(a_language(), "another", "corpus", "digest")
+    other = perturbed(TIMES, "another machine", "made_by", "device", "name")
     for old, new, reason in (
         (a_check(), a_language(), "the old are results of check mylayer:mine, and the new of language"),
-        (a_recursion(), recipe, "and is {'steps': 99}"),
+        (ERRORS, recipe, "and is {'steps': 99}"),
         (a_language(), text, "the models learnt from different text"),
+        (TIMES, other, "compared on one machine only"),
         (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
         (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),
     ):
@@ -229,8 +161,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) ->
 
 
 def test_findings_are_written_as_json(compare: Compare, tmp_path: Path) -> None:
-    old = a_check("mine", [a_property("a/b/c")])
-    assert compare(old, a_check("mine", [violated("a/b/c")]), "--json", str(tmp_path / "f.json"))[0] == 1
+    assert compare(ONE, a_check("mine", [violated("a/b/c")]), "--json", str(tmp_path / "f.json"))[0] == 1
     findings = json.loads((tmp_path / "f.json").read_text())
     assert findings["code"] == 1
     assert findings["findings"][0]["what"] == "a/b/c"
