@@ -164,14 +164,6 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_
     assert stored_bytes(40, 16, diagonal) - stored_bytes(40, 15, diagonal) == STATE
 
 
-def test_what_steps_have_read_is_kept_instead_of_states_while_it_is_no_more_than_eight_of_them() -> None:
-    # without a diagonal a reading is as large as a state, and the last step's is kept too
-    assert stored_bytes(40, 8, "none") - stored_bytes(40, 7, "none") == STATE
-    # with the shared diagonal it is twice as large: eight states in four steps, where five steps keep four states
-    assert stored_bytes(40, 4, "shared") - stored_bytes(40, 3, "shared") == 2 * STATE
-    assert stored_bytes(40, 4, "shared") - stored_bytes(40, 5, "shared") == 4 * STATE
-
-
 def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     def path(steps: int) -> blocked.Path:
         module = layer("shared", "alibi", PreconditionerConfig(), steps=steps)

@@ -200,15 +200,6 @@ def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-def test_source_that_is_not_at_hand_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = edited(PULL, ("y - x)", "x - y)"))
-    (here / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
-    assert mended("made:mine") == 2
-    assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
