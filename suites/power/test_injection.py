@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -63,19 +62,6 @@ def test_jax_arrays_are_not_edited_in_place() -> None:
     subject = implementation(attention=lambda x, h, weights, config: x, arrays="jax")
     with pytest.raises(ValueError, match="cannot be edited in place"):
         inject(mutant_of("edits-its-input"), subject)
-
-
-def test_a_jax_implementation_takes_a_fault() -> None:
-    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    subject = inject(mutant_of("ascent"), implementation(attention=lambda x, h, weights, config: x, arrays="jax"))
-    assert isinstance(subject, Implementation)
-    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
-    weights = {name: jax.numpy.asarray(w.float().numpy()) for name, w in case.weights.items()}
-    x, h = (jax.numpy.asarray(a.float().numpy()) for a in (case.x, case.h))
-    returned = subject.functions["attention"](x, h, weights, case.config)
-    assert isinstance(returned, jax.Array)
-    assert returned.dtype == np.float32
-    assert not np.allclose(returned, x)
 
 
 @pytest.mark.parametrize("place", ["feature", "position"])
