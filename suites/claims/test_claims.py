@@ -135,6 +135,10 @@ def test_the_ten_findings_rest_on_claims_there_are() -> None:
     assert set(FINDINGS) <= set(IDS)
 
 
+def test_every_lemma_of_ours_and_nothing_else_names_what_rests_on_it() -> None:
+    assert {claim.id for claim in mathematics() if claim.rests} == set(OURS)
+
+
 @pytest.mark.parametrize("id_", OURS)
 def test_what_rests_on_a_lemma_is_there(id_: str) -> None:
     rests = LEDGER[id_].rests
