@@ -23,7 +23,7 @@ from cemverify.power.mutants.settings import CHANGES, changing
 from suites.kit.judging import killed
 
 _BY_NAME = {m.id: m for m in mutants()}
-# pairs of a mutant and a property beside that which it names: those that mutants declare, and those of the table
+# pairs of a mutant and a property beside that which it names, which mutants declare
 _ALSO = [
     (m.id, p.id)
     for m in mutants()
@@ -31,13 +31,6 @@ _ALSO = [
     for p in catalogue()
     if m.kills(p.id) and p.id != m.property and p.kind == by_id(m.property).kind
 ]
-_OF_THE_TABLE = [
-    (name, row.id)
-    for row in detected().values()
-    for name in row.surely
-    if name in _BY_NAME and _BY_NAME[name].property != row.id
-]
-_SAMPLE = 60
 _OWNERS = {m.property for m in mutants()}
 
 
@@ -49,17 +42,13 @@ def _own() -> list[Any]:
 
 
 def _also() -> list[Any]:
-    """Pairs as parameters of a test.
-
-    By default each property without a mutant of its own has to kill one, and of the table there is a sample.
-    """
+    """Pairs as parameters of a test. By default each property without a mutant of its own has to kill one."""
     unarmed = {p.id for p in catalogue()} - _OWNERS
-    usual = dict.fromkeys(_OF_THE_TABLE[:: max(1, len(_OF_THE_TABLE) // _SAMPLE)], True)
+    marks = {}
     for pair in _ALSO:
-        usual[pair] = usual.get(pair, False) or pair[1] in unarmed
+        marks[pair] = [pytest.mark.thorough] * (pair[1] not in unarmed)
         unarmed.discard(pair[1])
-    marks = {pair: [pytest.mark.thorough] * (not is_usual) for pair, is_usual in usual.items()}
-    return [pytest.param(_BY_NAME[pair[0]], pair[1], id="-by-".join(pair), marks=marks[pair]) for pair in usual]
+    return [pytest.param(_BY_NAME[pair[0]], pair[1], id="-by-".join(pair), marks=marks[pair]) for pair in marks]
 
 
 @pytest.mark.parametrize("mutant", _own())
