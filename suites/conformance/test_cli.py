@@ -28,27 +28,6 @@ def workplace(here: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = ["--json", "r.json", "--junit", "r.xml", "--markdown", "deep/r.md"]
-    assert main(["check", "untied:mine", *FEW, *files]) == 1
-    assert "of gradient/attention/plain: " in capsys.readouterr().out
-
-    content = envelope.read(workplace / "r.json")
-    violated = [p for p in content["properties"] if p["verdict"] == "violated"]
-    assert [p["id"] for p in violated] == ["gradient/attention/plain"]
-    case = violated[0]["counterexample"]["case"]
-    assert case["tokens"] <= 2
-    assert case["dim"] <= 2
-    assert content["counts"] | {"run": 2, "holds": 1, "violated": 1} == content["counts"]
-
-    suite = ElementTree.parse(workplace / "r.xml").getroot()[0]  # noqa: S314
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
-    assert "VIOLATED gradient/attention/plain" in (workplace / "deep" / "r.md").read_text()
-
-
-@pytest.mark.slow
 def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

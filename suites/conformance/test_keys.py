@@ -30,13 +30,9 @@ FAULTS = {
     "contract/attention/determinism": "two answers",
     "contract/attention/shape-and-dtype": "another dtype",
     "contract/attention/settings-unchanged": "a setting",
-    "contract/attention/edited-arrays": "stale arrays",
     "precision/attention/float32": "a norm",
     "training/attention/plain": "a derivative",
     "training/layer/parameters": "an untied parameter",
-    "training/layer/derivatives-agree": "a backward pass",
-    "descent/layer/whole-step": "an energy",
-    "structure/layer/inputs-unchanged": "a layer's edited argument",
     "gradient/attention/plain": "a formula",
     "extremes/layer/huge-lagrangian": "numbers out of range, of a further function",
 }

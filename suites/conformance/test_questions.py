@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import torch
 from cemverify import energy_layer, implementation
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
-from cemverify.cli import main
 from cemverify.conformance.asking.boxes import form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in
@@ -49,7 +47,6 @@ from cemverify.conformance.questions.contexts import (
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space
 from cemverify.processes.time_limits import CoreBudget
-from cemverify.results import envelope
 from suites.kit.judging import mutant
 
 STEPS = 16
@@ -210,16 +207,6 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
     assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
 
 
-def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
-    table = PROPERTY.questions
-    assert isinstance(table, Table)
-    drawn = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
-    assert len({str(question.case.config) for question in drawn}) == 1
-    offered = factors(table.space, Offer(kind=JAX))
-    assert {(q.context.mode, q.context.before) for q in drawn} == set(product(offered["mode"], offered["before"]))
-    assert "in inference mode" not in offered["mode"]  # which is torch's
-
-
 def smallest_violation_of(name: str, property_: str) -> Any:
     """The question that a property ends with, asked of a mutant."""
     search = PropertySearch(Caller(mutant(name).subject()), by_id(property_), CoreBudget(60.0))
@@ -358,17 +345,6 @@ def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:
     words = how_far(RunFinished("mine", records, 1.0))
     assert words == "tested up to " + ", ".join(f"{letter} = {size}" for letter, size in together.items())
     assert how_far(RunFinished("mine", [replace(r, verdict=Verdict.VIOLATED) for r in records], 1.0)) == ""
-
-
-def test_the_list_says_how_far_each_property_asks_as_a_result_file_too(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["list", "sizes", "--json", "l.json"]) == 0
-    assert "They are tested up to T = 17, J = 2304, B = 128, M = 2305, K = 64, D = 4609." in capsys.readouterr().out
-    content = envelope.read(here / "l.json")
-    units = next(p for p in content["properties"] if p["id"] == "sizes/mlp/hidden-units")
-    assert units["asked_up_to"] == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}
-    assert main(["list", "--features", "--json", "l.json"]) == 2
 
 
 def test_a_long_case_is_made_smaller_by_halves() -> None:
