@@ -266,8 +266,7 @@ def names_of_arrays(name: str) -> set[str]:
     return {*layer.state, *layer.memories, *noise, *({"mask"} if layer.masked else ())}
 
 
-# the smallest case of one is looked for longest: "masked" has a dimension, too
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n == "tokens")) for n in LAYERS])
+@pytest.mark.parametrize("name", LAYERS)
 def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_given(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

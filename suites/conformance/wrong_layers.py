@@ -13,7 +13,6 @@ from cemverify.conformance.implementations.reference import reference
 
 # What an energy layer declares besides; by default it has a state alone.
 _DECLARED: dict[str, dict[str, Any]] = {
-    "tokens": {"dim": 4, "update": lambda x, m: -1.5 * x},
     "single": {"state": (5,), "energy_per": "sequence"},
     "named": {
         "state": {"visible": (4,), "hidden": (3,)},
@@ -53,7 +52,6 @@ LAYERS: dict[str, tuple[Any, tuple[str, ...]]] = {
         implementation(attention=lambda x, *rest: x + 1.5 * (reference.functions["attention"](x, *rest) - x)),
         ("gradient/attention/plain",),
     ),
-    "mlp": (implementation(mlp=lambda x, h, weights, config: x + 1.0), ("gradient/mlp/silu",)),
     "block": (
         Implementation({"block": lambda h, weights, config: h + 1.0}, {"attention": "none", "mlp": "none"}),
         ("gradient/block/any-options",),
