@@ -18,24 +18,24 @@ from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block
 from cemverify.runs import Cell
 from cemverify.runs.exchange import cells_of
-from cemverify.runs.plain import plain, restore
+from cemverify.runs.plain import restore
 from synthetic.__main__ import _parser as parser_of
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.studies import planned
 from synthetic.studies.depth_dial import STUDY
-from synthetic.studies.depth_dial.conclusion import against, at_depths, at_stops, picture, stopped
-from synthetic.studies.depth_dial.rows import ALIKE, MOST, SUM, TEST_DEPTHS
+from synthetic.studies.depth_dial.conclusion import at_depths, at_stops
+from synthetic.studies.depth_dial.rows import ALIKE, SUM, TEST_DEPTHS
 from synthetic.studies.depth_dial.rows import Key as Dialled
 from synthetic.studies.engine.comparisons import compared, family
 from synthetic.studies.engine.conduct import follow
-from synthetic.studies.engine.designs import REPLACED, Design, Replaced, cost, parameters
+from synthetic.studies.engine.designs import REPLACED, Design, Replaced, parameters
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import TuningCurve, optimum, rate
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.engine.study import StudyOutcome
 from synthetic.studies.engine.trials import TrialRecord, compute_trial
-from synthetic.studies.engine.tuning import StudyState, Tuned, study, trainings
+from synthetic.studies.engine.tuning import StudyState, Tuned, study
 from synthetic.studies.fixed_memory import STUDY as OF_MEMORY
 from synthetic.studies.fixed_memory.conclusion import answered, read
 from synthetic.studies.fixed_memory.conclusion import summarise as summarise_memory
@@ -101,15 +101,6 @@ def test_steps_that_sum_to_one_do_and_others_stay_what_they_are() -> None:
     assert {T * design(study, SUM).step_size_at(T) for T in (1, 2, 4, 8, 16)} == {1.0}
     assert {design(study, ALIKE).step_size_at(T) for T in (1, 8, 16)} == {1 / 4}
     assert {design(study, Dialled(4)).step_size_at(T) for T in (1, 4, 16)} == {1 / 4}
-
-
-def test_the_cost_of_a_drawn_depth_is_the_mean_over_what_is_drawn() -> None:
-    drawn = design(small(), SUM)
-    each = [
-        cost(replace(drawn, dial="", layer=(("steps", T), ("step_size", 1 / MOST))), 8).training
-        for T in range(1, MOST + 1)
-    ]
-    assert cost(drawn, 8).training == pytest.approx(sum(each) / MOST)
 
 
 # --- trainings --------------------------------------------------------------------------------------
@@ -184,39 +175,12 @@ def outcome(key: Dialled, *seeds: Any) -> StudyOutcome:
     return StudyOutcome(study, StudyState((Tuned(row, judged=judged),)), "the text", "byte")
 
 
-def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
-    stops = tuple(AtStop(q, 10 * q, 3.0 + q) for q in STOPS)
-    study = outcome(ALIKE, *((bits, (5.0, 4.0, *(6.0,) * 6), stops) for bits in (9.0, 8.0)))
-    (cells,) = stopped(study).rows
-    assert list(cells[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
-
-
 def test_a_seed_that_diverged_has_no_stops_and_no_mean_at_its_depth() -> None:
     stops = tuple(AtStop(q, 2.0, 1.0) for q in STOPS)
     (tuned,) = outcome(SUM, (1.0, (1.0,) * 8, stops), (None, (), ())).state.rows
     assert (at_stops(tuned), tuple(at_depths(tuned).values())) == ((), (1.0,) * 8)
     (late,) = outcome(SUM, *((1.0, (1.0,) * 7 + (last,), ()) for last in (2.0, None))).state.rows
     assert tuple(at_depths(late).values()) == (1.0,) * 7 + (None,)
-
-
-def test_depths_and_stops_are_in_the_names_of_cells_that_judge() -> None:
-    study = small()
-    judged, tuning = (
-        plain(study.cell(study.rows[-1], 0, part, 1.0, 0.01, PINNED, "cpu")) for part in ("judging", "tuning")
-    )
-    assert judged["depths"] == list(TEST_DEPTHS)
-    assert judged["stops"] == list(STOPS)
-    assert not {"depths", "stops"} & set(tuning)
-    assert tuning["design"]["dial"] == "alike"
-
-
-# --- what it says -----------------------------------------------------------------------------------
-
-
-def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
-    alone = outcome(SUM, *((bits, (bits,) * 8, ()) for bits in (9.0, 8.0)))
-    assert against(alone.state) == []
-    assert "T drawn, steps sum to 1" in picture(alone).drawn
 
 
 # --- what a fixed memory costs: the plan binds what is judged, and there is one look ------------------
@@ -272,20 +236,6 @@ def test_p_and_positions_are_the_same_whatever_the_layer(P: Any) -> None:
             usual = "diagonal" if P == "diagonal" else "low-rank-printed"
             special: Any = {Key.LLAMA: set(), Key.TIED: {"identity"}}
             assert kinds == special.get(row.key, {usual})
-
-
-def test_the_controls_have_the_flops_of_the_two_steps() -> None:
-    full = plan("full", changes=RecipeChanges(context=64))
-    rows = {row.key: row for row in full.rows}
-    deep = cost(rows[Key.FIXED_SHORT].design, 64).training
-    one, longer, wider = rows[Key.ONE_SHORT], rows[Key.LONGER], rows[Key.WIDER]
-    assert longer.design == one.design
-    assert longer.length * cost(longer.design, 64).training == pytest.approx(deep)
-    assert cost(wider.design, 64).training == pytest.approx(deep, rel=0.02)
-    steps = {key: full.cell(row, 0, "judging", 1.0, 0.01, PINNED, "cpu").recipe.steps for key, row in rows.items()}
-    assert {key for key, n in steps.items() if n != steps[one.key]} == {Key.LONGER}
-    assert steps[Key.LONGER] == pytest.approx(longer.length * steps[one.key], abs=1)
-    assert trainings(full)[longer.name] == pytest.approx(longer.length * trainings(full)[one.name])
 
 
 @pytest.mark.parametrize("P", ["diagonal", "low rank"])

@@ -29,14 +29,14 @@ from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.engine import power
 from synthetic.studies.engine.conduct import follow
-from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
+from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row
 from synthetic.studies.engine.plan import Plan, Setting
 from synthetic.studies.engine.rates import TuningCurve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.studies.engine.tuning import StudyState, study
 from synthetic.studies.second_step import STUDY
 from synthetic.studies.second_step.conclusion import summarise
-from synthetic.studies.second_step.rows import AGAIN, LONGER, PLAIN, TWICE, WIDER, Key, several
+from synthetic.studies.second_step.rows import LONGER, PLAIN, Key
 from synthetic.studies.second_step.rows import beyond as beyond_rows
 from synthetic.studies.second_step.rows import usual as usual_rows
 from synthetic.training import machine
@@ -63,21 +63,6 @@ def beyond(replaced: Replaced, frame: Frame) -> tuple[Row, ...]:
 
 
 # --- which models -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("replaced", REPLACED)
-def test_every_control_is_there_and_differs_from_t_1_in_one_thing(replaced: Replaced) -> None:
-    rows = {row.key: row for row in usual(replaced, tiny_frame(256), 64)}
-    one, deep = rows[PLAIN].design, rows[several(2)].design
-    assert rows[LONGER].design == replace(one, layer=(("step_size", 2.0),))
-    assert deep == replace(one, layer=(("steps", 2), ("step_size", 0.5)))
-    assert rows[AGAIN].design == one
-    assert rows[AGAIN].weights != rows[PLAIN].weights == 0
-    assert rows[TWICE].design == replace(one, times=2)
-    wide = rows[WIDER].design
-    assert replace(wide, size=one.size) == one
-    assert cost(wide, 64).training == pytest.approx(cost(deep, 64).training, rel=0.02)
-    assert parameters(wide) > parameters(one)
 
 
 def test_embeddings_alone_are_of_unit_variance_in_every_row() -> None:
@@ -363,33 +348,24 @@ def test_the_seeds_of_the_power_analysis_find_the_difference_in_simulated_studie
     assert power.seeds_to_find(effect / 100, deviation) is None
 
 
-def test_windows_that_agree_contribute_nothing() -> None:
-    same = TrialRecord(1, 1.0, 1.0, (2.0, 3.0), (), None, None, (), (), "")
-    other = replace(same, groups=(2.0, 3.3))
-    assert power.from_windows([same], [same]) == 0
-    assert power.from_windows([other], [same]) == pytest.approx(math.log(1.1) / 2)
-
-
 # --- how it is run ----------------------------------------------------------------------------------
 
 
-def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_cells_are_handed_on_and_an_edited_line_of_them_is_refused(tmp_path: Path) -> None:
     store, path, other = CellStore(tmp_path / "store"), tmp_path / "cells.jsonl", CellStore(tmp_path / "other")
     record = TrialRecord(1, 1.0, 1.0, (2.0,), (3.0,), None, None, (), (), "")
     design, recipe = usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe
     # a line separator, as some say
-    corpora = (PINNED, PinnedCorpus(CorpusChoice(CHAIN, None), "a\u2028b"))
-    cell, odd = (compute_trial.cell(TrialCell(corpus, design, recipe, 0, 0, "judging", 4)) for corpus in corpora)
-    for each in (cell, odd):
-        store.put(each, json.loads(json.dumps(asdict(record))))
-    assert hand_on(path, store, [cell.key, "0" * 64]) == 1
-    assert (bring(path, other), bring(path, other)) == (1, 0)
-    other.path(cell.key).write_text("{")
+    corpora = (PINNED, PinnedCorpus(CorpusChoice(CHAIN), "a\u2028b"))
+    cells = [compute_trial.cell(TrialCell(corpus, design, recipe, 0, 0, "judging", 4)) for corpus in corpora]
+    for cell in cells:
+        store.put(cell, json.loads(json.dumps(asdict(record))))
+    assert [hand_on(path, store, [key]) for key in (cells[0].key, "0" * 64, cells[1].key)] == [1, 1, 2]
+    assert (bring(path, other), bring(path, other)) == (2, 0)
+    other.path(cells[0].key).write_text("{")
     assert bring(path, other) == 1  # a damaged cell gives way to a sound one
-    stored: Any = other.get(cell.key)
+    stored: Any = other.get(cells[0].key)
     assert restore(TrialRecord, stored.payload) == record
-    assert hand_on(path, store, [odd.key]) == 2
-    assert bring(path, CellStore(tmp_path / "second")) == 2
     path.write_text(path.read_text().replace('"groups":[2.0]', '"groups":[1.0]'))
     with pytest.raises(UsageError, match="is not a cell as it was written"):
         bring(path, CellStore(tmp_path / "third"))
@@ -409,12 +385,3 @@ def test_the_clock_stops_a_run_like_ctrl_c(handler: Any) -> None:
         assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() -> None:
-    study_plan = plan("attention", 256, size="small", per_parameter=5)
-    llama = parameters(study_plan.rows[-1].design)
-    assert 1e6 < parameters(study_plan.rows[0].design) < llama < 1.5e6
-    assert 5 * llama <= study_plan.recipe.tokens < 5 * llama + study_plan.recipe.batch * study_plan.recipe.context
-    assert study_plan.recipe.context == 256
-    assert study_plan.row(LONGER) is not None

@@ -69,25 +69,6 @@ STUDIES = {
         "computed: PyTorch's own layers (Llama, RoPE); ",
         ("ratios",),
     ),
-    "dial": Conducted(
-        "--steps 4 --seeds 1 --rows 'T = 1' 'T drawn, steps sum to 1'",
-        8,
-        "dial-mlp",
-        "",
-        "above the source",
-        "T' = 16",
-        ("test-time",),
-    ),
-    "fixed-memory": Conducted(
-        "--steps 8 --seeds 2 --tuning-seeds 1 --preconditioner diagonal --replaced mlp"
-        " --rows 'T = 2, fixed, eta 1/2' 'T = 2, refreshed, eta 1/2'",
-        8,
-        "fixed-memory-mlp",
-        "0 of the 4 trainings that judge are there",
-        "Comparisons at equal tokens",
-        "4 of the 4 trainings that judge are there",
-        ("ratios",),
-    ),
 }
 
 
@@ -101,10 +82,7 @@ def words_of(path: Path) -> str:
     return " ".join(path.read_text().split()) if path.exists() else ""
 
 
-SLOW = ("second-step", "dial", "fixed-memory")
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in SLOW)) for n in STUDIES])
+@pytest.mark.parametrize("name", [pytest.param("second-step", marks=pytest.mark.thorough), "study replace-mlp"])
 def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machine(
     name: str, corpora: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +103,7 @@ def test_a_study_is_conducted_and_its_cells_alone_make_its_page_on_another_machi
     assert study.page in words_of(here / "page.md")
     assert {"page.md", "cells.jsonl", *(f"page-{figure}.svg" for figure in study.figures)} <= set(first[2])
     read = envelope.read(here / "page.json")
-    assert (read["study"], read["replicates"]) == (study.title, "1 seed" if "--seeds 1" in study.words else "2 seeds")
+    assert (read["study"], read["replicates"]) == (study.title, "2 seeds")
     content = envelope.read(here / "o.json")
     assert content["kind"] == "readings"
     if "missing" in content:
@@ -249,7 +227,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_kept(
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 CELLS = sorted(RESULTS.glob("*.cells.jsonl"))
 # The others take a minute together.
-QUICK = ("dial-mlp", "second-step-mlp-small")
+QUICK = ("dial-mlp", "second-step-attention-5")
 
 
 def published() -> list[Any]:
