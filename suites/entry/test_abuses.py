@@ -51,7 +51,7 @@ _OUTPUTS = (
     ),
     *_words("/dev/null /dev/full /dev/fd/1 /proc/none/x /proc/self/fd/0 /proc/self/fd/99 found/../new.json"),
     *("x" * 255, "x" * 256, "y" * 230 + ".json", "a/" * 2000, "", "\udcff.json", "~"),
-    *("\x1b[2J.json", "new\nline.json", "\x1b[2J\u202e\n\x07.json"),
+    *("\x1b[2J.json", "new\nline.json"),
 )
 _INPUTS = (
     *_words("right.py found/../right.py r.json ./r.json r.json/ check.json known.toml found store corpora one.txt"),
@@ -85,6 +85,13 @@ _SOUND: Mapping[str, Sequence[str]] = {
     "synthetic language dial": ("--estimate",),
     "synthetic language study": ("diagonal", "recursion"),
 }
+# the name of an output goes to a terminal
+NAME = "\x1b[2J\u202e\n\x07.json"
+NAMED = (
+    *("cemverify check right:mine --save-counterexamples", "cemverify claims 15-matched-mlp --markdown"),
+    *("cemverify init --no-check --folder", "reports tables r.json --output", "reports pictures check.json --output"),
+    *("benchmarks --report benchmarks.json --page", "synthetic language scale second-step-mlp.json --page"),
+)
 # one exits while it reads, one goes on until a signal, one is to change what it reads
 _LEFT_OUT = ("help", "watch", "update_known")
 
@@ -167,8 +174,6 @@ def test_commands_keep_the_rule_whatever_they_are_given(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = seen(folder)
 
-    @settings(max_examples=5000 if request.config.getoption("--thorough") else 300)
-    @given(lines())
     def keeps(words: list[str]) -> None:
         with forgotten():
             complaint(lambda: call(words))
@@ -182,7 +187,10 @@ def test_commands_keep_the_rule_whatever_they_are_given(
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         assert list(tmp_path.iterdir()) == []
 
-    keeps()
+    for line in NAMED:
+        keeps([*line.split(), NAME])
+    examples = settings(max_examples=5000 if request.config.getoption("--thorough") else 300)
+    examples(given(lines())(keeps))()
 
 
 # --- surroundings --------------------------------------------------------------------------------------------
