@@ -14,11 +14,7 @@ import scipy
 from cemverify.cli import main
 from cemverify.console.errors import UsageError
 from cemverify.power import cells
-from cemverify.power.cells import (
-    DetectionCell,
-    SmallestFaultCell,
-    measure,
-)
+from cemverify.power.cells import DetectionCell, SmallestFaultCell, cell_of, measure
 from cemverify.power.code import ROOMS, Code
 from cemverify.power.measuring import measure_power
 from cemverify.power.plan import PowerPlan
@@ -65,6 +61,8 @@ def test_what_dies_of_something_else_is_not_killed() -> None:
 def test_the_smallest_fault_is_bracketed() -> None:
     cell = SmallestFaultCell("gradient/attention/plain", "float64", "feature", 30, (0,), None, Code.here(None))
     assert 1e-16 < measure(cell)["epsilon"] <= 1e-11
+    more = replace(cell, seeds=(0, 1, 2))
+    assert cell_of(more).cost == pytest.approx(3 * cell_of(cell).cost)
 
 
 def test_a_measurement_of_other_code_is_refused() -> None:
