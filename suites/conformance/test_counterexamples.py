@@ -257,20 +257,11 @@ EFFORT = Effort(examples=6)
 MAKER = Maker.now("test", {}, 0, "cpu")
 
 
-def names_of_arrays(name: str) -> set[str]:
-    """What the layer is given, by the names of its declaration."""
-    layer, _ = LAYERS[name]
-    if not hasattr(layer, "state"):
-        return {"h"}
-    noise = {f"noise.{key}" for key in layer.state} if layer.step.noise else set()
-    return {*layer.state, *layer.memories, *noise, *({"mask"} if layer.masked else ())}
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_given(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, (id_,) = LAYERS[name]
+    layer, id_, given = LAYERS[name]
     with progress(io.StringIO()) as listener:
         events = list(run_here(layer, f"suites.conformance.wrong_layers:{name}", select([id_]), EFFORT))
         for event in events:
@@ -279,7 +270,7 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
     (record,) = run.records
     assert record.verdict == Verdict.VIOLATED, record.reason
     lines = violation(record).splitlines()
-    assert names_of_arrays(name) <= {line.split()[0] for line in lines if line.startswith("    ")}
+    assert given <= {line.split()[0] for line in lines if line.startswith("    ")}
     for width in (None, 40, 80, 200):
         assert "violated" in terminal.report(run, width=width)
     envelope.write(tmp_path / "result.json", files.as_json(run, MAKER))
@@ -287,7 +278,7 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
     assert f"VIOLATED {record.id}" in files.as_markdown(run, MAKER)
     assert len(list(ElementTree.fromstring(files.as_junit(run)).iter("failure"))) == 1  # noqa: S314 (our own)
     page = page_of([ResultFile(Path("a.json"), content, "a test")])
-    assert names_of_arrays(name) <= {fact for fact, _ in page.violations[0].facts}
+    assert given <= {fact for fact, _ in page.violations[0].facts}
     assert record.id in render(page)
     monkeypatch.setattr("cemverify.api.judge_property", lambda *_: record)
     with pytest.raises(pytest.fail.Exception):

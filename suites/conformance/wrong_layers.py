@@ -11,50 +11,53 @@ from cemverify import energy_layer, implementation
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.reference import reference
 
-# What an energy layer declares besides; by default it has a state alone.
-_DECLARED: dict[str, dict[str, Any]] = {
-    "single": {"state": (5,), "energy_per": "sequence"},
-    "named": {
-        "state": {"visible": (4,), "hidden": (3,)},
-        "energy_per": "sequence",
-        "update": lambda x: (-1.5 * x.visible, -x.hidden),
-        "energy": lambda x: (x.visible**2).sum(-1) / 2 + (x.hidden**2).sum(-1) / 2,
-    },
-    "named_memory": {
-        "memory": {"bias": ("J", 3), "unused": ("N",)},
-        "update": lambda x, m: -1.5 * (x - m.bias),
-        "energy": lambda x, m: ((x - m.bias) ** 2).sum(-1) / 2,
-    },
-    "noisy": {"noise": 0.1, "update": lambda x, noise: -1.5 * x + 0.1 * noise},
-    "masked": {
-        "dim": 3,
-        "masked": True,
-        "update": lambda x, m, mask: -x * (1 + 0.5 * (~mask).sum(-1)[:, None, None]),
-    },
-    "raises": {"state": (4,), "energy_per": "sequence", "update": lambda x: 1 / 0},
-}
-_ALONE: dict[str, Any] = {"state": ("J", 3), "memory": None}
 
-
-def _layer(declared: dict[str, Any]) -> Any:
-    alone = {} if "dim" in declared else _ALONE
+def _layer(**declared: Any) -> Any:
+    """By default it has a state alone."""
+    alone = {} if "dim" in declared else {"state": ("J", 3), "memory": None}
     usual = {"update": lambda x: -1.5 * x, "energy": lambda x, *_, **__: (x * x).sum(-1) / 2}  # of each token
     return energy_layer(**{**usual, **alone, **declared})
 
 
-# By name: the layer, and properties that it violates.
-LAYERS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    **{
-        name: (_layer(declared), ("structure/layer/mask" if name == "masked" else "gradient/layer/energy",))
-        for name, declared in _DECLARED.items()
-    },
+# By name: the layer, a property that it violates, and what it is given.
+_ENERGY = "gradient/layer/energy"
+LAYERS: dict[str, tuple[Any, str, set[str]]] = {
+    "single": (_layer(state=(5,), energy_per="sequence"), _ENERGY, {"x"}),
+    "named": (
+        _layer(
+            state={"visible": (4,), "hidden": (3,)},
+            energy_per="sequence",
+            update=lambda x: (-1.5 * x.visible, -x.hidden),
+            energy=lambda x: (x.visible**2).sum(-1) / 2 + (x.hidden**2).sum(-1) / 2,
+        ),
+        _ENERGY,
+        {"visible", "hidden"},
+    ),
+    "named_memory": (
+        _layer(
+            memory={"bias": ("J", 3), "unused": ("N",)},
+            update=lambda x, m: -1.5 * (x - m.bias),
+            energy=lambda x, m: ((x - m.bias) ** 2).sum(-1) / 2,
+        ),
+        _ENERGY,
+        {"x", "bias", "unused"},
+    ),
+    "noisy": (_layer(noise=0.1, update=lambda x, noise: -1.5 * x + 0.1 * noise), _ENERGY, {"x", "noise.x"}),
+    "masked": (
+        _layer(dim=3, masked=True, update=lambda x, m, mask: -x * (1 + 0.5 * (~mask).sum(-1)[:, None, None])),
+        "structure/layer/mask",
+        {"x", "memory", "mask"},
+    ),
+    "raises": (_layer(state=(4,), energy_per="sequence", update=lambda x: 1 / 0), _ENERGY, {"x"}),
     "attention": (
         implementation(attention=lambda x, *rest: x + 1.5 * (reference.functions["attention"](x, *rest) - x)),
-        ("gradient/attention/plain",),
+        "gradient/attention/plain",
+        {"x", "h"},
     ),
     "block": (
         Implementation({"block": lambda h, weights, config: h + 1.0}, {"attention": "none", "mlp": "none"}),
-        ("gradient/block/any-options",),
+        "gradient/block/any-options",
+        {"h"},
     ),
 }
 
