@@ -415,6 +415,19 @@ def equilibrium(off: float) -> EnergyLayer:
     return quadratic(update=lambda x, m: m + off + 0 * x, **declared)
 
 
+def heavy(momentum: float) -> EnergyLayer:
+    """Three steps, to each of which 0.4 times the one before is added."""
+    sizes = (0.5, 0.25, 0.25)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        before = now = x
+        for eta in sizes:
+            before, now = now, now - eta * (now - m) + 0.4 * (now - before)
+        return now - x
+
+    return quadratic(update=update, steps=3, step_size=sizes, momentum=momentum)
+
+
 SIZES = (0.5, 0.25)
 
 
@@ -470,6 +483,14 @@ TWINS: dict[str, Twin] = {
     "a mean as it stands": Twin(BATCH, lambda: of_a_mean(len), lambda: of_a_mean(lambda x: min(len(x), 3)),
                                 "a batch row alone"),
     "coordinates": Twin(WHOLE, lambda: binary(0.0), lambda: binary(0.25), "the energy <= that with another value of"),
+    "logarithms": Twin(f"{ENERGY} extremes/layer/huge-states", lambda: on_a_domain(
+        "positive", lambda x: -0.1 * x.log(), lambda x: (x * x.log() - x).sum(-1))),
+    "a box": Twin(f"{ENERGY} extremes/layer/huge-states", lambda: on_a_domain(
+        "box", lambda x: -0.1 * x.atanh(), lambda x: (x * x.atanh() + (-x * x).log1p() / 2).sum(-1))),
+    "maps that read the memory": Twin(ENERGY, lambda: energy_layer(
+        update=lambda x, m: -0.1 * m.a * (m.a * x - m.b), energy=lambda g, m: (g - m.b).square().sum(-1) / 2,
+        state_map=lambda x, m: m.a * x, preconditioner=lambda x, v, m: m.a * v, step_size=0.1,
+        state=("J", 2), memory={"a": ("J", 2), "b": ("J", 2)}, domain={"a": (0.1, 1)})),
     "steps that look ahead, each down its own energy": Twin(
         ENERGY, lambda: fista(1.0), lambda: fista(0.5), "update = prox", everywhere=True),
     "padding on the left": Twin("structure/layer/mask", lambda: with_padding(0), lambda: with_padding(1),
@@ -515,6 +536,7 @@ TWINS: dict[str, Twin] = {
         "extremes/layer/huge", lambda: quadratic(
             update=lambda x, m: (torch.softmax(x @ m.mT, -1) @ m - 4 * x) / 64, dim=8, step_size=1 / 64, causal=False,
             energy=lambda x, m: 2 * (x * x).sum(-1) - (x @ m.mT).logsumexp(-1), working_dtype="float32")),
+    "momentum": Twin(f"{ENERGY} {STATES}", lambda: heavy(0.4), lambda: heavy(0.0), everywhere=True),
     "an energy through which no gradient comes": Twin(
         "gradient/layer/derivatives-agree", wrong=lambda: quadratic(energy=lambda x, m: (x.detach() - m).norm(dim=2)),
         reason="declare not_offered=('autograd',)"),
