@@ -232,19 +232,6 @@ def test_nothing_is_promised_of_an_indefinite_or_per_head_preconditioner() -> No
     assert mlp.smallest_eigenvalue < 0
 
 
-@pytest.mark.parametrize("position", ["rotary", "alibi"])
-def test_attention_without_queries_has_the_entropy_of_its_positions(position: Any) -> None:
-    block = BlockConfig(LlamaAttentionConfig(16, 2, position), SwiGLUConfig(16, 32))
-    model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
-    (layer,) = probe(lose(model, "blocks.0.attention.W_Q", 0.0), THERE)
-    uniform = sum(math.log2(i) for i in range(1, 17)) / 16  # token i attends to i tokens alike
-    assert layer.entropy is not None
-    if position == "rotary":
-        assert layer.entropy == pytest.approx(uniform, rel=1e-6)
-    else:
-        assert layer.entropy < uniform
-
-
 def test_the_flops_are_those_of_the_formulas() -> None:
     context = 16
     D, L, J, V = 32, 2, context, 16

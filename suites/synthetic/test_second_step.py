@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy
 import torch
 from torch._dynamo.utils import counters
 
@@ -27,7 +26,6 @@ from cemverify.runs.plain import restore
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.corpora.tokens import Batches, Tokens
-from synthetic.studies.engine import power
 from synthetic.studies.engine.conduct import follow
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row
 from synthetic.studies.engine.plan import Plan, Setting
@@ -331,21 +329,6 @@ def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None
     assert judged == [seed for seed in range(8) for _ in FEW]
     assert all(seed >= 1000 for part, seed in order if part == "tuning")
     assert len(order) - len(judged) == len(FEW) * (4 + 3)
-
-
-# --- power ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("deviation", [0.005, 0.015])
-def test_the_seeds_of_the_power_analysis_find_the_difference_in_simulated_studies(deviation: float) -> None:
-    effect = 2 * deviation
-    seeds = power.seeds_to_find(effect, deviation)
-    assert seeds is not None
-    logs = np.random.default_rng(0).normal(math.log1p(effect), deviation, (20_000, seeds))
-    t = logs.mean(1) / (logs.std(1, ddof=1) / math.sqrt(seeds))
-    share = float((np.abs(t) > scipy.stats.t.ppf(0.975, seeds - 1)).mean())
-    assert share > 0.79
-    assert power.seeds_to_find(effect / 100, deviation) is None
 
 
 # --- how it is run ----------------------------------------------------------------------------------

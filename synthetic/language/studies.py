@@ -109,8 +109,7 @@ def run(options: argparse.Namespace) -> int:
     # a wrong name or number needs no corpus to be told
     plan = planned(study, options, paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary)
     if options.estimate:
-        estimates = [] if plan.papers else [tables.need()]
-        envelope.show(terminal([*estimates, _costs(study, plan, options)]))
+        envelope.show(terminal([_costs(study, plan, options)]))
         envelope.show(f"\n{ABOUT_COSTS.format(tokens=plan.recipe.tokens, disk=2 * plan.recipe.tokens / 1e9)}")
         return 0
     output = study.name if plan.papers else f"{study.name}-{plan.replaced}-{plan.size}"
@@ -118,9 +117,7 @@ def run(options: argparse.Namespace) -> int:
     corpus = place.corpus
     plan = planned(study, options, corpus.vocabulary)
     tuning.check_fits(plan, corpus)
-    if not plan.papers:
-        note(terminal([tables.need()]))
-    elif plan.size != TINY:
+    if plan.papers and plan.size != TINY:
         note(terminal([_costs(study, plan, options)]))
     maker = Maker.now(place.again, asdict(plan), plan.seed, place.device)
     torch.set_num_threads(1)  # as in the workers, and as the result says

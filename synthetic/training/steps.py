@@ -7,7 +7,6 @@ first step is longer than the stream it is added to, the second is asked about a
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cemverify.cem.energies import Interaction
 from cemverify.cem.layers import CEMAttention, CEMGatedMLP, CEMLayer
-from cemverify.cem.llama import LlamaAttention
 from cemverify.cem.models import Block, LanguageModel, Walk
-from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
 from cemverify.results.numbers import NOTHING
 from synthetic.training.looped import LoopedModel
 
@@ -248,8 +244,6 @@ class LayerProbe:
     smallest_eigenvalue: float | None = None  # of the preconditioner, the smallest over heads; None for Llama
     # the share of tokens for which the promised descent holds; None if nothing is promised
     promised: float | None = None
-    # of the attention weights at the first step in bits, the mean over heads and tokens; None for MLPs
-    entropy: float | None = None
 
 
 @torch.no_grad()
@@ -269,8 +263,6 @@ def probe(model: LanguageModel, tokens: Tensor) -> tuple[LayerProbe, ...]:
             probes.append(_probe_cem(i, "MLP", layer.mlp, layer.walk(h).states[1]))
         elif isinstance(layer, CEMAttention | CEMGatedMLP):
             probes.append(_probe_cem(i, kind, layer, h))
-        elif isinstance(layer, LlamaAttention):
-            probes.append(LayerProbe(i, kind, entropy=_llama_entropy(layer, h)))
     return tuple(probes)
 
 
@@ -285,7 +277,6 @@ def _probe_cem(i: int, kind: str, layer: Any, h: Tensor) -> LayerProbe:
         tuple((energies[1:] < energies[:-1]).double().mean((1, 2)).tolist()),
         smallest,
         _promised(layer, h) if smallest >= 0 else None,
-        _entropy(layer.energy, memory) if isinstance(layer, CEMAttention) else None,
     )
 
 
@@ -309,21 +300,3 @@ def _promised(layer: CEMAttention | CEMGatedMLP, h: Tensor) -> float | None:
     promise = eta * (1 - eta / safe) * (g * step).sum(-1)
     rounding = h.shape[-1] * torch.finfo(torch.float64).eps * (1 + before.abs() + after.abs())
     return float((after <= before - promise + rounding).double().mean())
-
-
-def _llama_entropy(layer: LlamaAttention, h: Tensor) -> float:
-    heads = layer.config.heads
-    scores = Interaction(  # its weights are those of any attention with these queries, keys and positions
-        layer.W_Q,
-        layer.W_K,
-        math.sqrt(layer.config.dim // heads),
-        bias=Alibi(layer.W_Q.new_tensor(alibi_slopes(heads))) if layer.config.position == "alibi" else None,
-        rotary=Rotary() if layer.config.position == "rotary" else None,
-    )
-    return _entropy(scores, layer.norm(h))
-
-
-def _entropy(energy: Interaction, u: Tensor) -> float:
-    """The mean entropy, in bits, of the attention weights of u (B, J, D) on itself."""
-    weights = energy.attention_weights(u, energy.remember(u)).float()  # (B, K, J, S)
-    return float(torch.special.entr(weights).sum(-1).mean()) / math.log(2)

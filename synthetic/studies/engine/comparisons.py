@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
-from statistics import stdev
 
 from cemverify.results.numbers import shown_verdict
 from cemverify.results.statistics import PairedComparison, compare, correct
@@ -42,11 +40,6 @@ class Compared:
             return "a run diverged"
         c = self.comparison
         return "not judged yet" if c is None else shown_verdict(c.conclusion, c.n)
-
-    @property
-    def deviation(self) -> float | None:
-        """The standard deviation of the log ratios, where at least three seeds tell it."""
-        return stdev(log(ratio) for ratio in self.ratios) if len(self.seeds) > 2 else None
 
 
 def compared(

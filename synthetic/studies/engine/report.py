@@ -20,7 +20,6 @@ def findings(
     *,
     compared: Sequence[Compared] = (),
     base: Hashable = None,
-    deviation: tuple[float | None, str] = (None, ""),
     pictures: Sequence[Picture] = (),
     shown: Sequence[Table] = (),
     figures: Mapping[str, Any] | None = None,
@@ -31,7 +30,6 @@ def findings(
     Args:
         title: of the page. answer: to the study's question, one sentence. why: what it rests on.
         compared: the comparisons. base: the key of the row that the table of rows compares with.
-        deviation: of log ratios, for the power analysis, and of which ratio; None takes that of pilots.
         pictures, shown: of this study alone.
         figures, more: as in `Findings`.
     """
@@ -40,7 +38,7 @@ def findings(
     if compared:
         blocks.append(tables.comparisons(study.state, compared))
     if base is not None and compared:
-        blocks += [tables.models(study, compared, base), tables.need(*deviation)]
+        blocks.append(tables.models(study, compared, base))
     if any(tuned.curves for tuned in study.state.rows):
         blocks.append(tables.tuning(study.state, study.unit))
     blocks.append(GENERATED)

@@ -8,13 +8,13 @@ from collections.abc import Hashable, Sequence
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_ratio, shown_share, shown_spread
 from cemverify.results.statistics import spread
-from synthetic.studies.engine import power
 from synthetic.studies.engine.comparisons import Compared, pair_of
 from synthetic.studies.engine.designs import LAYERS, cost, parameters
 from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, VALIDATIONS, WHOLE_WINDOWS, Plan
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.readings import counted
 from synthetic.studies.engine.study import StudyOutcome
+from synthetic.studies.engine.trials import TrialRecord
 from synthetic.studies.engine.tuning import StudyState, trainings
 from synthetic.training import footprint
 
@@ -100,7 +100,24 @@ def _windows(state: StudyState, pair: Compared) -> float | None:
     """What the text that is scored contributes to the error of a comparison."""
     rows = [row for key in pair.keys if (row := state.of(key)) is not None]
     records = [[r for s in pair.seeds if (r := row.judged[s]) is not None] for row in rows]
-    return power.from_windows(*records) if len(records) == 2 else None
+    return error_from_windows(*records) if len(records) == 2 else None
+
+
+def error_from_windows(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> float | None:
+    """The standard error that the choice of windows gives a comparison of two rows, paired by seed; None if untold.
+
+    It is that of a pair's log ratio over the groups of windows, the mean over seeds: the windows are the same for all
+    seeds, so more seeds do not make it smaller, and more windows do.
+    """
+    pairs = [(a.groups, b.groups) for a, b in zip(first, second, strict=True) if a.groups and b.groups]
+    if not pairs or len(pairs[0][0]) < 2:
+        return None
+    groups = len(pairs[0][0])
+    # the same windows in every seed: what they do is what is left in the mean over seeds
+    means = [math.fsum(math.log(a[g] / b[g]) for a, b in pairs) / len(pairs) for g in range(groups)]
+    deviation = spread(means).std
+    assert deviation is not None
+    return deviation / math.sqrt(groups)
 
 
 def tuning(state: StudyState, unit: str) -> Table:
@@ -143,17 +160,6 @@ def costs(study: str, plan: Plan, flops_per_second: float, of: str) -> Table:
     )
     columns = ("row", "parameters", "FLOPs of a training", "trainings", "hours", "memory", "kept", "checkpoint")
     return Table(title, columns, rows)
-
-
-def need(deviation: float | None = None, of: str = "") -> Table:
-    """The power analysis.
-
-    Args:
-        deviation: of log ratios, where it was measured; that of pilots otherwise. of: which ratio that was.
-    """
-    if deviation:
-        return power.needs(deviation, f"measured here, {of}")
-    return power.needs(power.PILOT_SPREAD, "of pilots with D = 64")
 
 
 def _bits(bits: float | None, best: bool) -> str:

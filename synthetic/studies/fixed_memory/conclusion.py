@@ -94,7 +94,6 @@ def read(study: StudyOutcome) -> Findings:
         f"{summary.judged} of the {summary.to_judge} trainings that judge are there (plan {plan.name}).",
         compared=summary.pairs,
         base=Key.ONE_SHORT,
-        deviation=(summary.memories[0].deviation if summary.memories else None, "refreshed over fixed"),
         pictures=ratio_dots(summary.pairs, Key.ONE_SHORT),
         figures={"verdict": {"word": summary.answer, "why": MEANS[summary.answer]}, "plan": plan.name},
     )

@@ -17,8 +17,6 @@ The design, which `python -m synthetic language second-step` carries out:
 * **Controls** (`rows`). T = 1 with eta = T; T = 1 with an MLP so wide that training costs what T = 2 costs;
   T = 1 applied twice (plain reuse); and T = 1 again with other first weights, tuned anew, which should come out equal
   (A/A).
-* **Power** (`engine.power`). Before anything is trained: how many seeds show 0.5 %, from the spread of paired log
-  ratios that was measured, and how much of it comes from the validation windows.
 """
 
 from __future__ import annotations

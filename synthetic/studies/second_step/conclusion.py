@@ -33,7 +33,6 @@ class StepSummary:
     pairs: tuple[Compared, ...]  # all comparisons
     verdict: Verdict  # whether the second step pays
     why: str  # in a sentence
-    deviation: float | None  # of the log ratios of T = depth over T = 1, where at least three seeds tell it
 
 
 def summarise(plan: Plan, state: StudyState) -> StepSummary:
@@ -50,8 +49,7 @@ def summarise(plan: Plan, state: StudyState) -> StepSummary:
     # two families: what is said of the paper's rows does not depend on how many others were tried
     pairs = family([p for p in pairs if p.keys[0] not in beyond]) + family([p for p in pairs if p.keys[0] in beyond])
     by_key = {pair.keys: pair for pair in pairs}
-    main, longer = (by_key.get((deep, base)) for base in (PLAIN, LONGER))
-    return StepSummary(tuple(pairs), *_verdict([main, longer]), None if main is None else main.deviation)
+    return StepSummary(tuple(pairs), *_verdict([by_key.get((deep, base)) for base in (PLAIN, LONGER)]))
 
 
 def _verdict(pairs: Sequence[Compared | None]) -> tuple[Verdict, str]:
@@ -94,7 +92,6 @@ def read(study: StudyOutcome) -> Findings:
         why,
         compared=summary.pairs,
         base=PLAIN,
-        deviation=(summary.deviation, f"T = {plan.depth} over T = 1"),
         pictures=ratio_dots(main, PLAIN),
         shown=steps(state.of(deep)),
         figures={"verdict": {"word": summary.verdict, "why": summary.why}},

@@ -150,11 +150,10 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
             " > ".join(f"{energy:.1f}" for energy in layer.energies) or NOTHING,
             ", ".join(f"{share:.1%}" for share in layer.falls) or NOTHING,
             shown_share(layer.promised, 1),
-            *(NOTHING if v is None else f"{v:.3f}" for v in (layer.smallest_eigenvalue, layer.entropy)),
+            NOTHING if layer.smallest_eigenvalue is None else f"{layer.smallest_eigenvalue:.3f}",
         ]
         for result in results
         for layer in result.probes
-        if layer.energies or layer.entropy is not None
     ]
     columns = (
         "model",
@@ -163,7 +162,6 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
         "tokens whose energy falls",
         "falls where it must",
         "least eigenvalue of P",
-        "attention entropy (bits)",
     )
     return Table("Layers after training, on validation tokens", columns, rows)
 
