@@ -186,7 +186,7 @@ def test_a_sound_file_is_read_and_a_damaged_one_refused_in_a_sentence(
     assert said(row, path) == ""
     assert remove(Path("new")) >= writes
 
-    @settings(max_examples=1000 if request.config.getoption("--thorough") else 15)
+    @settings(max_examples=1000 if request.config.getoption("--thorough") else 25)
     @given(row.damage(before[path]))
     def ask(damaged: bytes) -> None:
         path.write_bytes(damaged)
