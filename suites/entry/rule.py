@@ -94,6 +94,15 @@ def complaint_of(code: int, out: str, errors: str) -> str:
     return sentences[0] if sentences else ""
 
 
+def seen(folder: Path) -> dict[Path, tuple[int, ...]]:
+    """What lies in a folder: each path with its kind, size, inode and time, a folder with its kind alone."""
+    kept = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        kept[path] = (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns)[: 1 if path.is_dir() else 4]
+    return kept
+
+
 def is_whole(path: Path) -> bool:
     """Whether a file that a command has made has its end, as far as its format tells, and is not one left aside."""
     if re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from docs.making.parsers import PROGRAMS, parsers
 from suites.entry import ground
-from suites.entry.rule import complaint, complaint_of, is_whole, work_is_told
+from suites.entry.rule import complaint, complaint_of, is_whole, seen, work_is_told
 from suites.kit.commands import call
 from suites.kit.source import ROOT
 
@@ -143,15 +143,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ground.make(made)
     ground.spoil(made)
     return made
-
-
-def seen(folder: Path) -> dict[Path, tuple[int, ...]]:
-    """What lies in a folder: each path with its kind, size, inode and time, a folder with its kind alone."""
-    kept = {}
-    for path in folder.rglob("*"):
-        status = path.lstat()
-        kept[path] = (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns)[: 1 if path.is_dir() else 4]
-    return kept
 
 
 @contextmanager

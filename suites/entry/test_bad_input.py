@@ -10,6 +10,7 @@ import pytest
 from cemverify.console.parsing import path
 from docs.making.parsers import PROGRAMS, parsers
 from suites.entry import ground
+from suites.entry.rule import seen
 from suites.kit.commands import refused
 
 # A command line and what is said about it.
@@ -229,11 +230,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ground.make(made)
     ground.spoil(made)
     return made
-
-
-def seen(folder: Path) -> list[tuple[str, int, int]]:
-    """What lies in it: each path, with its size and when it was changed."""
-    return sorted((str(path), (at := path.lstat()).st_size, at.st_mtime_ns) for path in folder.rglob("*"))
 
 
 @pytest.mark.parametrize(
