@@ -12,7 +12,6 @@ from pathlib import Path
 from cemverify.conformance.workers.limits import is_gone
 from cemverify.console.interrupts import WORDS
 from cemverify.processes import forkserver
-from cemverify.processes.system import LINUX
 
 
 def heed() -> None:
@@ -22,7 +21,7 @@ def heed() -> None:
 
 
 def left(session: int, seconds: float = 10.0) -> list[int]:
-    """The processes of a session that are still there after so many seconds; where /proc is not, its leader for all.
+    """The processes of a session that are still there after so many seconds.
 
     One that has ended and waits for its parent to hear of it is gone: the first process of a container may take
     seconds for that.
@@ -40,12 +39,6 @@ def soon(happened: Callable[[], bool], within: float) -> bool:
 
 
 def _alive(session: int) -> list[int]:
-    if not LINUX:
-        try:
-            os.killpg(session, 0)
-        except ProcessLookupError:
-            return []
-        return [session]
     alive = []
     for number in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
         try:
