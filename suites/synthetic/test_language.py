@@ -25,7 +25,7 @@ from synthetic.language import COMMANDS
 from synthetic.language.arguments import Command
 from synthetic.studies.side_by_side import rows as presets
 from synthetic.studies.side_by_side.conclusion import reasons_to_fail
-from synthetic.studies.side_by_side.rows import Contender, LanguageConfig, contenders, smoke_on_cuda, tiny
+from synthetic.studies.side_by_side.rows import Contender, LanguageConfig, contenders, smoke, smoke_on_cuda, tiny
 from synthetic.studies.side_by_side.trainings import ModelResult
 from synthetic.training import machine
 from synthetic.training.cost import Cost, parameters
@@ -66,7 +66,7 @@ def short(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 # --- what is trained ------------------------------------------------------------------------------
 
 
-def test_the_smoke_on_a_gpu_is_the_papers_smallest_size() -> None:
+def test_the_smoke_has_the_published_sizes_and_on_a_gpu_the_papers_smallest() -> None:
     """Of the paper's vocabulary it has the parameters of docs/mathematics.md §15."""
     expected = {"Llama RoPE": 86_371_488, "Llama ALiBi": 86_371_488} | dict.fromkeys(
         ("CEM T=1", "CEM T=2", "CEM T=3"), 70_082_208
@@ -74,6 +74,8 @@ def test_the_smoke_on_a_gpu_is_the_papers_smallest_size() -> None:
     study = smoke_on_cuda(paper.VOCABULARY)
     # the inner norm's gains, 2 per block, are the block's own
     assert {c.name: parameters(c.model) for c in study.contenders} == expected
+    small = {c.name: parameters(c.model) for c in smoke(256).contenders}
+    assert small == {name: 857_216 if name.startswith("Llama") else 723_584 for name in expected}
     assert (study.recipe.context, study.recipe.precision, study.recipe.learning_rate) == (2048, "bfloat16", 0.002)
 
 

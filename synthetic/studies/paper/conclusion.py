@@ -57,7 +57,7 @@ def read(study: StudyOutcome, name: str) -> Findings:
 
 
 def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table:
-    """Every model at equal tokens, at equal FLOPs, at equal parameters."""
+    """Every model at equal tokens and at equal FLOPs; a widened one has the baseline's parameters, too."""
     plan, recipe, unit = study.plan, study.plan.recipe, study.unit
     title = (
         f"{name} ({EXPERIMENTS[name].figure}) at size {plan.size}: {recipe.steps:,} steps of {recipe.batch} x"
@@ -66,7 +66,7 @@ def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table
     )
     columns = (
         *("model", "baseline", "parameters", "training MFLOPs/token", f"bits/{unit}", "equal tokens", "verdict"),
-        *("equal FLOPs: after", f"bits/{unit} then", "equal FLOPs", "verdict then", "equal parameters", "verdict so"),
+        *("equal FLOPs: after", f"bits/{unit} then", "equal FLOPs", "verdict then"),
     )
     names = {row.key: row.name for row in rows}
     return Table(title, columns, [_row(row, names) for row in rows])
@@ -100,7 +100,7 @@ def _row(row: Summed, names: Mapping[Key, str]) -> list[Cell]:
         f"{first.training / 1e6:,.3f}",
     ]
     if row.diverged:
-        return [*cells, f"diverged {row.diverged}/{len(row.records)}", *[NOTHING] * 8]
+        return [*cells, f"diverged {row.diverged}/{len(row.records)}", *[NOTHING] * 6]
     return [
         *cells,
         shown_spread(spread(row.finals)),
@@ -108,7 +108,6 @@ def _row(row: Summed, names: Mapping[Key, str]) -> list[Cell]:
         f"{row.affordable:,.0f} steps",
         shown_spread(spread(row.at_equal_flops)),
         *_comparison(row.flops),
-        *_comparison(row.parameters),
     ]
 
 

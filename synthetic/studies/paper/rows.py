@@ -85,7 +85,6 @@ class Variant(Row):
     """A model of an experiment."""
 
     against: Key | None = None  # the baseline that it is compared with; None of a baseline
-    widened: Key | None = None  # its widened twin, if the experiment has one
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,12 @@ class Experiment:
     keys: tuple[Key, ...]  # its models, a baseline first
 
     def rows(self, setting: Setting) -> tuple[Variant, ...]:
-        """The models at a size, each with its baseline and its widened twin where the experiment has one."""
+        """The models at a size, each with its baseline."""
         bases = {key: key.baseline for key in self.keys}
         for key in [key for key, base in bases.items() if base is None and key not in bases.values()]:
             first = replace(self.keys[0], rate=key.rate)
             if key != first:  # a Llama that is no baseline is compared with the first one
                 bases[key] = first
-        twins = {key: replace(key, widened=True) for key in self.keys if not key.widened}
         return tuple(
             Variant(
                 key.title,
@@ -111,7 +109,6 @@ class Experiment:
                 rate=key.rate,
                 key=key,
                 against=base,
-                widened=twins[key] if twins.get(key) in bases else None,
             )
             for key, base in bases.items()
         )

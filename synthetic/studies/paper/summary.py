@@ -6,7 +6,6 @@ models share. All comparisons are of bits per byte, as ratios.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +18,6 @@ from synthetic.studies.engine.trials import TrialRecord
 from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.paper.rows import RATES, Key, Variant
 
-# Parameters this near to each other are as good as equal.
-EQUAL_PARAMETERS = 0.02
 # Of the interpolated curve between the smallest and the largest rate.
 GRID = 4001
 
@@ -37,9 +34,6 @@ class Summed:
     # tokens, flops: against the baseline after the last step, and both at `affordable`
     tokens: PairedComparison | None = None
     flops: PairedComparison | None = None
-    # the widened model, or itself if that is as large as the baseline, against the baseline; None if the study has no
-    # such model
-    parameters: PairedComparison | None = None
 
     @property
     def name(self) -> str:
@@ -81,7 +75,7 @@ def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
         row = Summed(model.row, model.records, steps * cheapest / model.records[0].training)
         rows[row.key] = row
     summed = [_compared(row, rows) for row in rows.values()]
-    for kind in ("tokens", "flops", "parameters"):
+    for kind in ("tokens", "flops"):
         corrected = correct([getattr(row, kind) for row in summed])
         summed = [replace(row, **{kind: comparison}) for row, comparison in zip(summed, corrected, strict=True)]
     return summed
@@ -92,14 +86,11 @@ def _compared(row: Summed, rows: Mapping[Key, Summed]) -> Summed:
         return row
     base = rows[row.variant.against]
     share = row.records[0].parameters / base.records[0].parameters
-    twin = rows[row.variant.widened] if row.variant.widened else row
-    as_large = row.variant.widened or math.isclose(share, 1, abs_tol=EQUAL_PARAMETERS)
     return replace(
         row,
         share=share,
         tokens=between(row.finals, base.finals),
         flops=between(row.at_equal_flops, base.at_equal_flops),
-        parameters=between(twin.finals, base.finals) if as_large else None,
     )
 
 
