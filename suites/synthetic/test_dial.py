@@ -17,7 +17,6 @@ from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block
 from cemverify.runs import Cell
-from cemverify.runs.exchange import cells_of
 from cemverify.runs.plain import restore
 from synthetic.__main__ import _parser as parser_of
 from synthetic.corpora.chains import ChainSpec
@@ -283,14 +282,6 @@ def test_the_plans_of_the_page_have_the_names_that_it_gives() -> None:
     parsed = [parser_of(["language"]).parse_args(shlex.split(words.replace("\\\n", " "))) for words in commands]
     assert names == [planned(OF_MEMORY, options, 256).name for options in parsed]
     assert len(names) == 2
-
-
-def test_every_published_training_that_judged_carries_a_plan_of_the_page() -> None:
-    names = set(re.findall(r"^\| `(\w{12})`", PLAN_PAGE.read_text(), re.MULTILINE))
-    for path in RESULTS.glob("fixed-memory-*.cells.jsonl"):
-        for _, cell in cells_of(path):
-            spec = cell["spec"]
-            assert spec.get("plan", "") in (names if spec["part"] == "judging" else {""})
 
 
 # --- one look ---------------------------------------------------------------------------------------

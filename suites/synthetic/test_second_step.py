@@ -70,27 +70,14 @@ def test_embeddings_alone_are_of_unit_variance_in_every_row() -> None:
         assert float(model.head.detach().std()) == pytest.approx(TINY_SIZE.dim**-0.5, rel=0.02)
 
 
-def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
-    deep, learned = (
-        paired(next(r for r in usual("attention", tiny_frame(16), 8) if r.name == name).design.looped, 0)
-        for name in ("T = 2, eta 1/2", "T = 2, eta learned")
-    )
-    tokens = torch.arange(8)[None]
-    assert torch.allclose(deep(tokens), learned(tokens), rtol=0, atol=1e-6)
-    learned(tokens).square().sum().backward()
-    steps = {name: p for name, p in learned.named_parameters() if name.endswith("log_step")}
-    assert len(steps) == TINY_SIZE.layers
-    assert all(p.grad is not None and float(p.grad) != 0 for p in steps.values())
-
-
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -> None:
     frame = tiny_frame(16, tiny_dims(dim=8, layers=1, heads=2))
     deep = paired(next(r for r in usual(replaced, frame, 8) if r.name == "T = 2, eta 1/2").design.looped, 0)
-    by_name = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame)}
+    learned = next(r for r in usual(replaced, frame, 8) if r.name == "T = 2, eta learned")
+    by_name = {row.name.removeprefix("T = 2, "): row for row in (*beyond(replaced, frame), learned)}
     assert ("temperature per step" in by_name) == (replaced != "mlp")
     assert ("joint" in by_name) == (replaced == "full")
-    assert all(row.beyond for row in by_name.values())
     whole = paired(by_name["all of these"].design.looped, 0)
     named = {word for name, _ in whole.named_parameters() for word in name.split(".")}
     assert {"momentum", "log_step", "later_preconditioners"} <= named
@@ -106,10 +93,11 @@ def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -
     }
 
 
-def test_every_row_beyond_the_paper_learns() -> None:
+def test_every_row_learns() -> None:
     tokens = torch.arange(200).remainder(5)
     recipe = Recipe(steps=12, batch=2, context=8, learning_rate=0.01)
-    for row in beyond("full", tiny_frame(5, tiny_dims(dim=8, layers=1, heads=2))):
+    frame = tiny_frame(5, tiny_dims(dim=8, layers=1, heads=2))
+    for row in (*beyond("full", frame), *usual("full", frame, 8)):
         batches = Batches(Tokens(tokens.numpy().astype(np.uint16)), 0, 2, 8)
         done = train(paired(row.design.looped, 0), recipe, batches)
         assert done.diverged_at is None, row.name
