@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -429,44 +429,23 @@ def test_a_path_would_run_on_a_gpu(path: Path) -> None:
     assert faults(path) == []
 
 
-def _on_two_devices(_: Watch) -> list[Tensor]:
-    return [torch.ones(2) + torch.ones(2, device="cpu")]
-
-
-def _on_the_cpu(_: Watch) -> list[Tensor]:
-    return [torch.ones(2, device="cpu")]
-
-
-def _reads(_: Watch) -> list[Tensor]:
-    x = torch.ones(2)
-    return [x * x.sum().item()]
-
-
-def _follows_values(_: Watch) -> list[Tensor]:
-    x = torch.ones(2)
-    return [x[x > 0]]
-
-
-def _from_a_list(_: Watch) -> list[Tensor]:
-    return [torch.ones(2).new_tensor([1.0, 2.0])]
-
-
 def _wide(_: Watch) -> list[Tensor]:
     with torch.autocast("cuda", torch.bfloat16), torch.autocast("cuda", enabled=False):
         return [torch.ones(2, 2) @ torch.ones(2, 2)]
 
 
-@pytest.mark.parametrize(
-    ("run", "words"),
-    [
-        (_on_two_devices, "cuda:0 and cpu"),
-        (_on_the_cpu, "its result is on the cpu"),
-        (_reads, "reads a value"),
-        (_follows_values, "DynamicOutputShapeException"),
-        (_from_a_list, "copies between CPU and GPU"),
-        (_wide, "products in float32, 1 times"),
-    ],
-)
-def test_what_a_gpu_refuses_or_waits_for_is_a_fault(run: Run, words: str) -> None:
+# what is wrong, and paths of which it is to be said
+WRONG: Mapping[str, Run] = {
+    "cuda:0 and cpu": lambda _: [torch.ones(2) + torch.ones(2, device="cpu")],
+    "its result is on the cpu": lambda _: [torch.ones(2, device="cpu")],
+    "reads a value": lambda _: [(x := torch.ones(2)) * x.sum().item()],
+    "DynamicOutputShapeException": lambda _: [(x := torch.ones(2))[x > 0]],
+    "copies between CPU and GPU": lambda _: [torch.ones(2).new_tensor([1.0, 2.0])],
+    "products in float32, 1 times": _wide,
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_a_gpu_refuses_or_waits_for_is_a_fault(words: str) -> None:
     """Without these the test above could not fail."""
-    assert words in " ".join(faults(Path("wrong", run.__name__, run, narrow=True)))
+    assert words in " ".join(faults(Path("wrong", words, WRONG[words], narrow=True)))
