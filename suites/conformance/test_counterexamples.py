@@ -104,14 +104,6 @@ def test_a_script_fails_while_the_fault_is_there_and_only_then(
     assert script_here(saved, right) == 0
 
 
-def test_a_script_that_cannot_load_the_implementation_says_so_with_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, saved = leave(tmp_path, "mlp-ascent")
-    assert script_here(saved, "nowhere:nothing") == 2
-    assert "cannot be loaded" in "".join(capsys.readouterr())
-
-
 ALONE = """\
 import runpy, shutil, sys
 script, *files = sys.argv[1:]
@@ -158,10 +150,12 @@ def test_a_script_needs_no_cemverify_though_the_file_of_the_layer_imports_it(
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
-def test_a_script_without_its_data_says_so_with_exit_code_2(
+def test_a_script_without_its_layer_or_its_data_says_so_with_exit_code_2(
     suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, saved = leave(tmp_path, "mlp-ascent")
+    assert script_here(saved, "nowhere:nothing") == 2
+    assert "cannot be loaded" in "".join(capsys.readouterr())
     saved.with_suffix(suffix).write_text("{}")
     for words in ("is damaged", f"{suffix}: No such file"):
         assert script_here(saved) == 2

