@@ -421,6 +421,15 @@ def test_a_folder_that_a_call_deletes_below_itself_is_left(tmp_path: Path) -> No
     assert ProcessState.now().restore() == []
 
 
+def test_trace_and_profile_functions_that_a_call_leaves_on_are_taken_off() -> None:
+    before = ProcessState.now()
+    here = sys.gettrace(), sys.getprofile()
+    sys.setprofile(lambda *_: None)
+    sys.settrace(lambda *_: None)
+    before.restore()
+    assert (sys.gettrace(), sys.getprofile()) == here
+
+
 @pytest.mark.parametrize(
     ("examples", "discarded", "words"),
     [
