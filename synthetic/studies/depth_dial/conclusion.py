@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import fmean
 
 from cemverify.results.envelope import Cell, Table
@@ -55,7 +55,7 @@ def against(state: StudyState) -> list[Compared]:
 def read(study: StudyOutcome) -> Findings:
     """What the study says, as far as it is."""
     plan, state, recipe = study.plan, study.state, study.plan.recipe
-    pairs, bits = against(state), {tuned.row.name: at for tuned in state.rows if (at := at_depths(tuned))}
+    pairs, has_bits = against(state), any(map(at_depths, state.rows))
     dials = [tuned for tuned in state.rows if tuned.row.design.dial]
     findings = report.findings(
         study,
@@ -63,7 +63,9 @@ def read(study: StudyOutcome) -> Findings:
         answer(pairs),
         " ".join(best_of(study, dials)),
         compared=pairs,
-        pictures=[Picture("test-time", "Bits over the number of steps at test time", picture(study))] if bits else [],
+        pictures=[Picture("test-time", "Bits over the number of steps at test time", picture(study))]
+        if has_bits
+        else [],
         shown=[test_time(study), stopped(study)],
         figures={
             "recipe": (
@@ -72,14 +74,6 @@ def read(study: StudyOutcome) -> Findings:
             ),
             "figure": f"bits per {study.unit}",
             "source_bits": study.floor,
-            "at_depths": [
-                {"model": name, "steps": list(TEST_DEPTHS), "bits": list(at.values())} for name, at in bits.items()
-            ],
-            "at_stops": [
-                {"model": tuned.row.name, "stops": [asdict(stop) for stop in stops]}
-                for tuned in state.rows
-                if (stops := at_stops(tuned))
-            ],
         },
     )
     return replace(findings, title="One model for all T over a model for each")

@@ -30,8 +30,6 @@ from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorC
 from synthetic.studies.recursion.presets import RecursionConfig
 from synthetic.studies.recursion.rows import (
     Family,
-    at_depths,
-    at_stops,
     best_depth,
     by_depth,
     errors,
@@ -329,17 +327,7 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
     config, studied = content["made_by"]["configuration"], priors(content)
     depths = {prior: by_depth(rows) for prior, rows in studied.items()}
     sizes = [row["cost"]["parameters"] for at in depths.values() for row in at.values()]
-    every = [(short(prior), row) for prior, rows in studied.items() for row in rows]
-    drawn = [{"on": on, "model": row["name"], "error": at_depths(row)} for on, row in every if is_drawn(row)]
-    stopped = [
-        {
-            "on": on,
-            "model": row["name"],
-            "stops": [{"least_fall": q, "steps": steps, "figure": error} for q, steps, error in stops],
-        }
-        for on, row in every
-        if (stops := at_stops(row))
-    ]
+    drawn = any(is_drawn(row) for rows in studied.values() for row in rows)
     return {
         # one model for all depths is another question than a model for each
         "study": "recursion-dial" if drawn else "recursion",
@@ -356,6 +344,4 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
             for (flat, deep), told in zip(combinations(sorted(at), 2), _verdicts(at), strict=True)
         ],
         "best_rates": [],
-        **({"at_depths": drawn} if drawn else {}),
-        **({"at_stops": stopped} if stopped else {}),
     }
