@@ -51,7 +51,7 @@ class TaskConfig:
         if not SMALLEST <= self.noise <= LARGEST:
             raise UsageError(f"the noise must be from {SMALLEST:g} to {LARGEST:g}, not {self.noise:g}")
         if self.features:
-            raise UsageError(f"there are no tasks of random features, so none with {self.features}")
+            raise UsageError(f"features must be 0, not {self.features}: every task is exact")
         object.__setattr__(self, "prior", priors.canonical(self.prior, self.dimensions))
         object.__setattr__(self, "noise", float(self.noise))
 
