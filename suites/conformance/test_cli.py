@@ -11,6 +11,7 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.conformance.gate import known_violations
+from cemverify.conformance.properties import catalogue
 from cemverify.results import envelope
 from suites.kit.examples import TIED, UNTIED
 
@@ -125,3 +126,14 @@ def test_accepted_violations_pass_until_they_expire(
     suites = ElementTree.parse(workplace / "s.xml").getroot()  # noqa: S314
     assert [suite.get("failures") for suite in suites] == ["1", "1", "0"]
     assert re.search(r"^\| +4 \| gradient/attention/plain", (workplace / "s.md").read_text(), re.MULTILINE)
+
+
+def test_list_shows_all_families_every_property_and_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    families = capsys.readouterr().out
+    assert all(re.search(rf"^ *{p.family} ", families, re.MULTILINE) for p in catalogue())
+    assert main(["list", "*"]) == 0
+    printed = capsys.readouterr().out
+    assert all(p.id in printed for p in catalogue())
+    assert main(["list", "--features"]) == 0
+    assert "preconditioner:low-rank-printed" in capsys.readouterr().out

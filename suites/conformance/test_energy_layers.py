@@ -112,6 +112,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"preconditioner": torch.zeros(2)}, "not zeros, NaN"),
         ({"preconditioner": np.diag([1, -2])}, "not one with v.Pv = -2 v.v for some v"),
         ({"dim": None, "state": {"class": ("J", 2)}, "memory": None}, "'class' cannot name an array"),
+        ({"noise": torch.ones(2)}, "the noise of an energy layer is a number, not tensor"),
         ({"step_size": 10**400}, "must be a positive number"),
         ({"step_size": lambda: 1 / 0}, "the function of the step size failed: ZeroDivisionError"),
         ({"mean_over": "batch"}, r"mean_over must be a collection of names: write \('batch',\)"),
@@ -473,8 +474,11 @@ TWINS: dict[str, Twin] = {
     "coordinates": Twin(WHOLE, lambda: binary(0.0), lambda: binary(0.25), "the energy <= that with another value of"),
     "logarithms": Twin(f"{ENERGY} extremes/layer/huge-states", lambda: on_a_domain(
         "positive", lambda x: -0.1 * x.log(), lambda x: (x * x.log() - x).sum(-1))),
-    "a box": Twin(f"{ENERGY} extremes/layer/huge-states", lambda: on_a_domain(
+    "a box": Twin(f"{ENERGY} extremes/layer/huge-states training/layer/derivatives-agree", lambda: on_a_domain(
         "box", lambda x: -0.1 * x.atanh(), lambda x: (x * x.atanh() + (-x * x).log1p() / 2).sum(-1))),
+    "the border of a box": Twin(STATIONARY, lambda: quadratic(
+        update=lambda x, m: m.clamp(-1, 1) + 0 * x, step="equilibrium", returns="next state", tolerance=1e-6,
+        domain={"x": "box"})),
     "maps that read the memory": Twin(ENERGY, lambda: energy_layer(
         update=lambda x, m: -0.1 * m.a * (m.a * x - m.b), energy=lambda g, m: (g - m.b).square().sum(-1) / 2,
         state_map=lambda x, m: m.a * x, preconditioner=lambda x, v, m: m.a * v, step_size=0.1,
@@ -549,7 +553,8 @@ TWINS: dict[str, Twin] = {
     "a step size that is negative without its range": Twin(
         SLOPE, None, lambda: towards_targets(1.0), part="the declared step size", because="domain="),
     "a function's domain far from zero": Twin(
-        f"{ENERGY} modes/layer/vmap contexts/layer/update", lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
+        f"{ENERGY} modes/layer/vmap contexts/layer/update training/layer/derivatives-agree",
+        lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
     "float32 inside": Twin(
         ENERGY, None, lambda: quadratic(update=lambda x, m: (m.float().sin() - x.float()).double(),
                                         energy=lambda x, m: ((x - m.sin()) ** 2).sum(-1) / 2), part="precision"),

@@ -297,6 +297,7 @@ NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
     "a memory view": lambda r: memoryview(r.numpy().tobytes()),
     "a pair with the answer first": lambda r: (r, None),
     "an endless iterator": lambda r: itertools.count(),
+    "an array protocol that raises": lambda r: type("Odd", (), {"__array__": lambda *_, **__: 1 / 0})(),
     "complex numbers": lambda r: r.to(torch.complex64),
     "sparse rows": lambda r: r[0].to_sparse_csr(),
     "on no device": lambda r: torch.empty_like(r, device="meta"),

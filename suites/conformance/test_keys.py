@@ -33,6 +33,7 @@ FAULTS = {
     "precision/attention/float32": "a norm",
     "training/attention/plain": "a derivative",
     "training/layer/parameters": "an untied parameter",
+    "descent/layer/whole-step": "an energy",
     "gradient/attention/plain": "a formula",
     "extremes/layer/huge-lagrangian": "numbers out of range, of a further function",
 }

@@ -172,6 +172,8 @@ def test_a_stated_property_is_still_a_function() -> None:
     [
         ({"claim": " "}, "claim is a sentence for the report, not ' '"),
         ({"of": "heads"}, "of is 'energy layer', 'attention', 'mlp' or 'block', not 'heads'"),
+        ({"name": "gradient/mlp/silu"}, "own/ is put before it"),
+        ({"needs": ("energies",)}, "needs has 'energies', which is none of"),
         ({"needs": "energy"}, "write \\('energy',\\)"),
         ({"options": {}}, "an energy layer has no options"),
         ({"floor": 3}, "floor is a share from 0 to 1"),

@@ -207,6 +207,16 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
     assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
 
 
+def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
+    table = PROPERTY.questions
+    assert isinstance(table, Table)
+    drawn = [table.scattered(Offer(kind=JAX), seed) for seed in range(66)]
+    assert len({str(question.case.config) for question in drawn}) == 1
+    offered = factors(table.space, Offer(kind=JAX))
+    assert {(q.context.mode, q.context.before) for q in drawn} == set(product(offered["mode"], offered["before"]))
+    assert "in inference mode" not in offered["mode"]  # which is torch's
+
+
 def smallest_violation_of(name: str, property_: str) -> Any:
     """The question that a property ends with, asked of a mutant."""
     search = PropertySearch(Caller(mutant(name).subject()), by_id(property_), CoreBudget(60.0))
