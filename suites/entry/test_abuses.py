@@ -186,7 +186,7 @@ def test_commands_keep_the_rule_whatever_they_are_given(
 
 # --- surroundings --------------------------------------------------------------------------------------------
 
-CHECK = "check right:mine --properties gradient/mlp/silu --examples 5 --workers 1 --json new.json"
+CHECK = "check right:mine --properties gradient/mlp/silu --examples 5 --seconds 60 --workers 1 --json new.json"
 RECURSION = "recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store s --output new.json"
 ODD = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 PYTHONWARNINGS=error"
 LONG = "temporary-" * 8
