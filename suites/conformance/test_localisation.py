@@ -125,6 +125,25 @@ def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any
     assert (part.name, part.because) == (name, because)
 
 
+@pytest.mark.slow
+def test_no_mutant_is_located_wrongly_and_most_are_located(pytestconfig: pytest.Config) -> None:
+    zoo = {m.id: m for m in mutants()}
+    assert zoo.keys() >= WRONG.keys()
+    every = 1 if pytestconfig.getoption("--thorough") else 4
+    chosen = {id_: parts for n, (id_, parts) in enumerate(WRONG.items()) if n % every == 0 or id_ in SURE}
+    rightly, unlocated, wrongly = list[str](), list[str](), list[str]()
+    for id_, parts in chosen.items():
+        part = located(zoo[id_])
+        if part is None:
+            unlocated.append(id_)
+        else:
+            assert part.because, id_  # the sub-identity that shows it
+            (rightly if part.name in parts else wrongly).append(f"{id_}: {part.name}")
+    assert not wrongly
+    assert SURE.isdisjoint(unlocated)
+    assert len(rightly) >= 0.85 * len(chosen), unlocated
+
+
 def test_nothing_is_named_in_a_correct_implementation() -> None:
     caller = Caller(reference.reference)
     for property_ in catalogue():
