@@ -41,6 +41,18 @@ def test_a_fault_of_gradients_cannot_be_put_into_numpy() -> None:
         inject(mutant_of("detached-update"), load(_NUMPY))
 
 
+def test_an_injected_fault_is_the_mutants_own_difference() -> None:
+    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
+    mutant = mutant_of("mean-over-heads")
+    faulty, own = inject(mutant, load(_NUMPY)), mutant.subject()
+    assert isinstance(faulty, Implementation)
+    assert isinstance(own, Implementation)
+    weights = {name: w.numpy() for name, w in case.weights.items()}
+    answer = faulty.functions["attention"](case.x.numpy(), case.h.numpy(), weights, case.config)
+    expected = own.functions["attention"](case.x, case.h, case.weights, case.config)
+    assert torch.allclose(torch.from_numpy(answer), expected, atol=1e-14)
+
+
 def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
     reasons = introduce(IntroductionCell(_NUMPY, Code.here(_NUMPY)))["inapplicable"]
     assert "position:rotary" in reasons["unrotated-values"]
