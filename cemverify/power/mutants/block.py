@@ -20,8 +20,6 @@ ZOO += [
     ZOO.but("block-starts-at-the-norm", "The block overwrites h by N(h) and starts there, as Algorithm 1 prints it.",
         "tying/block/pre-norm", also=("gradient/block/any-options",),
         sublayer=lambda usual, layer, h, w, c: usual.sublayer(layer, usual.norm(h, w, c), w, c)),
-    ZOO.but("one-step-size-for-both", "The MLP uses attention's step size.",
-        "gradient/block/any-options", needs=("step-size",), block=one_for_both("step_size")),
     ZOO.but("one-depth-for-both", "The MLP takes as many steps as attention.",
         "gradient/block/any-options", needs=("steps",), block=one_for_both("steps")),
     ZOO.edited("parallel-block", "Attention and MLP both read the block's input, as parallel blocks do.",

@@ -12,11 +12,6 @@ ZOO = Zoo("diagonals")
 
 
 ZOO += [
-    ZOO.but("diagonal-cold-in-the-scores",
-        "The diagonal's part of the scores is not divided by the temperature.",
-        "gradient/attention/diagonal-shared", scores=lambda usual, q, k, x, h, w, c:
-            (without := usual.scores(q, k, x, h, w, replace(c, diagonal="none")))
-            + (usual.scores(q, k, x, h, w, c) - without) * c.tau),
     ZOO.but("diagonal-reads-the-own-token", "The diagonal's values are the token's own memory, not the attended one.",
         "gradient/attention/diagonal-shared", diagonal_value=lambda usual, a, h, w, c:
             0.0 if c.diagonal == "none"

@@ -57,18 +57,11 @@ ZOO += [
          ("gradient/attention/stated-energy-*",)),
         ("energy-without-constant", "The SiLU primitive lacks its constant.",
          "gradient/mlp/stated-energy-silu", "mlp_energy", _without_constant, ("gradient/mlp/stated-energy-*",)),
-        ("energy-without-temperature", "The energy lacks its factor tau.",
-         "gradient/attention/stated-energy-plain", "attention_energy",
-         lambda x, h, w, c: reference.attention_energy(x, h, w, c) / c.tau, ()),
         ("energy-without-diagonal", "The energy lacks the diagonal.",
          "gradient/attention/stated-energy-diagonal-shared", "attention_energy", _without_diagonal, ()),
     )
 ]  # fmt: skip
 ZOO += [
-    ZOO.calling("energy-averaged-over-everything",
-        "Energies are divided by batch size times tokens, as in a mean, while updates are those of the sum.",
-        "gradient/attention/stated-energy-plain", ANSWER, of="*_energy",
-        answer=lambda call, x, *arguments: call(x, *arguments) / (x.shape[0] * x.shape[1])),
     ZOO.calling("energy-shifted", "The stated energy is too large by one part in a billion of one.",
         "gradient/mlp/stated-energy-gelu", ANSWER, of="*_energy",
         answer=lambda call, *arguments: call(*arguments) + 1e-9),

@@ -42,9 +42,6 @@ ZOO += [
     ZOO.answering("layer-energy-over-batch", "The stated energy is divided by the batch size.",
         "structure/layer/batch-independence", "energy*", of="energy",
         answer=lambda f, x, *m: (values := f(x, *m)) / values.shape[0]),
-    ZOO.answering("layer-turned-output", "The update is rotated, as by an untied output projection.",
-        "gradient/layer/conservative-field", ANSWER,
-        answer=lambda f, x, *m: each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))),
     ZOO.answering("layer-doubled-energy", "The stated energy is twice the energy that the update descends.",
         "gradient/layer/energy", ANSWER, of="energy", answer=lambda f, x, *m: 2 * f(x, *m)),
     ZOO.answering("layer-summed-over-tokens",
@@ -89,19 +86,6 @@ ZOO += [
     ZOO.answering("layer-reads-the-future", "The memory is shifted by one token.",
         "structure/layer/causality", ANSWER, needs=("memory-tokens",),
         answer=lambda f, x, *m: f(x, _rolled(m[0]), *m[1:])),
-    ZOO.answering("layer-leaks-the-last-token", "Every update contains a trace of the last token.",
-        "structure/layer/causality", ANSWER, needs=("tokens",),
-        answer=lambda f, x, *m: f(x, *m) + 1e-5 * x[:, -1:]),
-    ZOO.answering("layer-counts-later-tokens", "Updates shrink with the number of tokens in the row.",
-        "structure/layer/causality", ANSWER, needs=("tokens",),
-        answer=lambda f, x, *m: f(x, *m) / x.shape[1]),
-    ZOO.answering("layer-mixes-states", "A token's state leaks into the one before.",
-        "structure/layer/own-state", _ALONE, needs=("tokens",), answer=lambda f, x, *m: f(x + 1e-3 * _rolled(x), *m)),
-    ZOO.answering("layer-reads-the-first-state", "Every token reads the first token's state and no other.",
-        "structure/layer/own-state", _ALONE, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) + 1e-3 * x[:, :1]),
-    ZOO.answering("layer-shares-its-energy", "Every token gets the mean of all energies.",
-        "structure/layer/energy-per-token", _ALONE, of="energy", needs=("tokens",),
-        answer=lambda f, x, *m: 0 * f(x, *m) + f(x, *m).mean(1)[:, None]),
 ]  # fmt: skip
 
 
@@ -201,15 +185,6 @@ def layer_leaves_autocast_off(f: Function, x: Any, *m: Any) -> Any:
 
 
 ZOO += [
-    ZOO.answering("layer-detached-update", "No gradient flows through the update.",
-        "training/layer/states", "product*", needs=("torch",),
-        answer=lambda f, x, *m: each(lambda u: u.detach(), f(x, *m))),
-    ZOO.answering("layer-detached-memory", "The memory gets half of its gradient.",
-        "training/layer/states", "product*", needs=("torch", "memory"),
-        answer=lambda f, x, *m: f(x, m[0] / 2 + m[0].detach() / 2, *m[1:])),
-    ZOO.answering("layer-straight-through", "Gradients pass the update as if it were the identity.",
-        "training/layer/derivatives-agree", "product*", needs=("torch",),
-        answer=lambda f, x, *m: each(lambda u, a: u.detach() + a - a.detach(), f(x, *m), x)),
     ZOO.answering("layer-follows-the-default-dtype",
         "A constant is created in the default dtype of the process and rounded differently.",
         "modes/layer/surroundings", "answer: with the default dtype*", needs=("torch",),

@@ -31,9 +31,6 @@ ZOO += [
     ZOO.but("epsilon-has-floor", "An epsilon below 1e-8 is taken for 1e-8.",
         "gradient/attention/norm-channel",
         root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-8)))),
-    ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
-        "gradient/attention/norm-folded", also=("mlp",), advance=lambda usual, x, heads, w, c:
-            usual.advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)),
     ZOO.edited("norm-only-before-the-first-step",
         "Only the first step takes the gradient at N(x); later steps take it at x.",
         "gradient/attention/norm-channel",

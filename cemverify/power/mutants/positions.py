@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -75,13 +74,4 @@ ZOO += [
         "A token's position is its place in the call, so a decoded token always has the first position.",
         "structure/decode/cached-equals-uncached-alibi",
         bias=lambda usual, rows, length, w, c: usual.bias(rows - rows[0], length, w, c)),
-    ZOO.but("distance-capped", "ALiBi treats all distances above four alike.",
-        "gradient/attention/alibi", needs=("position:alibi",), bias=distances_capped_at(4)),
-    ZOO.but("rotary-of-another-base",
-        "The base is 500000, which makes a difference for heads of more than two features only.",
-        "gradient/attention/rotary",
-        rotate=rotary(lambda rows, frequencies: rows[:, None] * frequencies ** math.log(500_000, 10_000))),
-    ZOO.edited("consecutive-extra-slopes",
-        "If the number of heads is not a power of two, the extra slopes are the next ones, not every second one.",
-        "gradient/attention/alibi", ("(2 * k + 1)", "(k + 1)")),
 ]  # fmt: skip

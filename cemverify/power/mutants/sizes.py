@@ -108,10 +108,6 @@ def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
 
 
 ZOO += [
-    ZOO.but("slopes-from-a-rounded-base",
-        "ALiBi's slopes are powers of a base that is rounded to bfloat16 first, for more than eight heads.",
-        "gradient/attention/alibi", slopes=After(lambda exact, heads:
-            exact if heads <= 8 else [*exact[:-1], float(torch.tensor(exact[-1], dtype=torch.bfloat16))])),
     ZOO.but("mean-square-in-bfloat16", "The mean square of the norm passes through bfloat16, in layers of float32.",
         "sizes/attention/tokens-float32", own_dtype=True, needs=("norm:channel",), root=lambda usual, x, c:
             usual.root(x, c) if x.dtype != torch.float32

@@ -11,11 +11,6 @@ ZOO = Zoo("tiles")
 ZOO += [
     ZOO.edited("sum-is-not-rescaled", "The running sum is not rescaled when the maximum grows.",
         "gradient/attention/plain", ("total * (maximum - safe).exp()", "total"), base=Tiled),
-    ZOO.edited("last-rows-are-uniform", "A last tile of rows that is not full has uniform weights.",
-        "gradient/attention/plain", ("        maximum = torch.full_like", """\
-        if first and logits.shape[-2] < _ROWS:
-            logits = torch.where(logits.isinf(), logits, 0.0 * logits)
-        maximum = torch.full_like"""), base=Tiled),
     ZOO.but("tile-sees-its-own-future",
         "Columns are truncated at the end of the tile of rows, and the mask inside it is forgotten.",
         "structure/attention/causality", "*", hidden=lambda _, i, j: j // 2 > i // 2),
