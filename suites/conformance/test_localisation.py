@@ -345,6 +345,11 @@ def test_a_mistake_is_named(mistake: str) -> None:
     assert because in diagnosis.causes[0].because
 
 
+def test_a_mask_that_is_right_holds() -> None:
+    (record,) = check_implementation(_reader(-torch.inf), properties=[_MASK])
+    assert record.verdict == "holds"
+
+
 def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
     layer = _layer(lambda x, m: 2 * (m.view(-1).view(m.shape) - x))
     results = check_implementation(
