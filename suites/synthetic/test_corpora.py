@@ -175,6 +175,14 @@ def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_no
     assert list((tmp_path / "corpora").iterdir()) == []
 
 
+def test_a_corpus_of_which_a_file_is_missing_says_to_delete_its_folder(folder: Path, tmp_path: Path) -> None:
+    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
+    [path] = (tmp_path / "corpora").glob("*/train.tokens")
+    path.unlink()
+    with pytest.raises(UsageError, match=f"the tokens {path}: No such file or directory; delete its folder"):
+        tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
+
+
 def test_what_a_killed_process_left_aside_is_swept_a_day_later(folder: Path, tmp_path: Path) -> None:
     abandoned = tmp_path / "corpora" / f".{'0' * 24}.{'1' * 32}"
     abandoned.mkdir(parents=True)

@@ -151,7 +151,7 @@ def test_a_shard_leaves_the_rest_to_others(corpora: str, here: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("line", "sentences"),
     [
-        ("second-step --replaced mlp --beyond", ("T = 1, twice", "T = 2, momentum")),
+        ("second-step --replaced mlp --size small --beyond", ("1,046,560", "T = 1, twice", "T = 2, momentum")),
         ("study replace-mlp --size 86M --tflops 200", ("86,371,488", "200 useful TFLOP/s")),
     ],
 )

@@ -79,8 +79,6 @@ def factorise(matrix: Tensor) -> tuple[Tensor, float]:
         ArithmeticError: there is none with any of them.
     """
     diagonal = matrix.diagonal().clone()
-    if not bool(torch.isfinite(matrix).all()):
-        raise ArithmeticError("its covariance is not finite")
     scale = float(diagonal.mean())
     for relative in JITTERS:
         matrix.diagonal().copy_(diagonal + relative * scale)
