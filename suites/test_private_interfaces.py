@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 from cemverify.cem import torch_internals
 from cemverify.processes.forkserver import FORKS, ensure_server, server
@@ -74,3 +75,46 @@ def test_forward_mode_is_a_transform() -> None:
     with forward_ad.dual_level():
         assert torch_internals.is_transforming(), TORCH
     assert not torch_internals.is_transforming(), TORCH
+
+
+def test_modes_are_counted_and_leaves_of_trees_listed() -> None:
+    before = torch_internals.count_modes()
+    assert not torch_internals.is_dispatching(), TORCH
+    with torch_internals.FakeTensorMode():  # a mode of operators
+        assert torch_internals.is_dispatching(), TORCH
+        assert torch_internals.count_modes() == (before[0], before[1] + 1), TORCH
+    with TorchFunctionMode():
+        assert torch_internals.count_modes() == (before[0] + 1, before[1]), TORCH
+    assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH
+
+
+class _Overriding(Tensor):
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise AssertionError("it was called")
+
+
+def test_no_subclass_takes_operations_over() -> None:
+    array = torch.ones(2).as_subclass(_Overriding)
+    with torch_internals.without_overrides():
+        assert type(Tensor.as_subclass(array, Tensor)) is Tensor, TORCH
+
+
+def test_settings_are_those_that_are_set() -> None:
+    import torch._dynamo
+
+    options, limit = dict(torch_internals.print_options()), torch._dynamo.config.recompile_limit
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch_internals.set_deterministic(True, warn_only=True)
+        assert torch.are_deterministic_algorithms_enabled(), TORCH
+        assert torch.is_deterministic_algorithms_warn_only_enabled(), TORCH
+        torch.set_printoptions(precision=9)  # type: ignore[no-untyped-call]
+        assert torch_internals.print_options()["precision"] == 9, TORCH
+        torch_internals.limit_recompilations(3)
+        assert torch._dynamo.config.recompile_limit == 3, TORCH
+    finally:
+        torch_internals.set_deterministic(before[0], warn_only=before[1])
+        torch_internals.print_options().update(options)
+        torch_internals.limit_recompilations(limit)
+    assert torch_internals.print_options() == options, TORCH

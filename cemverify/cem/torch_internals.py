@@ -1,8 +1,7 @@
 """What torch does not promise: its private names, each used here alone.
 
-`suites/test_private_interfaces.py` says what transforms, compilation and draws have to do, so that a torch that
-changes one is noticed. The tests of tiled attention say it of `softmax_backward`, those of roundoff of
-`TorchDispatchMode`, those of settings and of forged answers of the rest.
+`suites/test_private_interfaces.py` says what each of them has to do, so that a torch that changes one is noticed. The
+tests of tiled attention say it of `softmax_backward`, those of roundoff of `TorchDispatchMode`.
 """
 
 from __future__ import annotations

@@ -56,6 +56,19 @@ def test_the_budget_is_half_as_many_rows_again_as_the_deepest_kill(where: RunOpt
     assert written == {"mutants": {mutant(rare).property: math.ceil(1.5 * deepest)}, "faults": {"kept": 2}}
 
 
+def test_what_must_die_is_asked_more_rows_than_a_check_asks(where: RunOptions) -> None:
+    pair = "decodes-no-token-again", "structure/decode/cached-equals-uncached-plain"
+    usual, harder = (command.measure([pair], range(8), {}, where, harder=times)[pair] for times in (1, 8))
+    assert harder.count("-") < usual.count("-")
+
+
+def test_further_seeds_follow_those_known(where: RunOptions) -> None:
+    first = command.measure([("ascent", KILLER), ("ascent", OTHER)], [0], {}, where)
+    words = command.measure([("ascent", KILLER)], [1], {}, where, first)
+    assert len(words["ascent", KILLER]) == 2
+    assert words["ascent", OTHER] == ["-"]
+
+
 @pytest.mark.parametrize(
     ("name", "functions"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import scipy
 
+import cemverify
 from cemverify.cli import main
 from cemverify.console.errors import UsageError
 from cemverify.power import cells
@@ -89,6 +91,13 @@ def test_the_code_of_a_measurement_is_all_that_it_imports_and_a_module_is_judged
     imported, judged = done.stdout.splitlines()
     assert set(imported.split()) - {"_version"} == set(ROOMS)
     assert judged == "holds False"
+
+
+def test_the_code_of_a_measurement_is_a_digest_of_its_files() -> None:
+    digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
+    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    assert Code.here(None).package == digest.hexdigest()[:16]
 
 
 def test_the_code_of_an_implementation_is_the_digest_of_its_file(here: Path) -> None:
