@@ -45,6 +45,12 @@ ZOO += [
         "gradient/attention/plain", attend=lambda usual, logits, hidden: usual.softmax(
             (logits + math.log(2) * torch.eye(logits.shape[-1], dtype=torch.bool)[-logits.shape[-2] :])
             .masked_fill(hidden, -math.inf))),
+    ZOO.but("ascent", "The update is subtracted, as Algorithm 1 prints it.",
+        "gradient/attention/plain", also=(
+            *(f"gradient/attention/{name}" for name in ("diagonal-*", "alibi", "self-cross-bias", "rotary*")),
+            *(f"gradient/attention/{name}" for name in ("preconditioner-*", "norm-*", "full-cem", "any-options")),
+            "descent/attention/*"),
+        sum_heads=lambda _, heads: -heads.sum(1)),
     ZOO.but("transposed-score-matrix", "Scores read W_K^T W_Q instead of W_Q^T W_K; outputs are right.",
         "gradient/attention/plain", scores=lambda usual, q, k, x, h, w, c:
             usual.scores(q, k, x, h, w, c) if c.diagonal != "none" or c.position == "rotary"
