@@ -14,7 +14,7 @@ from cemverify.console.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
 from synthetic.examine import AGREEMENT
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
-from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness
+from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
 from synthetic.gp.sampling import JITTERS, factorise
 from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig, draw_many, ridge
 
@@ -69,6 +69,14 @@ def test_a_tasks_function_is_a_draw_from_its_prior_over_train_and_test_together(
     joint = dense(config.prior, torch.cat([tasks[0].inputs, tasks[0].test_inputs]))
     joint.diagonal()[:700] += 0.09
     assert judged(torch.stack([torch.cat([task.targets, task.test_values]) for task in tasks]), joint).accepted
+
+
+def test_noise_for_a_test_is_added_to_draws_and_covariance_alike() -> None:
+    n = 400
+    draws, exact = with_noise(
+        torch.zeros(5, n, dtype=torch.float64), torch.zeros(n, n).double() + 1, torch.Generator()
+    )
+    assert float(draws.var()) == pytest.approx(float((exact.diagonal() - 1).mean()), rel=0.15)
 
 
 # --- jitter -------------------------------------------------------------------------------------
