@@ -12,7 +12,7 @@ from cemverify.catalogue import budgets, detection
 from cemverify.catalogue.detection import Detects
 from cemverify.power import matrix
 from cemverify.power.mutants import Mutant, mutants
-from cemverify.runs import RunOptions
+from cemverify.runs import Interrupted, RunOptions, run_cells
 from docs.making import detection as command
 
 KILLER, OTHER = "gradient/attention/plain", "structure/attention/causality"
@@ -67,6 +67,22 @@ def test_further_seeds_follow_those_known(where: RunOptions) -> None:
     words = command.measure([("ascent", KILLER)], [1], {}, where, first)
     assert len(words["ascent", KILLER]) == 2
     assert words["ascent", OTHER] == ["-"]
+
+
+def test_a_stopped_run_keeps_the_seeds_up_to_the_first_that_is_lacking(
+    where: RunOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [("ascent", KILLER)]
+    run_cells([cell for seed in (0, 2) for cell in matrix.cells(pairs, seed)], where)
+
+    def stopped(*_: object) -> None:
+        raise Interrupted("interrupted")
+
+    monkeypatch.setattr(command, "run_cells", stopped)
+    with pytest.raises(Interrupted):
+        command.measure(pairs, range(3), KNOWN, where)
+    (row,) = (json.loads(line) for line in detection.FILE.read_text().splitlines() if KILLER in line)
+    assert len(row["kills"]["ascent"].split()) == 1
 
 
 @pytest.mark.parametrize(

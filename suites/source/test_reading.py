@@ -183,6 +183,17 @@ def test_a_file_that_this_python_cannot_parse_gets_a_sentence(
     assert "newer_helper.py could not be read: SyntaxError" in code.problems[0]
 
 
+def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callable[..., OwnCode]) -> None:
+    code = written(
+        "import functools\n\n\ndef kept(f):\n    @functools.wraps(f)\n    def g(*a):\n        return f(*a)\n"
+        "    return g\n\n\n@kept\ndef attention(x, h, weights, config):\n"
+        "    return (lambda y: y if y.ndim > 33 else -y)(x)\n"
+    )
+    assert code.problems == ()
+    assert code.files[0].lines.called == {5, 6, 7, 8, 13}
+    assert value(code, 33).telling == COMPARED
+
+
 def test_reading_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd:
         arrays = "numpy"
