@@ -16,7 +16,7 @@ import cemverify
 from cemverify.cli import main
 from cemverify.console.errors import UsageError
 from cemverify.power import cells
-from cemverify.power.cells import DetectionCell, SmallestFaultCell, cell_of, measure
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, SmallestFaultCell, cell_of, measure
 from cemverify.power.code import ROOMS, Code
 from cemverify.power.measuring import measure_power
 from cemverify.power.plan import PowerPlan
@@ -65,6 +65,11 @@ def test_the_smallest_fault_is_bracketed() -> None:
     assert 1e-16 < measure(cell)["epsilon"] <= 1e-11
     more = replace(cell, seeds=(0, 1, 2))
     assert cell_of(more).cost == pytest.approx(3 * cell_of(cell).cost)
+
+
+def test_a_costly_implementation_is_expected_to_take_longer() -> None:
+    usual = FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, (0,), False, Code.here(None))
+    assert cell_of(usual).cost < cell_of(replace(usual, costly=True)).cost
 
 
 def test_a_measurement_of_other_code_is_refused() -> None:

@@ -345,6 +345,14 @@ def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytes
     assert stream.getvalue().endswith("\r\033[K")
 
 
+def test_ten_thousand_cells_are_not_ten_thousand_lines() -> None:
+    stream = io.StringIO()
+    bar = CellProgress(10_000, 1e4, stream)
+    for i in range(10_000):
+        bar.finished(f"cell {i}", 1.0)
+    assert 100 <= len(stream.getvalue().splitlines()) <= 201
+
+
 # --- processes -----------------------------------------------------------------------------------
 
 
