@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
 from cemverify.power.mutants import mutants
-from cemverify.power.pages import alarms_table, as_markdown, mutants_table, smallest_table, summary
+from cemverify.power.pages import alarms_table, as_markdown, families_table, mutants_table, smallest_table, summary
 from cemverify.power.plan import PowerPlan
 
 ASCENT, OTHER = mutants()[0], next(m for m in mutants() if m.family == "mlp")
@@ -21,6 +21,10 @@ POWER = Power(
     [Alarms("one", 10, 200, 0, 1, "p, seed 3: inconclusive"), Alarms("two", 5, 100, 2, 0)],
     [Smallest("gradient", "float64", 2e-14, "p", "feature"), Smallest("tying", "float32", None)],
 )
+
+
+def test_the_score_is_the_share_of_all_that_were_killed() -> None:
+    assert families_table(POWER).rows == [(ASCENT.family, 1, 1, "100%"), ("mlp", 1, 0, "0%"), ("all", 2, 1, "50%")]
 
 
 def test_a_mutant_has_a_share_for_each_budget_and_the_interval_and_median_of_the_last() -> None:
