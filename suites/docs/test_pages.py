@@ -54,7 +54,7 @@ def commands() -> Iterator[tuple[str, str]]:
             for line in whole.splitlines():
                 # after a prompt, where a recipe has its command, or behind what starts it
                 starts = r"\$ |- run: |- |commands = |(?:uvx|pipx run) .*(?=cemverify )|eval \"\$\("
-                match = re.match(rf"\s*(?:{starts})?(.*)", line.replace("torchrun --nproc-per-node 8", "python"))
+                match = re.match(rf"\s*(?:{starts})?(.*)", line)
                 if match and any(match[1].startswith(f"{program} ") for program in OURS):
                     command = match[1].partition(')"')[0] if "eval" in line else match[1]
                     yield f"{name(page)}:{block.line}", command

@@ -148,7 +148,7 @@ def _checkpoint(path: Path) -> None:
     for parameter in model.parameters():
         zeros = torch.zeros_like(parameter)
         optimiser.state[parameter] = {"step": torch.tensor(1.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
-    checkpoints.save(path, model, optimiser, checkpoints.TrainingState(1, (2.0,), "digest"), FACTS, writes=True)
+    checkpoints.save(path, model, optimiser, checkpoints.TrainingState(1, (2.0,), "digest"), FACTS)
 
 
 LINKS = {

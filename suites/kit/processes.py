@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from cemverify.conformance.workers.limits import is_gone
 from cemverify.console.interrupts import WORDS
-from cemverify.processes import forkserver
 
 
 def heed() -> None:
@@ -57,18 +55,3 @@ def catches(process: int, number: int) -> bool:
         return False
     caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt")), 0)
     return bool(caught >> (number - 1) & 1)
-
-
-def together(target: Callable[..., object], count: int, *arguments: object) -> list[int | None]:
-    """The exit codes of so many processes, told who they are as torchrun tells it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    around = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    forkserver.ensure_server()
-    ranks = [({**around, "RANK": str(rank)}, *arguments) for rank in range(count)]
-    processes = [forkserver.context().Process(target=target, args=each) for each in ranks]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-    return [process.exitcode for process in processes]

@@ -232,12 +232,6 @@ def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
     assert not torch.equal(batches(1), Batches(tokens, seed=4, size=4, context=16)(0))
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 6])
-def test_the_batch_is_the_same_however_many_processes_share_it(world: int) -> None:
-    batches = Batches(Tokens(np.arange(1000, dtype=np.uint16)), seed=0, size=6, context=8)
-    assert torch.equal(torch.cat([batches(5, rank, world) for rank in range(world)]), batches(5))
-
-
 def test_a_batch_is_made_of_windows_and_reaches_both_ends() -> None:
     batches = Batches(Tokens(np.arange(20, dtype=np.uint16)), seed=0, size=64, context=4)
     drawn = torch.cat([batches(step) for step in range(10)])  # (640, 5)

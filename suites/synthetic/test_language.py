@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -135,29 +133,6 @@ def test_an_interrupt_says_how_to_go_on(
     monkeypatch.setattr("synthetic.language.train.train_side_by_side", interrupted)
     assert main(["language", "train", *SMALL, *HERE, *words.split()]) == 130
     assert capsys.readouterr().err == f"error: {sentence}\n"
-
-
-@pytest.mark.parametrize(("rank", "sentences"), [("0", 1), ("1", 0)])
-def test_a_study_under_torchrun_is_refused_and_the_first_process_says_so(
-    rank: str, sentences: int, corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", rank)
-    assert main(["language", "study", "diagonal", "--device", "cpu", "--corpora", str(corpora)]) == 2
-    sentence = "error: torchrun trains one model together, and study several by themselves"
-    assert capsys.readouterr().err.count(sentence) == sentences
-
-
-@pytest.mark.thorough
-def test_what_is_wrong_is_told_once_under_torchrun(corpora: Path) -> None:
-    words = "-m torch.distributed.run --standalone --nproc-per-node 2"
-    words += " -m synthetic language train --text nowhere --device cpu --corpora"
-    command = [sys.executable, *words.split(), str(corpora)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 1  # torchrun's own
-    assert done.stderr.count("error: no file or folder nowhere") == 1
-    assert "Connection closed" not in done.stderr
-    assert "synthetic/language" not in done.stderr  # no traceback of ours
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfi
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.console.errors import UsageError
-from suites.kit.processes import together
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.tokenisers import Symbols
@@ -28,10 +25,9 @@ from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.side_by_side.rows import Contender, contenders
 from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, on_meta, paths
-from synthetic.training.machine import choose, leave
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import probe
-from synthetic.training.training import Saving, adamw, score, train, unsharded
+from synthetic.training.training import Saving, adamw, score, train
 
 SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))
 RECIPE = Recipe(steps=60, batch=4, context=8, learning_rate=1e-2)
@@ -262,61 +258,6 @@ def test_the_first_losses_are_those_on_file(tmp_path: Path) -> None:
         assert found[name] == pytest.approx(bits, rel=1e-11), json.dumps(found, indent=1)
 
 
-# --- several processes ----------------------------------------------------------------------------
-
-
-def trained_by(processes: int, folder: Path, *, sharded: bool = False) -> dict[str, Any]:
-    """What two or more gloo processes make of the same training, started as torchrun starts them."""
-    assert together(train_together, processes, folder, sharded) == [0] * processes
-    record: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return record
-
-
-def train_together(environment: Mapping[str, str], folder: Path, sharded: bool) -> None:
-    """One of the processes; the first writes what they found."""
-    os.environ.update(environment)
-    torch.set_num_threads(1)
-    machine = choose("cpu", compiled=False, sharded=sharded)
-    model = model_of(SMALL[-1])
-    recipe = replace(RECIPE, steps=8, accumulate=2, precision="float32" if sharded else "float64")
-    saving = Saving(folder / "checkpoint.safetensors", 8, {"vocabulary": 16})
-    training = train(model if sharded else model.double(), recipe, BATCHES, machine, saving=saving)
-    whole = unsharded(model)
-    if machine.rank == 0:
-        record = {**asdict(training), "score": score(whole, BATCHES(99), recipe).tolist()}
-        (folder / "found.json").write_text(json.dumps(record))
-    leave()
-
-
-@pytest.mark.slow
-def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
-    """In float64, where another order of the same sums shows in the last digits only; both resume to the same."""
-    exact = replace(RECIPE, steps=8, accumulate=2, precision="float64")
-    model = model_of(SMALL[-1]).double()
-    alone = train(model, exact, BATCHES)
-    both = trained_by(2, tmp_path)
-    assert both["batches"] == alone.batches
-    # 8 steps, each amplifying by less than ten what a sum of some thousand terms rounds
-    assert both["bits"] == pytest.approx(alone.bits, rel=1e-10)
-    assert both["score"] == pytest.approx(score(model, BATCHES(99), exact).tolist(), rel=1e-10)
-    assert saved_step(tmp_path / "checkpoint.safetensors") == 8
-
-
-@pytest.mark.slow
-def test_a_model_split_over_two_processes_trains_as_a_whole_one(tmp_path: Path) -> None:
-    single = replace(RECIPE, steps=8, accumulate=2)
-    model, exact = model_of(SMALL[-1]), model_of(SMALL[-1]).double()
-    alone = train(model, single, BATCHES)
-    golden = train(exact, replace(single, precision="float64"), BATCHES)
-    rounding = max(abs(a - b) for a, b in zip(alone.bits, golden.bits, strict=True))
-    both = trained_by(2, tmp_path, sharded=True)
-    assert both["batches"] == alone.batches
-    allowed = 4 * rounding + 8 * torch.finfo(torch.float32).eps * golden.bits[0]
-    assert both["bits"] == pytest.approx(golden.bits, abs=allowed)
-    assert saved_step(tmp_path / "checkpoint.safetensors") == 8
-    assert asdict(alone).keys() <= both.keys()
-
-
 # --- what is told of the path that a training takes is what it takes ----------------------------------
 
 
@@ -348,9 +289,8 @@ def test_what_is_told_is_what_is_taken(config: LanguageModelConfig, paths_by_kin
     assert [path for _, path in seen] == [paths_by_kind[kind] for _ in range(config.layers) for kind in paths_by_kind]
 
 
-def test_the_share_of_a_process_and_the_compiler_decide_too() -> None:
+def test_the_size_of_a_pass_and_the_compiler_decide_too() -> None:
     model = on_meta(cem(3, 1024))
     assert paths(model, LONG)["mlp"] == "formula"
     assert paths(model, replace(LONG, accumulate=1))["mlp"] == "tiles"
-    assert paths(model, replace(LONG, accumulate=1), processes=4)["mlp"] == "formula"
     assert paths(model, LONG, compiled=True) == {"attention": "formula", "mlp": "formula"}

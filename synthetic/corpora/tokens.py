@@ -72,15 +72,11 @@ def read_tokens(path: Path, count: int, sha256: str) -> Tokens:
 
 @dataclass(frozen=True)
 class Batches:
-    """Random windows, a pure function of (seed, step, rank, world).
-
-    The windows of a step do not depend on the number of processes that share them, so a run can be resumed with
-    another number of processes and sees the same data.
-    """
+    """Random windows, a pure function of (seed, step): a run that is resumed sees the same data."""
 
     tokens: Tokens  # to draw from
     seed: int  # of the study
-    size: int  # B, over all processes
+    size: int  # B
     context: int  # J
 
     def __post_init__(self) -> None:
@@ -90,14 +86,11 @@ class Batches:
                 f" {len(self.tokens):,} tokens, and a window takes one more than the context"
             )
 
-    def __call__(self, step: int, rank: int = 0, world: int = 1) -> Tensor:
-        """A rank's share of the windows of that step, (B/world, J+1) of int64: inputs and what follows them."""
-        if self.size % world:
-            raise UsageError(f"a batch of {self.size} windows cannot be shared equally by {world} processes")
+    def __call__(self, step: int) -> Tensor:
+        """The windows of that step, (B, J+1) of int64: inputs and what follows them."""
         generator = torch.Generator().manual_seed(_mix(self.seed, step))
         starts = torch.randint(len(self.tokens) - self.context, (self.size,), generator=generator)
-        share = self.size // world
-        return self.tokens.windows(starts[rank * share : (rank + 1) * share].tolist(), self.context + 1)
+        return self.tokens.windows(starts.tolist(), self.context + 1)
 
 
 def spread_windows(tokens: Tokens, count: int, context: int, stretch: range | None = None) -> Tensor:

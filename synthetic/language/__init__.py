@@ -8,15 +8,11 @@ does not.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from cemverify.console.errors import UsageError
-from cemverify.results.envelope import ResultError
 from synthetic.language import studies, train
 from synthetic.language.arguments import Command
-from synthetic.training.machine import one_of_several
 
 DESCRIPTION = """\
 Trains small language models, Llama and CEM at several recursion depths T, on the same tokens in
@@ -54,14 +50,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    try:
-        if options.command != "train" and one_of_several():
-            raise UsageError(
-                f"torchrun trains one model together, and {options.command} several by themselves: start it without"
-                " torchrun (a study spreads by --workers, --shard and --cluster)"
-            )
-        return int(COMMANDS.get(options.command, studies).run(options))
-    except (UsageError, ResultError):
-        if int(os.environ.get("RANK", "0")) > 0:  # the first process tells it
-            return 2
-        raise
+    return int(COMMANDS.get(options.command, studies).run(options))

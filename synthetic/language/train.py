@@ -1,4 +1,4 @@
-"""`python -m synthetic language train`: the contenders of a preset, side by side or on several GPUs, judged."""
+"""`python -m synthetic language train`: the contenders of a preset, side by side, judged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from synthetic.studies.side_by_side.conclusion import TrainingFindings, payload,
 from synthetic.studies.side_by_side.rows import DEFAULT_PRESET
 from synthetic.studies.side_by_side.trainings import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
-from synthetic.training.machine import choose, compiler_missing, leave
+from synthetic.training.machine import choose, compiler_missing
 from synthetic.training.steps import warning
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
@@ -50,7 +50,6 @@ MODELS = f"""\
 EPILOG = """\
 examples:
   python -m synthetic language train --text ~/notes --steps 500 --folder out/notes --save-every 100
-  torchrun --nproc-per-node 8 -m synthetic language train --models cem-t2 --device cuda --sharded
 """
 
 
@@ -68,7 +67,6 @@ def add_arguments(parser: Command) -> None:
     group.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu or cuda")
     group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
     group.add_argument("--compile", action="store_true", help="train through torch.compile; 5 to 20 s to start")
-    group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
     group.add_argument("--folder", type=path, metavar="DIR", help="keep weights and checkpoints here")
     group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
@@ -94,20 +92,13 @@ def run(options: argparse.Namespace) -> int:
         *(options.folder, options.save_every, options.resume),
     )
     try:
-        machine = choose(options.device, compiled=options.compile, sharded=options.sharded)
+        machine = choose(options.device, compiled=options.compile)
         if options.compile and (missing := compiler_missing(machine.device)):
             note(f"note: {missing}; training goes on without it")
             machine = replace(machine, compiled=False)
         maker = Maker.now(options.again, {}, run.seed, machine.device)
-        try:
-            findings = TrainingFindings(*train_side_by_side(run, machine))
-            maker = replace(maker, configuration=asdict(findings.config))
-            code = _tell(findings, maker, options) if machine.rank == 0 else 0
-        except BaseException:
-            leave(together=False)
-            raise
-        leave()
-        return code
+        findings = TrainingFindings(*train_side_by_side(run, machine))
+        return _tell(findings, replace(maker, configuration=asdict(findings.config)), options)
     except KeyboardInterrupt as interrupt:
         kept = (
             "the same command with --resume goes on"

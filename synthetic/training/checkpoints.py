@@ -5,8 +5,7 @@
     second.NAME     and of their squares
     metadata        the run's specification, and how far it is, as JSON
 
-The whole model is in the file, however many processes trained it, and any number may go on. It is written aside and
-renamed: a run that is killed leaves the last whole checkpoint.
+It is written aside and renamed: a run that is killed leaves the last whole checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.processes.atomic_files import replacing, sweep
 from cemverify.results.envelope import flaw
-from synthetic.training.machine import by_the_first, is_in_pieces
 
 FORMAT = 1
 _MOST = 2**53  # what a float holds exactly
@@ -69,28 +67,24 @@ def save(
     optimiser: torch.optim.Optimizer,
     state: TrainingState,
     specification: Mapping[str, Any],
-    *,
-    writes: bool,
 ) -> None:
-    """Writes a checkpoint aside and renames it; all processes call it, one writes.
+    """Writes a checkpoint aside and renames it.
 
     Args:
         specification: JSON that decides the run; `restore` refuses any other.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
-        tensors[f"weights.{name}"] = whole(parameter.detach())
+        tensors[f"weights.{name}"] = _kept(parameter.detach())
         for moment, key in _MOMENTS.items():
-            tensors[f"{moment}.{name}"] = whole(optimiser.state[parameter][key])
-    facts = {"format": FORMAT, "specification": specification, "state": asdict(state)}
-    by_the_first(lambda: _write(path, tensors, facts), first=writes)
+            tensors[f"{moment}.{name}"] = _kept(optimiser.state[parameter][key])
+    _write(path, tensors, {"format": FORMAT, "specification": specification, "state": asdict(state)})
 
 
-def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, Any], *, writes: bool) -> None:
+def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, Any]) -> None:
     """Writes the parameters alone, under their own names."""
-    tensors = {name: whole(parameter.detach()) for name, parameter in model.named_parameters()}
-    facts = {"format": FORMAT, "specification": specification}
-    by_the_first(lambda: _write(path, tensors, facts), first=writes)
+    tensors = {name: _kept(parameter.detach()) for name, parameter in model.named_parameters()}
+    _write(path, tensors, {"format": FORMAT, "specification": specification})
 
 
 def restore(
@@ -112,10 +106,10 @@ def restore(
                 raise _damaged(path, f"{part}.{name} {there}")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(_like(tensors[f"weights.{name}"], parameter))
+            parameter.copy_(tensors[f"weights.{name}"])
             optimiser.state[parameter] = {
                 "step": torch.tensor(float(state.step), device=parameter.device),
-                **{key: _like(tensors[f"{moment}.{name}"], parameter) for moment, key in _MOMENTS.items()},
+                **{key: tensors[f"{moment}.{name}"].to(parameter.device) for moment, key in _MOMENTS.items()},
             }
     return state
 
@@ -125,9 +119,8 @@ def saved_step(path: Path) -> int:
     return int(_read(path, tensors=False)[0]["state"]["step"]) if path.exists() else 0
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor without its distribution over processes, which all take part in: contiguous, on the CPU."""
-    return (tensor.full_tensor() if is_in_pieces(tensor) else tensor).cpu().contiguous()
+def _kept(tensor: Tensor) -> Tensor:
+    return tensor.cpu().contiguous()
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -149,15 +142,6 @@ def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str
 
 def _damaged(path: Path, why: str) -> UsageError:
     return UsageError(f"the checkpoint {path} cannot be read ({why}); delete it to start anew")
-
-
-def _like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor, placed as a parameter is."""
-    if is_in_pieces(parameter):
-        from torch.distributed.tensor import distribute_tensor
-
-        return distribute_tensor(tensor.to(parameter.device), parameter.device_mesh, parameter.placements)
-    return tensor.to(parameter.device)
 
 
 def _same_run(path: Path, saved: Any, wanted: Any) -> None:

@@ -61,13 +61,13 @@ _KINDS = {Interaction: "attention", Elementwise: "mlp", Convexified: "mlp"}
 _WORDS = {"formula": "by the formula", "tiles": "by tiles", "blocks": "by blocks"}
 
 
-def paths(model: LanguageModel, recipe: Recipe, *, processes: int = 1, compiled: bool = False) -> Paths:
-    """The paths of a model on the meta device, trained with a recipe by so many processes together.
+def paths(model: LanguageModel, recipe: Recipe, *, compiled: bool = False) -> Paths:
+    """The paths of a model on the meta device, trained with a recipe.
 
     Args:
         compiled: whether through torch.compile, which takes the formula.
     """
-    rows = max(1, recipe.batch // processes // recipe.accumulate)
+    rows = max(1, recipe.batch // recipe.accumulate)
     with torch.device("meta"):
         tokens = torch.zeros(rows, recipe.context, dtype=torch.int64)
     with watched() as seen:

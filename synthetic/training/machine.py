@@ -1,8 +1,4 @@
-"""What a model is trained on: one process or several, CPU or GPU, and what that machine can do.
-
-`torchrun --nproc-per-node 8 -m synthetic language train ...` starts several; each has the whole model and its share
-of every batch (DDP), or a share of the model too (FSDP2, --sharded).
-"""
+"""What a model is trained on, CPU or GPU, and what that machine can do."""
 
 from __future__ import annotations
 
@@ -11,27 +7,18 @@ import os
 import shutil
 import sys
 import time
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as dist
+from torch import nn
 
 from cemverify.cem.models import LanguageModel
 from cemverify.cem.torch_internals import limit_recompilations
-from cemverify.console.errors import Refusal, UsageError, one_of
+from cemverify.console.errors import UsageError, one_of
 from cemverify.processes.devices import find_device
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor
-
-Value = TypeVar("Value")
 
 # How often torch may compile the same code before it forgets all it compiled. Unless told otherwise it compiles it
 # eight times, for eight configurations, and trains the ninth uncompiled.
@@ -43,12 +30,8 @@ PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's spee
 class Machine:
     """Where this process computes."""
 
-    device: str = "cpu"  # "cpu", "cuda" or "cuda:1"
-    # rank, world: which of how many processes this is
-    rank: int = 0
-    world: int = 1
+    device: str = "cpu"  # "cpu" or "cuda"
     compiled: bool = False  # whether models go through torch.compile
-    sharded: bool = False  # whether they are split over the processes
 
     @property
     def cuda(self) -> bool:
@@ -56,47 +39,12 @@ class Machine:
         return self.device.startswith("cuda")
 
     def wrap(self, model: LanguageModel) -> nn.Module:
-        """The model as it is trained: on the device, shared or split over the processes, compiled."""
+        """The model as it is trained: on the device, compiled."""
         prepared: nn.Module = model.to(self.device)
         if self.compiled:
             _make_room()
-        if self.compiled and not self.sharded:
             prepared = torch.compile(prepared)  # type: ignore[assignment]
-        if self.sharded:
-            from torch.distributed.device_mesh import init_device_mesh
-
-            shard(model, init_device_mesh("cuda" if self.cuda else "cpu", (self.world,)))
-            prepared = torch.compile(prepared) if self.compiled else prepared  # type: ignore[assignment]
-        elif self.world > 1:
-            prepared = nn.parallel.DistributedDataParallel(
-                prepared, device_ids=[torch.device(self.device)] if self.cuda else None
-            )
         return prepared
-
-    def mean(self, value: Tensor) -> Tensor:
-        """The mean over all processes of what each has."""
-        if self.world > 1:
-            value = value.clone()
-            dist.all_reduce(value)
-            value /= self.world
-        return value
-
-    def wait(self) -> None:
-        """Waits until all processes are here and the device has finished its work."""
-        synchronise(self.device)
-        if self.world > 1:
-            dist.barrier()
-
-
-def shard(model: LanguageModel, mesh: DeviceMesh) -> None:
-    """Splits a model over the processes of a mesh: every block by itself, and what is left with the whole (FSDP2)."""
-    from torch.distributed.fsdp import fully_shard
-
-    # a block also returns its memory, whose keys are views; no code writes into them
-    warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
 
 
 _wrapped = 0  # models that went through torch.compile since it last forgot
@@ -112,74 +60,17 @@ def _make_room() -> None:
     _wrapped += 1
 
 
-def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
-    """The machine that this process is to use; joins the other processes, if torchrun started several.
+def choose(device: str, *, compiled: bool) -> Machine:
+    """The machine that this process is to use.
 
     Args:
         device: "auto", "cpu" or "cuda".
     """
     one_of("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
     try:
-        device = find_device(device)
+        return Machine(find_device(device), compiled)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if sharded and "RANK" not in os.environ:
-        raise UsageError(
-            "--sharded splits a model over processes: start them with torchrun --nproc-per-node N -m synthetic"
-            " language train"
-        )
-    if "RANK" in os.environ and not dist.is_initialized():
-        if device == "cuda":
-            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-            torch.cuda.set_device(device)
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-    return Machine(device, rank, world, compiled, sharded)
-
-
-def by_the_first(act: Callable[[], Value], *, first: bool) -> Value | None:
-    """What the first process has done, which all call together: the others would wait for one that gave up.
-
-    Args:
-        first: whether this is the process that acts; the others get None.
-    """
-    value: Value | None = None
-    failed: Refusal | None = None
-    if first:
-        try:
-            value = act()
-        except Refusal as error:
-            failed = error
-    messages = [None if failed is None else str(failed)]
-    if dist.is_initialized():
-        dist.broadcast_object_list(messages, src=0)
-    if messages[0] is not None:
-        raise failed or UsageError(messages[0])
-    return value
-
-
-def leave(*, together: bool = True) -> None:
-    """Leaves the other processes, if there are any.
-
-    Args:
-        together: a process that goes while others still work may take its connections' threads down with it; one that
-            failed must not wait for those that wait for it.
-    """
-    if dist.is_initialized():
-        if together:
-            dist.barrier()
-        dist.destroy_process_group()
-
-
-def is_in_pieces(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether each process holds a piece of it. Where nobody has imported its class, which takes long, none does."""
-    distributed = sys.modules.get("torch.distributed.tensor")
-    return distributed is not None and isinstance(tensor, distributed.DTensor)
-
-
-def one_of_several() -> bool:
-    """Whether torchrun started this process beside others."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def compiler_missing(device: str) -> str | None:

@@ -1,32 +1,30 @@
-"""Training a language model, on one process or several, and scoring it."""
+"""Training a language model, and scoring it."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 from torch.nn import functional as F
 
 from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
 from synthetic.corpora.tokens import Batches
-from synthetic.training.checkpoints import TrainingState, restore, save, whole
-from synthetic.training.machine import Machine, is_in_pieces
+from synthetic.training.checkpoints import TrainingState, restore, save
+from synthetic.training.machine import Machine, synchronise
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import first_non_finite, first_non_finite_gradient
 
 VECTORS_PER_HEAD = frozenset({"p", "diagonal"})  # one vector for each head may make a parameter of two axes
 
-ONE_PROCESS = Machine()
+HERE = Machine()
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class TrainingStep:
     bits: float  # the loss in bits per token
     norm: float  # of the gradient before it was clipped
     learning_rate: float  # of this update
-    rate: float  # tokens per second since the start, all processes together
+    rate: float  # tokens per second since the start
 
 
 @dataclass(frozen=True)
@@ -64,16 +62,16 @@ class Saving:
     notes: list[Any] = field(default_factory=list)
 
 
-def check_shares(recipe: Recipe, machine: Machine) -> None:
-    """Refuses a batch that processes and passes cannot share equally.
+def check_shares(recipe: Recipe) -> None:
+    """Refuses a batch that passes cannot share equally.
 
     Raises:
         UsageError: they cannot.
     """
-    if recipe.batch % (machine.world * recipe.accumulate):
+    if recipe.batch % recipe.accumulate:
         raise UsageError(
-            f"a batch of {recipe.batch} windows cannot be shared equally by {machine.world} process(es) in"
-            f" {recipe.accumulate} pass(es) each; choose a --batch that is a multiple of their product"
+            f"a batch of {recipe.batch} windows cannot be shared equally by {recipe.accumulate} passes; choose a"
+            " --batch that is a multiple of --accumulate"
         )
 
 
@@ -81,7 +79,7 @@ def train(
     model: LanguageModel,
     recipe: Recipe,
     batches: Batches,
-    machine: Machine = ONE_PROCESS,
+    machine: Machine = HERE,
     *,
     saving: Saving | None = None,
     until: int | None = None,
@@ -95,7 +93,7 @@ def train(
         prepare: called before each step with the number of updates done.
         observe: called after each update; its time does not count.
     """
-    check_shares(recipe, machine)
+    check_shares(recipe)
     wrapped = machine.wrap(model)
     optimiser = adamw(model, recipe)
     state = TrainingState()
@@ -103,18 +101,16 @@ def train(
         state = restore(saving.path, model, optimiser, saving.specification)
         saving.notes[:] = state.notes
     last = recipe.steps if until is None else min(until, recipe.steps)
-    _backward(
-        wrapped, batches(0, machine.rank, machine.world), recipe, machine
-    )  # libraries start lazily: off the clock
+    _backward(wrapped, batches(0), recipe, machine)  # libraries start lazily: off the clock
     optimiser.zero_grad()
     bits, digest = list(state.bits), state.batches
     seconds, began_at = 0.0, state.step
     diverged_at, where = None, None
     for step in range(state.step, last):
-        machine.wait()
+        synchronise(machine.device)
         started = time.perf_counter()
         prepare(step)
-        tokens = batches(step, machine.rank, machine.world)  # (B / world, J+1)
+        tokens = batches(step)  # (B, J+1)
         rate = recipe.learning_rate_at(step)
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -122,7 +118,7 @@ def train(
         if not (math.isfinite(loss) and math.isfinite(norm)):
             diverged_at, where = step + 1, _where(model, tokens, recipe, machine)
             break
-        machine.wait()
+        synchronise(machine.device)
         seconds += time.perf_counter() - started
         bits.append(loss / math.log(2))
         digest = hashlib.sha256(digest.encode() + batches(step).numpy().tobytes()).hexdigest()
@@ -130,7 +126,7 @@ def train(
         observe(TrainingStep(step + 1, bits[-1], norm, rate, speed))
         if saving and ((step + 1) % saving.every == 0 or step + 1 == last):
             done = TrainingState(step + 1, tuple(bits), digest, tuple(saving.notes))
-            save(saving.path, model, optimiser, done, saving.specification, writes=machine.rank == 0)
+            save(saving.path, model, optimiser, done, saving.specification)
     trained = len(bits) - began_at
     speed = trained * recipe.batch * recipe.context / seconds if trained else math.nan
     return Training(tuple(bits), diverged_at, where, speed, digest)
@@ -142,17 +138,17 @@ def update(
     optimiser: torch.optim.AdamW,
     tokens: Tensor,
     recipe: Recipe,
-    machine: Machine = ONE_PROCESS,
+    machine: Machine = HERE,
 ) -> Tensor:
     """One step, told to the device and not waited for: the loss in nats and the norm of its gradient, (2,).
 
     Where either is not finite the weights stay as they are: the optimiser asks that of the device itself.
 
     Args:
-        wrapped: the model as `machine` trains it. tokens: this process's share of the batch, (B / world, J+1).
+        wrapped: the model as `machine` trains it. tokens: the batch, (B, J+1).
     """
-    loss = machine.mean(_backward(wrapped, tokens, recipe, machine))
-    norm = _full(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip))
+    loss = _backward(wrapped, tokens, recipe, machine)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
     loss_and_norm = torch.stack((loss, norm.to(loss.dtype)))
     optimiser.found_inf = (~loss_and_norm.isfinite()).any().float()  # type: ignore[attr-defined]  # of fused optimisers
     optimiser.step()
@@ -161,20 +157,11 @@ def update(
 
 
 @torch.no_grad()
-def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machine = ONE_PROCESS) -> Tensor:
+def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machine = HERE) -> Tensor:
     """Bits per token of each window: windows (W, J+1) -> (W,) of float64 on the CPU."""
-    share = max(1, recipe.batch // machine.world // recipe.accumulate)
+    share = max(1, recipe.batch // recipe.accumulate)
     nats = [_nats(model, chunk.to(machine.device), recipe) for chunk in torch.split(windows, share)]
     return torch.cat(nats).double().mean(1).cpu() / math.log(2)
-
-
-def unsharded(model: LanguageModel) -> LanguageModel:
-    """The model itself, or a whole copy of one that is split over processes, which all take part in."""
-    if not any(is_in_pieces(parameter) for parameter in model.parameters()):
-        return model
-    copy = LanguageModel(model.config, torch.Generator())
-    copy.load_state_dict({name: whole(parameter.detach()) for name, parameter in model.named_parameters()})
-    return copy.to(next(model.parameters()).device)
 
 
 def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
@@ -213,41 +200,20 @@ def _nats(model: nn.Module, tokens: Tensor, recipe: Recipe) -> Tensor:
 
 
 def _backward(model: nn.Module, tokens: Tensor, recipe: Recipe, machine: Machine) -> Tensor:
-    """The mean loss () of this process's share (B / world, J+1) in nats, and its gradients, in several passes."""
+    """The mean loss () of a batch (B, J+1) in nats, and its gradients, in several passes."""
     total = torch.zeros((), device=machine.device, dtype=torch.float64)
     passes = tokens.to(machine.device, non_blocking=True).chunk(recipe.accumulate)
-    for i, chunk in enumerate(passes):
-        with _gathering(model, i + 1 == len(passes)):
-            loss = _nats(model, chunk, recipe).mean() / len(passes)
-            loss.backward()  # type: ignore[no-untyped-call]
+    for chunk in passes:
+        loss = _nats(model, chunk, recipe).mean() / len(passes)
+        loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     return total
 
 
-@contextlib.contextmanager
-def _gathering(model: nn.Module, last: bool) -> Iterator[None]:
-    """Gradients are averaged over the processes after the last pass of a step, and not before."""
-    if isinstance(model, nn.parallel.DistributedDataParallel) and not last:
-        with model.no_sync():
-            yield
-        return
-    yield
-
-
-def _full(norm: Tensor) -> Tensor:
-    return norm.full_tensor() if is_in_pieces(norm) else norm
-
-
 def _where(model: LanguageModel, tokens: Tensor, recipe: Recipe, machine: Machine) -> str | None:
-    """The first place that is not finite, of the first process that has one."""
-    plain = unsharded(model)
+    """The first place that is not finite."""
     where = None
     for chunk in tokens.to(machine.device).chunk(recipe.accumulate):
         with autocast(recipe, machine.device):
-            where = where or first_non_finite(plain, chunk[:, :-1])
-    where = where or first_non_finite_gradient(plain, lambda: _backward(plain, tokens, recipe, machine))
-    if machine.world > 1:
-        all_found: list[str | None] = [None] * machine.world
-        dist.all_gather_object(all_found, where)
-        where = next((place for place in all_found if place), None)
-    return where
+            where = where or first_non_finite(model, chunk[:, :-1])
+    return where or first_non_finite_gradient(model, lambda: _backward(model, tokens, recipe, machine))

@@ -50,9 +50,8 @@ class TrainingFindings:
     @cached_property
     def paths(self) -> dict[str, Paths]:
         """The paths that the layers of each contender take, by its name."""
-        machine = self.ground.machine
-        how: dict[str, Any] = {"processes": machine.world, "compiled": machine.compiled}
-        return {c.name: paths(on_meta(c.model), self.config.recipe, **how) for c in self.config.contenders}
+        recipe, compiled = self.config.recipe, self.ground.machine.compiled
+        return {c.name: paths(on_meta(c.model), recipe, compiled=compiled) for c in self.config.contenders}
 
 
 def payload(findings: TrainingFindings) -> dict[str, Any]:
@@ -104,7 +103,7 @@ def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
         "flops_per_token": asdict(result.cost),
         "tokens_per_second": result.training.tokens_per_second,
         # MFU: the share of the measured peak that the matrix products of training reach
-        "utilisation": reached / (ground.peak_flops * ground.machine.world),
+        "utilisation": reached / ground.peak_flops,
         "peak_bytes": result.peak_bytes,
         "batches_digest": result.training.batches,
         "training_bits_per_token": list(result.training.bits),

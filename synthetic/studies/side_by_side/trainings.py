@@ -1,7 +1,4 @@
-"""Contenders trained on the same batches, scored and looked into, one after another or side by side.
-
-Under torchrun every process runs this: the first one makes the corpus and speaks, and all train each model together.
-"""
+"""Contenders trained on the same batches, scored and looked into, one after another or side by side."""
 
 from __future__ import annotations
 
@@ -31,10 +28,10 @@ from synthetic.corpora.yardsticks import Yardsticks, yardsticks
 from synthetic.studies.side_by_side.rows import Contender, LanguageConfig, PresetChoice
 from synthetic.training.checkpoints import save_weights
 from synthetic.training.cost import Cost, cost
-from synthetic.training.machine import Machine, by_the_first, forget_peak_memory, peak_flops, peak_memory
+from synthetic.training.machine import Machine, forget_peak_memory, peak_flops, peak_memory
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import LayerProbe, Steps, probe, steps_of
-from synthetic.training.training import Saving, Training, TrainingStep, check_shares, score, train, unsharded
+from synthetic.training.training import Saving, Training, TrainingStep, check_shares, score, train
 
 SECONDS_BETWEEN_LINES = 5.0
 PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
@@ -104,7 +101,10 @@ class Ground:
 
 def train_side_by_side(run: TrainingRun, machine: Machine) -> tuple[LanguageConfig, Ground, list[ModelResult]]:
     """Trains and measures all contenders of a run; progress goes to stderr."""
-    corpus = _open_together(run, machine)
+    # wrong numbers need no corpus to be told
+    check_shares(run.models.config(machine.device, Symbols().vocabulary).recipe)
+    check_outputs(folders=[run.folder])
+    corpus = open_corpus(run.corpus, run.corpora)
     config = run.models.config(machine.device, corpus.vocabulary)
     chain = chain_of(run.corpus)
     if chain is not None:  # how soon a model finds the order of a chain is a matter of its positions
@@ -123,22 +123,10 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> tuple[LanguageConf
         return config, ground, _train_all(run, config, ground)
 
 
-def _open_together(run: TrainingRun, machine: Machine) -> Corpus:
-    """The first process makes the corpus, the others find it; or all hear why there is none."""
-
-    def make() -> Corpus:
-        # wrong numbers need no corpus to be told
-        check_shares(run.models.config(machine.device, Symbols().vocabulary).recipe, machine)
-        check_outputs(folders=[run.folder])
-        return open_corpus(run.corpus, run.corpora)
-
-    return by_the_first(make, first=machine.rank == 0) or open_corpus(run.corpus, run.corpora)
-
-
 def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground) -> list[ModelResult]:
     """One result for each contender, in their order."""
     workers, machine = min(cores() if run.workers is None else run.workers, len(config.contenders)), ground.machine
-    if workers <= 1 or machine.cuda or machine.world > 1:
+    if workers <= 1 or machine.cuda:
         return [train_contender(run, config, c, ground.corpus, ground.windows, machine) for c in config.contenders]
     by_cost = sorted(config.contenders, key=lambda c: -cost(c.model, config.recipe.context).training)  # longest first
     # torch's optimisers import its compiler, which takes longer than torch itself
@@ -153,7 +141,7 @@ def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground) -> list
 def _train_here(
     run: TrainingRun, config: LanguageConfig, contender: Contender, windows: Tensor, machine: Machine
 ) -> ModelResult:
-    """Trains a contender in a worker process, which opens the corpus that the first process made."""
+    """Trains a contender in a worker process, which opens the corpus that was made."""
     with on_one_thread():
         return train_contender(run, config, contender, open_corpus(run.corpus, run.corpora), windows, machine)
 
@@ -175,19 +163,17 @@ def train_contender(
     if folder is not None and (run.every is not None or run.resume):
         saving = Saving(folder / "checkpoint.safetensors", run.every or recipe.steps, specification, run.resume)
     few = few.to(machine.device)
-    tell = _progress(contender.name, recipe)
-    observe = tell if machine.rank == 0 else lambda _step: None
+    observe = _progress(contender.name, recipe)
     forget_peak_memory(machine.device)
     batches = Batches(corpus.train.tokens, run.seed, recipe.batch, recipe.context)
     training = train(model, recipe, batches, machine, saving=saving, observe=observe)
     spent, peak = cost(contender.model, recipe.context), peak_memory(machine.device)
     result = ModelResult(contender, count, spent, training, None, (), peak, start)
-    whole = unsharded(model)
-    scores = score(whole, windows, recipe, machine) if training.diverged_at is None else None
+    scores = score(model, windows, recipe, machine) if training.diverged_at is None else None
     if scores is not None and scores.isfinite().all():
-        result = replace(result, validation=scores, probes=probe(whole, few), trained=steps_of(whole, few))
+        result = replace(result, validation=scores, probes=probe(model, few), trained=steps_of(model, few))
         if folder is not None:
-            save_weights(folder / "weights.safetensors", whole, specification, writes=machine.rank == 0)
+            save_weights(folder / "weights.safetensors", model, specification)
     return result
 
 
