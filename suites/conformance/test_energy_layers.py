@@ -22,6 +22,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import catalogue
+from cemverify.conformance.properties.layers import training
 from cemverify.conformance.questions.black_boxes import Form, Question, stretched
 from cemverify.power.mutants import layer_papers
 from cemverify.power.mutants.training import _read_by_pointer
@@ -474,7 +475,7 @@ TWINS: dict[str, Twin] = {
     "coordinates": Twin(WHOLE, lambda: binary(0.0), lambda: binary(0.25), "the energy <= that with another value of"),
     "logarithms": Twin(f"{ENERGY} extremes/layer/huge-states", lambda: on_a_domain(
         "positive", lambda x: -0.1 * x.log(), lambda x: (x * x.log() - x).sum(-1))),
-    "a box": Twin(f"{ENERGY} extremes/layer/huge-states training/layer/derivatives-agree", lambda: on_a_domain(
+    "a box": Twin(f"{ENERGY} extremes/layer/huge-states {STATES}", lambda: on_a_domain(
         "box", lambda x: -0.1 * x.atanh(), lambda x: (x * x.atanh() + (-x * x).log1p() / 2).sum(-1))),
     "the border of a box": Twin(STATIONARY, lambda: quadratic(
         update=lambda x, m: m.clamp(-1, 1) + 0 * x, step="equilibrium", returns="next state", tolerance=1e-6,
@@ -553,7 +554,7 @@ TWINS: dict[str, Twin] = {
     "a step size that is negative without its range": Twin(
         SLOPE, None, lambda: towards_targets(1.0), part="the declared step size", because="domain="),
     "a function's domain far from zero": Twin(
-        f"{ENERGY} modes/layer/vmap contexts/layer/update training/layer/derivatives-agree",
+        f"{ENERGY} {STATES} modes/layer/vmap contexts/layer/update",
         lambda: drawn_to_rest(1.0), lambda: drawn_to_rest(1.1)),
     "float32 inside": Twin(
         ENERGY, None, lambda: quadratic(update=lambda x, m: (m.float().sin() - x.float()).double(),
@@ -577,6 +578,13 @@ TWINS: dict[str, Twin] = {
 @pytest.mark.parametrize("name", TWINS)
 def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
     TWINS[name].judge()
+
+
+def test_few_compiled_products_of_jax_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "_MOST_COMPILED", 1)
+    assert judged(to_targets(False), STATES, examples=6).verdict == Verdict.HOLDS
+    assert judged(to_targets(True), STATES, examples=6).verdict == Verdict.VIOLATED
+    assert len(training._PRODUCTS) <= 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -252,6 +252,18 @@ class _Forgetful(Plain):
         return (j > i) | ((i >= 64) & (j < 64))
 
 
+_counter = torch.nn.Module()
+_counter.register_buffer("u", torch.zeros(3, dtype=torch.float64))
+
+
+def _moving(x: Tensor, m: Tensor) -> Tensor:
+    """Has a buffer that moves a little with each call, in eval mode, too."""
+    u: Any = _counter.u
+    u += 1e-6
+    moved: Tensor = m - x + u
+    return moved
+
+
 def _dropping(x: Tensor, m: Tensor, dropout: Any = torch.nn.Dropout(0.5)) -> Tensor:  # noqa: B008
     found: Tensor = dropout(m - x)
     return found
@@ -332,6 +344,8 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "dropout": (_layer(_dropping), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
     "softplus": (implementation(attention=_softplus_of_torch), "extremes/attention/preconditioner-every-magnitude",
                  "preconditioner", "threshold of torch's F.softplus"),
+    "buffer": (_layer(_moving), "structure/layer/inputs-unchanged", _TWICE,
+               "no buffer may move with a call"),
     "a block of keys": (_Forgetful().subject(), "gradient/attention/long-rows", "mask", "token 64 sees [64]"),
 }  # fmt: skip
 
