@@ -147,6 +147,13 @@ def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(capsys: pytest.C
     assert not {p.id for p in catalogue()} & index.retired().keys()
 
 
+@pytest.mark.parametrize("width", [None, 40, 80])
+def test_an_explanation_fits_the_terminal(width: int | None) -> None:
+    for property_ in catalogue()[::10]:
+        _id, *lines = property_page.explanation(property_, width).splitlines()
+        assert max(map(len, lines)) <= (width or 110)
+
+
 def test_one_property_is_explained_with_a_violation_that_was_found_now(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -128,12 +128,18 @@ def test_accepted_violations_pass_until_they_expire(
     assert re.search(r"^\| +4 \| gradient/attention/plain", (workplace / "s.md").read_text(), re.MULTILINE)
 
 
-def test_list_shows_all_families_every_property_and_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    families = capsys.readouterr().out
-    assert all(re.search(rf"^ *{p.family} ", families, re.MULTILINE) for p in catalogue())
+def test_list_shows_all_families_every_property_and_every_feature(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in (80, None):
+        monkeypatch.setattr("cemverify.commands.list.columns", lambda *_, width=width: width)
+        assert main(["list"]) == 0
+        families = capsys.readouterr().out
+        assert all(re.search(rf"^ *{p.family} ", families, re.MULTILINE) for p in catalogue())
+        assert width is None or max(map(len, families.splitlines())) <= width
     assert main(["list", "*"]) == 0
     printed = capsys.readouterr().out
     assert all(p.id in printed for p in catalogue())
     assert main(["list", "--features"]) == 0
     assert "preconditioner:low-rank-printed" in capsys.readouterr().out
+    assert main(["list", "--features", "--json", "l.json"]) == 2
