@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -39,21 +39,6 @@ def claims() -> Iterator[Claim]:
             Symbols("each differentiated symbolically"),
             properties("gradient/mlp/stated-energy-silu", "gradient/mlp/stated-energy-gelu"),
         ),
-    )
-    yield Claim(
-        id="3-reflection",
-        source=ours("Eq. 7"),
-        rests=("cemverify.cem.activations.ACTIVATIONS",),
-        statement="For SiLU, both GELUs and softplus the right side of the primitive follows from the left one.",
-        formula="sigma(x) - sigma(-x) = x  =>  phi(x) = x^2/2 - phi(-x)",
-        finding=(
-            "Both sides vanish at zero and have the same derivative, sigma(x) = x + sigma(-x). The identity holds "
-            "because x s(x) + x s(-x) = x for any s with s(x) + s(-x) = 1, and for softplus because its derivative "
-            "is such an s. On the left side phi can be summed from terms that do not cancel."
-        ),
-        advice="`where(x > 0, x**2 / 2 - p, p)` with `p = phi(-|x|)`",
-        holds_for=_reflect,
-        arguments=(Symbols("the identity, for four activations", ("silu", "gelu", "softplus", "gelu-tanh")),),
     )
     yield Claim(
         id="3-largest-slopes",
@@ -118,19 +103,6 @@ def _are_primitives(_: Any, *, off: Any) -> Working:
         lines.append(f"{name}: phi = {phi}; phi' - sigma = {excess}, phi(0) = {at_zero}")
         right.append(excess == 0 and at_zero == 0)
     return working(*lines, comes_out=all(right))
-
-
-def _reflect(names: Sequence[str]) -> Working:
-    x, forms = _X, _closed_forms()
-    c = sympy.sqrt(2 / sympy.pi)
-    sigmas = {name: forms[name][0] for name in names if name in forms}
-    sigmas["gelu-tanh"] = x * (1 + sympy.tanh(c * (x + sympy.Rational(44715, 10**6) * x**3))) / 2
-    excess = {
-        name: sympy.simplify(sympy.logcombine(sympy.expand(sigma - sigma.subs(x, -x)), force=True) - x)
-        for name, sigma in sigmas.items()
-    }
-    lines = (f"{name}: sigma(x) - sigma(-x) - x = {value}" for name, value in excess.items())
-    return working(*lines, comes_out=all(value == 0 for value in excess.values()))
 
 
 def _have_largest_slopes(_: Any, *, factor: float) -> Working:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 # stated in docs/mathematics.md, in the section that their ids begin with
 _STATED = """
-1-scale 1-untied-output 2-names 2-tied-to-up 3-left-limit 3-near-zero 3-convex 5-trace-and-determinant 5-field 5-merge
+1-scale 1-untied-output 2-names 2-tied-to-up 3-left-limit 3-near-zero 3-convex 3-reflection 5-trace-and-determinant
+5-field 5-merge
 6-exact-test 6-product-bound 6-difference-bound 6-initialisation 6-stays-definite 6-sum-of-squares 6-product-form
 6-scaled-diagonal 6-weight-decay 7-sign-absorbed 7-norm-gradient 7-norm-true-gradient 7-norm-twice 8-alibi-slopes
 8-self-cross 9-necessary 9-unit-step 9-initialisation 9-every-activation 9-smaller-constants 13-unrotated-values

@@ -11,8 +11,6 @@ from synthetic.studies.recursion import pictures as recursion
 
 DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = {
     "check": verdicts.of_check,
-    "power": verdicts.of_power,
-    "claims": verdicts.of_claims,
     "recursion": recursion.of_recursion,
     "language": studies.of_language,
     "readings": studies.of_readings,

@@ -62,7 +62,6 @@ TURNED: Mapping[str, Change] = {
     "1-temperature": {"of": "head"},  # the scale is 1/sqrt(R)
     "2-gated-mlp": {"activated": "W h"},  # the activation acts on W h
     "3-silu-primitive": {"off": sympy.Rational(1, 100)},  # with x / 100 added
-    "3-reflection": _asked_of(lambda names: (*names, "tanh")),  # also tanh
     "3-largest-slopes": {"factor": 1.001},  # slopes a thousandth larger
     "4-any-step": {"direction": -1},  # a step up the gradient
     "4-convex": {"side": -1},  # it is concave
