@@ -12,6 +12,7 @@ import io
 import json
 import re
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -99,7 +100,8 @@ def seen(folder: Path) -> dict[Path, tuple[int, ...]]:
     kept = {}
     for path in folder.rglob("*"):
         status = path.lstat()
-        kept[path] = (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns)[: 1 if path.is_dir() else 4]
+        facts = (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns)
+        kept[path] = facts[: 1 if stat.S_ISDIR(status.st_mode) else 4]  # a link is one, wherever it leads
     return kept
 
 
