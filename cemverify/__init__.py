@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from cemverify.conformance.implementations.fast import fast
     from cemverify.conformance.implementations.modules import implementation_from_modules
+    from cemverify.conformance.implementations.online import online_layer
     from cemverify.conformance.implementations.reference import reference
     from cemverify.conformance.judging.verdicts import Record, Verdict
     from cemverify.conformance.properties.own import layer_property
@@ -42,6 +43,7 @@ __all__ = [
     "implementation",
     "implementation_from_modules",
     "layer_property",
+    "online_layer",
     "parametrize_with_properties",
     "reference",
 ]
@@ -58,6 +60,7 @@ _HOMES = {
     ),
     "conformance.implementations.modules": ("implementation_from_modules",),
     "conformance.implementations.fast": ("fast",),
+    "conformance.implementations.online": ("online_layer",),
     "conformance.implementations.reference": ("reference",),
     "conformance.judging.verdicts": ("Record", "Verdict"),
     "conformance.properties.own": ("layer_property",),

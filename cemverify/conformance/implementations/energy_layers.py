@@ -140,6 +140,11 @@ class EnergyLayer:
     ranges: Mapping[str, Domain] = field(default_factory=dict)
     draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     reads_memory: tuple[str, ...] = ()
+    # of a layer whose every token is a step (see `online`): the arrays of the state that are outputs, which a call
+    # sets; the update without a first state; and at multiples of how many tokens a row may be cut
+    outputs: tuple[str, ...] = ()
+    from_nothing: Callable[..., Any] | None = None
+    pieces: int = 0
 
     @property
     def domains(self) -> Mapping[str, Domain]:
@@ -387,6 +392,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
         ("causality", "its energy is coupled, so tokens influence each other both ways", layer.coupled),
         ("causality", "it descends the mean over tokens, so a token moves less the more there are",
          stated.step_of == "mean" and "tokens" in stated.mean_over),
+        ("pieces no-state", "its tokens are no steps of a state: see online_layer", layer.pieces == 0),
         ("coupled", "its tokens are not coupled", not layer.coupled or not tokens),
         ("batch-energy", of_energy, stated.per != "batch"),
         ("permutable", "not claimed", not layer.permutable),

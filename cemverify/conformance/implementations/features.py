@@ -58,6 +58,8 @@ LAYER_FEATURES: Mapping[str, str] = {
     "causality": "a token's update does not depend on later tokens (energy layers)",
     "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
     "inference": "it works in torch's inference mode (energy layers)",
+    "pieces": "a row may be given in pieces, the last state of one to the next (online layers)",
+    "no-state": "the first state may be None, which stands for zeros (online layers)",
 }
 # features of both kinds of implementation that an energy layer may declare absent
 SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")

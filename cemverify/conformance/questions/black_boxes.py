@@ -51,6 +51,7 @@ class Form:
     noisy: bool = False  # whether a step also takes noise
     shapes: int | None = None  # how many are used, where each one is compiled for; None for any
     most: int = _CHEAP  # numbers of an array, where an axis is long
+    zeros: tuple[str, ...] = ()  # arrays of the state that a call sets, whatever they were
 
     def letters(self) -> list[str]:
         """The axes that vary, tokens first."""
@@ -138,7 +139,8 @@ def questions(draw: st.DrawFn, form: Form, least: Mapping[str, int] = _ANY) -> Q
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
     question = _of_sizes(form, draw(st.integers(0, 2**32 - 1)), sizes)
     if sum(math.prod(shape) for shape in (*x.values(), *memory.values())) <= _DRAWN_ONE_BY_ONE:
-        return replace(question, x=_integers(draw, x), memory=_integers(draw, memory))
+        drawn = {name: shape for name, shape in x.items() if name not in form.zeros}
+        return replace(question, x={**question.x, **_integers(draw, drawn)}, memory=_integers(draw, memory))
     few = question.each(lambda array: array.clamp(-2.4, 2.4).round())
     return replace(few, noise=question.noise)
 
@@ -205,7 +207,9 @@ def level(form: Form, seed: int, length: int, least: Mapping[str, int] = _ANY) -
 def _of_sizes(form: Form, seed: int, sizes: Mapping[str, int]) -> Question:
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
     noise = _normal(x, seed + 1, "noise") if form.noisy else {}
-    return Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+    drawn = _normal(x, seed)
+    states = {name: torch.zeros_like(a) if name in form.zeros else a for name, a in drawn.items()}
+    return Question(states, _normal(memory, seed), noise, seed)
 
 
 def _largest(form: Form, sizes: Mapping[str, int]) -> int:

@@ -143,7 +143,7 @@ def describe(subject: Subject) -> dict[str, Any]:
         step["preconditioner"] = P if isinstance(P, str) else as_tensor(P)
     step |= dict.fromkeys(functions, _FUNCTION)
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
-    has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian", "reference")}
+    has = {name: getattr(subject, name) is not None for name in _FUNCTIONS}
     has |= {"domain": True} if callable(subject.domain) else {}  # a name is plain
     plain = {name: value for name, value in vars(subject).items() if name not in {*_NOT_PLAIN, *has}}
     declared = {name: _without_functions(value) for name, value in plain.items()}
@@ -168,6 +168,7 @@ def written(subject: Subject) -> dict[str, Any]:
 
 
 _FUNCTION = "a function"
+_FUNCTIONS = ("energy", "state_map", "lagrangian", "reference", "from_nothing")
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
 
 

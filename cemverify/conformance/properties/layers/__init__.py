@@ -11,6 +11,7 @@ from cemverify.conformance.properties.layers import (
     gradient,
     modes,
     parameters,
+    pieces,
     reference,
     structure,
     training,
@@ -18,6 +19,6 @@ from cemverify.conformance.properties.layers import (
 
 # the most fundamental first
 FAMILIES = (
-    *(gradient, extremes, descent, structure, reference, contract, training),
+    *(gradient, extremes, descent, structure, reference, pieces, contract, training),
     *(differences, parameters, modes, contexts),
 )

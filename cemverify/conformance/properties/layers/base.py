@@ -85,7 +85,7 @@ class Cases(Questions):
         """What numbers in the layer's code may be of a question: its sizes, and the magnitudes of its arrays."""
         form = self._form(offer)
         axes = ["B", *form.letters()] if form.shapes is None else []  # another shape would be compiled
-        return aims(numbers, axes, [*form.state, *form.memory])
+        return aims(numbers, axes, [*(name for name in form.state if name not in form.zeros), *form.memory])
 
     def aimed(self, offer: Offer, aim: Aim, seed: int) -> Any | None:
         question = aimed(self._form(offer), aim, seed, self._drawn)

@@ -1,0 +1,284 @@
+"""Layers whose every token is a step: a state goes down the loss of one token after the other.
+
+    R_t = retain(S_{t-1}, m_t)                          what is kept; S_{t-1} itself if nothing is forgotten
+    M_t = mu_t M_{t-1} - eta_t P_t dl/dS(A_t, m_t)      one step on the token's loss; M_0 = 0
+    S_t = R_t + M_t
+    o_t = read(S_t, m_t)
+
+A_t, where the gradient is taken, is S_{t-1} ("before"), R_t ("retained"), or the state before the first token of a
+mini-batch of c tokens (the number c). Fast weights, linear attention, delta rules and test-time training are of this
+form. The declaration becomes this loop, and the layer is compared with it, as with any stated reference.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from cemverify.conformance.implementations.arrays import ArrayName
+from cemverify.conformance.implementations.energy_layers import (
+    TOKENS,
+    Domain,
+    EnergyLayer,
+    Sampler,
+    Shape,
+    energy_layer,
+)
+
+Arrays = dict[str, Any]
+Bundle = Callable[[Mapping[str, Any]], Any]
+_STEP = 2.0**-10  # of differences, where arrays carry no gradients
+_OFF = 2.0**-30  # how far such a gradient may be off in an answer
+
+
+def online_layer(
+    *,
+    update: Callable[..., Any],
+    loss: Callable[..., Any],
+    state: Shape | Mapping[str, Shape],
+    tokens: Mapping[str, Shape],
+    output: Shape | Mapping[str, Shape],
+    read: Callable[..., Any],
+    step_size: float | Callable[..., Any] = 1.0,
+    retain: Callable[..., Any] | None = None,
+    gradient_at: Literal["before", "retained"] | int = "before",
+    momentum: float | Callable[..., Any] = 0.0,
+    preconditioner: Callable[..., Any] | None = None,
+    reads: Literal["after", "before"] = "after",
+    parameters: Mapping[str, Any] | Any = None,
+    working_dtype: Literal["float64", "float32"] = "float64",
+    arrays: ArrayName = "torch",
+    not_offered: Iterable[str] = (),
+    offers: Iterable[str] = (),
+    domain: Mapping[str, Domain] | None = None,
+    draw: Mapping[str, Sampler] | None = None,
+    shortest: int = 1,
+) -> EnergyLayer:
+    """A layer whose state takes a step for each token: `update(S, tokens)` and the loss that a step goes down.
+
+    A shape is written without the batch axis: `("J", 8)` is J tokens of dimension 8, (B, J, 8). Functions of one
+    token get its arrays without that axis: `token.k` is (B, 8). A single array comes as itself, several as a named
+    tuple.
+
+    Args:
+        update: update(S, tokens) -> (outputs, last state), for a row of any length. S may be None, which stands for
+            zeros, unless `not_offered` has "no-state".
+        loss: loss(S, token) -> (B,), what the step of one token goes down.
+        state: the shape of S, or shapes by name.
+        tokens: shapes by name; those with "J" are read token by token, others are the same for all.
+        output: the shape of the outputs, ("J", ...), or shapes by name.
+        read: read(S, token) -> one token's output, (B, ...).
+        step_size, momentum: eta and mu: numbers, or functions f(S, token) -> (), (B,) or any other shape that the
+            state's begins with. S is the state before the token.
+        retain: retain(S, token), what is kept of the state; None if nothing is forgotten.
+        gradient_at: "before", "retained", or the number of tokens of a mini-batch, whose gradients are taken at the
+            state before its first token. A row is then cut between mini-batches alone.
+        preconditioner: P: f(S, v, token) of the state before the token and the gradient v.
+        reads: whether `read` gets the state after the token's step, or the one before.
+        parameters, working_dtype, arrays, offers, domain, draw, shortest: as for `energy_layer`.
+        not_offered: as there, and "no-state" and "pieces" (a row given in pieces, the state of one to the next).
+
+    Raises:
+        ValueError: something above contradicts itself or is out of range; the message says what is allowed.
+    """
+    states, outputs = _named(state, "state"), _named(output, "output")
+    for name, function in (("update", update), ("loss", loss), ("read", read)):
+        _require(callable(function), f"{name} is a function, not {function!r}")
+    _require(isinstance(tokens, Mapping) and any(TOKENS in shape for shape in tokens.values()),
+             f"tokens is a mapping of shapes, at least one of which has the axis {TOKENS!r}")  # fmt: skip
+    _require(not any(TOKENS in shape for shape in states.values()), f"the state has no axis {TOKENS!r}")
+    _require(all(shape[:1] == (TOKENS,) for shape in outputs.values()), f"an output has {TOKENS!r} first")
+    _require(not states.keys() & outputs.keys(), "an output and an array of the state have one name")
+    _require(gradient_at in ("before", "retained") or (type(gradient_at) is int and gradient_at >= 1),
+             f"gradient_at is 'before', 'retained' or a number of tokens, not {gradient_at!r}")  # fmt: skip
+    _require(reads in ("after", "before"), f"reads is 'after' or 'before', not {reads!r}")
+    absent = tuple(not_offered)
+    own = ("no-state", "pieces")
+    as_state, as_answer = _bundle("State", states), tuple(outputs)
+
+    @wraps(update)  # where it is written
+    def whole(x: Any, memory: Any) -> Arrays:
+        return answered(update(as_state({name: getattr(x, name) for name in states}), memory))
+
+    def from_nothing(memory: Any) -> Arrays:
+        return answered(update(None, memory))
+
+    def answered(returned: Any) -> Arrays:
+        if not (isinstance(returned, tuple | list) and len(returned) == 2):
+            raise TypeError("the update of an online layer returns a pair: outputs, last state")
+        return {**_by_name(returned[1], tuple(states)), **_by_name(returned[0], as_answer)}
+
+    loop = Recurrence(
+        loss, read, _function(step_size, "step_size"), _function(momentum, "momentum"), retain, gradient_at,
+        preconditioner, reads, tuple(states), as_answer, MappingProxyType(dict(tokens)), arrays,
+    )  # fmt: skip
+    layer = energy_layer(
+        update=whole, reference=loop, state={**states, **outputs}, memory=tokens, returns="next state",
+        parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain, draw=draw,
+        shortest=shortest, not_offered=[name for name in absent if name not in own], offers=offers,
+        tolerance=_OFF if arrays == "numpy" else None,
+    )  # fmt: skip
+    features = dict(layer.not_offered) | {"own-state": "its outputs have no state of their own"}
+    features = {name: reason for name, reason in features.items() if name not in own}
+    features |= {name: "declared" for name in own if name in absent}
+    facts: Any = {
+        "outputs": as_answer,
+        "from_nothing": from_nothing,
+        "pieces": gradient_at if isinstance(gradient_at, int) else 1,
+        "not_offered": MappingProxyType(features),
+    }
+    assert layer.reference is not None
+    return replace(layer, **facts, reference=replace(layer.reference, **facts))
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """The loop over the tokens of a row, as it is declared, by autograd of the loss (NumPy: by differences)."""
+
+    loss: Callable[..., Any]
+    read: Callable[..., Any]
+    step_size: Callable[..., Any]
+    momentum: Callable[..., Any]
+    retain: Callable[..., Any] | None
+    gradient_at: str | int
+    preconditioner: Callable[..., Any] | None
+    reads: str
+    state: Sequence[str]
+    outputs: Sequence[str]
+    tokens: Mapping[str, Shape]
+    arrays: ArrayName
+
+    def __call__(self, x: Any, memory: Any) -> Arrays:
+        """The last state and the outputs, by name, of a row that starts at x."""
+        given = _by_name(memory, tuple(self.tokens))
+        start = {name: getattr(x, name) for name in self.state}
+        carry = (start, {name: 0 * a for name, a in start.items()}, start)
+        along = {name: given[name] for name, shape in self.tokens.items() if TOKENS in shape}
+        axes = {name: 1 + self.tokens[name].index(TOKENS) for name in along}
+        J = next(a.shape[axes[name]] for name, a in along.items())
+        if self.arrays == "jax":
+            import jax
+
+            moved = {name: jax.numpy.moveaxis(a, axes[name], 0) for name, a in along.items()}
+            begins = jax.numpy.arange(J) % self._batch == 0
+            carry, read = jax.lax.scan(lambda c, t: self._step(c, {**given, **t[0]}, t[1]), carry, (moved, begins))
+            return carry[0] | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
+        rows = []
+        for t in range(J):
+            token = {name: a[(slice(None),) * axes[name] + (t,)] for name, a in along.items()}
+            carry, out = self._step(carry, {**given, **token}, t % self._batch == 0)
+            rows.append(out)
+        stack = np.stack if self.arrays == "numpy" else torch.stack
+        return carry[0] | {name: stack([row[name] for row in rows], 1) for name in self.outputs}
+
+    @property
+    def _batch(self) -> int:
+        return self.gradient_at if isinstance(self.gradient_at, int) else 1
+
+    def _step(self, carry: tuple[Arrays, Arrays, Arrays], token: Arrays, begins: Any) -> tuple[Any, Arrays]:
+        """The state, the last step and the mini-batch's first state after a token, and its output."""
+        S, M, first = carry
+        as_state, m = _bundle("State", self.state), _bundle("Token", self.tokens)(token)
+        if self.arrays == "jax":
+            from jax.numpy import where
+
+            first = {name: where(begins, S[name], first[name]) for name in S}
+        elif begins:
+            first = S
+        now = as_state(S)
+        R = S if self.retain is None else _by_name(self.retain(now, m), self.state)
+        A = {"before": S, "retained": R}.get(str(self.gradient_at), first)
+        g = self._gradient(A, m)
+        if self.preconditioner is not None:
+            g = _by_name(self.preconditioner(now, as_state(g), m), self.state)
+        eta, mu = self.step_size(now, m), self.momentum(now, m)
+        M = {name: _wide(mu, M[name]) * M[name] - _wide(eta, g[name]) * g[name] for name in S}
+        after = {name: R[name] + M[name] for name in S}
+        out = _by_name(self.read(as_state(after) if self.reads == "after" else now, m), self.outputs)
+        return (after, M, first), out
+
+    def _gradient(self, at: Arrays, m: Any) -> Arrays:
+        """dl/dS for each row, whose loss reads no other row."""
+        as_state = _bundle("State", self.state)
+        if self.arrays == "jax":
+            import jax
+
+            gradient: Arrays = jax.grad(lambda a: self.loss(as_state(a), m).sum())(at)
+            return gradient
+        if self.arrays == "numpy":
+            return {name: self._difference(at, name, m) for name in at}
+        recording = torch.is_grad_enabled()
+        with torch.enable_grad():
+            leaves = {name: a if a.requires_grad else a.detach().requires_grad_() for name, a in at.items()}
+            total = self.loss(as_state(leaves), m).sum()
+            found = torch.autograd.grad(
+                total, list(leaves.values()), create_graph=recording, allow_unused=True, materialize_grads=True
+            )
+        return dict(zip(at, found, strict=True))
+
+    def _difference(self, at: Arrays, name: str, m: Any) -> Any:
+        """Extrapolated central differences in one array, number by number."""
+        as_state, gradient = _bundle("State", self.state), np.zeros_like(at[name])
+        h = _STEP * (1 + float(np.abs(at[name]).max()))
+        for place in np.ndindex(*at[name].shape[1:]):
+            here = (slice(None), *place)
+
+            def moved(by: float, here: Any = here) -> Any:
+                array = at[name].copy()
+                array[here] += by
+                return self.loss(as_state({**at, name: array}), m)
+
+            wide, narrow = ((moved(d) - moved(-d)) / (2 * d) for d in (h, h / 2))
+            gradient[here] = (4 * narrow - wide) / 3
+        return gradient
+
+
+# --- inside --------------------------------------------------------------------------------------------------
+
+
+def _require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ValueError(f"this declaration of an online layer is contradictory: {sentence}")
+
+
+def _named(shape: Shape | Mapping[str, Shape], name: str) -> Mapping[str, Shape]:
+    return dict(shape) if isinstance(shape, Mapping) else {name: shape}
+
+
+def _function(value: float | Callable[..., Any], name: str) -> Callable[..., Any]:
+    if callable(value):
+        return value
+    _require(isinstance(value, float | int) and not isinstance(value, bool),
+             f"{name} is a number or a function f(S, token), not {value!r}")  # fmt: skip
+    return lambda *_: value
+
+
+def _bundle(kind: str, names: Iterable[str]) -> Bundle:
+    """What makes one argument of arrays by name: a single array as it is, several as a named tuple."""
+    known = tuple(names)
+    if len(known) == 1:
+        return lambda named: named[known[0]]
+    made: Any = _KINDS.setdefault((kind, known), namedtuple(kind, known))  # type: ignore[misc]
+    return lambda named: made(*(named[name] for name in known))
+
+
+_KINDS: dict[tuple[str, tuple[str, ...]], Any] = {}  # one class for each set of names: JAX compares them
+
+
+def _by_name(returned: Any, names: Sequence[str]) -> Arrays:
+    if isinstance(returned, Mapping):
+        return {name: returned[name] for name in names}
+    return dict(zip(names, returned if len(names) > 1 else (returned,), strict=True))
+
+
+def _wide(size: Any, like: Any) -> Any:
+    """A size with as many axes as an array, whose first axes are its own."""
+    shape = getattr(size, "shape", ())
+    return size if not shape else size.reshape(*shape, *[1] * (len(like.shape) - len(shape)))

@@ -1,0 +1,1 @@
+"""Layers whose every token is a step, each a file that reads like its paper."""
