@@ -24,6 +24,7 @@ kinds:
   cem      functions of arrays with CEM's weights (the example is NumPy; torch and JAX work alike)
   module   nn.Modules with CEM's weights
   energy   any other layer that claims to go down an energy (the example is a modern Hopfield layer)
+  online   a layer whose state takes a step for each token: linear attention, delta rules, test-time training
 
 exit code: as for `cemverify check`; 2 if the adapter or its tests exist, or a file cannot be written. A recipe for CI
 that exists is left as it is, and what to add to it is printed.

@@ -16,10 +16,15 @@ from cemverify.catalogue import versions
 from cemverify.console.errors import UsageError
 from cemverify.processes.targets import put
 
-Kind = Literal["cem", "energy", "module"]
+Kind = Literal["cem", "energy", "module", "online"]
 
 # The file of this package that each kind starts from.
-STEMS: Mapping[Kind, str] = {"cem": "cem_layer", "energy": "energy_layer", "module": "module_layer"}
+STEMS: Mapping[Kind, str] = {
+    "cem": "cem_layer",
+    "energy": "energy_layer",
+    "module": "module_layer",
+    "online": "online_layer",
+}
 
 # The services with a recipe for CI, and where each looks for it. The recipes stand beside this file, with NAME for
 # the module of the implementation and CATALOGUE for the version of the catalogue that is enforced.

@@ -22,7 +22,7 @@ from cemverify.start.writing import RECIPES, STEMS, Kind, recipe
 
 pytest_plugins = ["pytester"]
 
-FAST = ("gradient/attention/plain", "gradient/mlp/plain", "gradient/layer/energy", "structure/attention/causality")
+FAST = ("gradient/attention/plain", "gradient/mlp/plain", "gradient/layer/energy", "structure/layer/reference")
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))

@@ -31,6 +31,7 @@ from cemverify.conformance.implementations.energy_layers import (
     Shape,
     energy_layer,
 )
+from cemverify.conformance.implementations.faults import NotAnArray
 
 Arrays = dict[str, Any]
 Bundle = Callable[[Mapping[str, Any]], Any]
@@ -112,7 +113,7 @@ def online_layer(
 
     def answered(returned: Any) -> Arrays:
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
-            raise TypeError("the update of an online layer returns a pair: outputs, last state")
+            raise NotAnArray(f"it returned one {type(returned).__name__}, expected a pair: outputs, last state")
         return {**_by_name(returned[1], tuple(states)), **_by_name(returned[0], as_answer)}
 
     loop = Recurrence(
@@ -169,7 +170,8 @@ class Recurrence:
             moved = {name: jax.numpy.moveaxis(a, axes[name], 0) for name, a in along.items()}
             begins = jax.numpy.arange(J) % self._batch == 0
             carry, read = jax.lax.scan(lambda c, t: self._step(c, {**given, **t[0]}, t[1]), carry, (moved, begins))
-            return carry[0] | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
+            last: Arrays = carry[0]
+            return last | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
         rows = []
         for t in range(J):
             token = {name: a[(slice(None),) * axes[name] + (t,)] for name, a in along.items()}
@@ -210,8 +212,7 @@ class Recurrence:
         if self.arrays == "jax":
             import jax
 
-            gradient: Arrays = jax.grad(lambda a: self.loss(as_state(a), m).sum())(at)
-            return gradient
+            return dict(jax.grad(lambda a: self.loss(as_state(a), m).sum())(at))
         if self.arrays == "numpy":
             return {name: self._difference(at, name, m) for name in at}
         recording = torch.is_grad_enabled()
@@ -265,7 +266,7 @@ def _bundle(kind: str, names: Iterable[str]) -> Bundle:
     known = tuple(names)
     if len(known) == 1:
         return lambda named: named[known[0]]
-    made: Any = _KINDS.setdefault((kind, known), namedtuple(kind, known))  # type: ignore[misc]
+    made: Any = _KINDS.setdefault((kind, known), namedtuple(kind, known))
     return lambda named: made(*(named[name] for name in known))
 
 
@@ -273,9 +274,19 @@ _KINDS: dict[tuple[str, tuple[str, ...]], Any] = {}  # one class for each set of
 
 
 def _by_name(returned: Any, names: Sequence[str]) -> Arrays:
+    """Arrays that a function returned, in the order of their names.
+
+    Raises:
+        NotAnArray: it returned others, or another number of them.
+    """
     if isinstance(returned, Mapping):
+        if set(returned) != set(names):
+            raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, expected {list(names)}")
         return {name: returned[name] for name in names}
-    return dict(zip(names, returned if len(names) > 1 else (returned,), strict=True))
+    several = returned if isinstance(returned, tuple | list) else (returned,)
+    if len(several) != len(names):
+        raise NotAnArray(f"it returned {len(several)} arrays, expected {len(names)}: {', '.join(names)}")
+    return dict(zip(names, several, strict=True))
 
 
 def _wide(size: Any, like: Any) -> Any:

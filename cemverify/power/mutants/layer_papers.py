@@ -20,7 +20,7 @@ _SLOPE = "slope*"
 _GRADIENT = "gradient/layer/energy"
 _DERIVATIVES = "training/layer/derivatives-agree"
 _BY_DIFFERENCES = "product*"
-_FOLDER = "examples.energy_layers"
+_FOLDER = "examples"
 # ISTA says its threshold twice: in the proximal map, and in the update
 _THRESHOLDS = """    return torch.relu(v - eta * LAMBDA)
 
@@ -36,7 +36,7 @@ def layer(example: str, *changes: tuple[str, str]) -> EnergyLayer:
     Raises:
         LoadError: the examples are not installed.
     """
-    name = f"{_FOLDER}.{example}"
+    name = f"{_FOLDER}.{example if '.' in example else f'energy_layers.{example}'}"
     try:
         module = with_changes(name, changes) if changes else importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -174,12 +174,28 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     # a step size that depends on the state
     ("adaptive_step", "size-of-the-batch", "All rows take the step of the steepest one.", "(1 + 3 * square)",
      "(1 + 3 * square.max())", "structure/layer/batch-independence", "*"),
-    # a form that is written for speed, beside its reference
-    ("delta_chunks", "last-chunk-left-out", "Tokens after the last whole chunk are left out of rows that have one.",
-     "range(0, m.k.shape[1], CHUNK)", "range(0, max(1, m.k.shape[1] - CHUNK + 1), CHUNK)",
+    # layers whose every token is a step
+    ("online_layers.delta_chunks", "short-chunk-forgotten", "A last chunk that is not full changes no state.",
+     "S = S + k.mT @ U", "S = S + k.mT @ U if k.shape[1] == CHUNK else S", "structure/layer/reference", ANSWER),
+    ("online_layers.delta_chunks", "correction-detached",
+     "Gradients do not flow through the state that corrections are read from.",
+     "T @ k @ S  #", "T @ k @ S.detach()  #", "training/layer/reference", "product*"),
+    ("online_layers.delta_rule", "starts-at-one", "Without a first state a row begins with ones.",
+     "m.k.new_zeros(", "m.k.new_ones(", "structure/layer/no-state", ANSWER),
+    ("online_layers.gated_delta_rule", "forgets-nothing-at-first", "The first token of a row forgets nothing.",
+     "S = m.g[:, t, None, None].exp() * S", "S = m.g[:, t, None, None].exp() * S if t else S",
+     "structure/layer/pieces", ANSWER),
+    ("online_layers.gated_delta_rule", "corrected-before-forgetting",
+     "The step is taken where nothing is forgotten yet.",
+     "m.k[:, t, None] @ S  #", "m.k[:, t, None] @ (S / m.g[:, t, None, None].exp())  #",
      "structure/layer/reference", ANSWER),
-    ("delta_chunks", "correction-detached", "Gradients do not flow through the state that corrections are read from.",
-     "T @ k @ S)", "T @ k @ S.detach())", "training/layer/reference", "product*"),
+    ("online_layers.titans_linear", "surprise-forgotten", "Forgetting takes a share of the new step, too.",
+     "(1 - alpha)[:, None, None] * S + surprise", "(1 - alpha)[:, None, None] * (S + surprise)",
+     "structure/layer/reference", ANSWER),
+    ("online_layers.ttt_linear", "mean-of-the-gradient-kept", "The backward pass of the layer norm keeps the mean.",
+     "off = off - off.mean(-1, keepdim=True) - one", "off = off - one", "structure/layer/reference", ANSWER),
+    ("online_layers.linear_attention", "first-state-kept", "The first state does not decay.",
+     "kept[:, -1:].exp()[..., None] * S +", "S +", "structure/layer/reference", ANSWER),
     # the control
     ("langevin_score", "called-conservative", "A learned score is declared to be a gradient.",
      "    conservative=False,\n", "", "gradient/layer/conservative-field", ANSWER),
@@ -189,7 +205,7 @@ _SLIPS: Sequence[tuple[str, ...]] = (
 def _mutant(
     example: str, id_: str, fault: str, right: str, wrong: str, property_: str = _GRADIENT, cause: str = ANSWER
 ) -> Mutant:
-    name = f"{example.replace('_', '-')}-{id_}"
+    name = f"{example.rpartition('.')[2].replace('_', '-')}-{id_}"
     make, original = partial(layer, example, (right, wrong)), partial(layer, example)
     return ZOO.made(name, fault, property_, cause, make, original=original)
 

@@ -1,0 +1,146 @@
+"""Layers whose every token is a step: what a declaration means, and what is refused or found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import check_implementation, online_layer
+from cemverify.conformance.implementations.edited import edited, module_of
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties.layers.pieces import _cuts
+from suites.kit.judging import judged
+from suites.kit.source import ROOT
+
+SHAPES: Any = {"state": (2, 3), "tokens": {"k": ("J", 2), "v": ("J", 3), "g": ("J",)}, "output": ("J", 3)}
+
+
+def loss(S: Tensor, m: Any) -> Tensor:
+    off: Tensor = torch.einsum("bk,bkv->bv", m.k, S) - m.v
+    return (off**2).sum(-1) / 2
+
+
+def read(S: Tensor, m: Any) -> Tensor:
+    return torch.einsum("bk,bkv->bv", m.k, S)
+
+
+def layer(update: Callable[..., Any] = lambda S, m: (m.v, S), **more: Any) -> Any:
+    return online_layer(**{"update": update, "loss": loss, "read": read, **SHAPES, **more})
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
+
+
+def looped(declared: Any, S: Tensor, k: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs and the last state of the loop that a declaration stands for."""
+    x = type("State", (), {"state": S, "output": None})()
+    found = declared.reference.update(x, {"k": k, "v": v, "g": g})
+    return found["output"], found["state"]
+
+
+@pytest.mark.parametrize("how", ["plain", "forgetting", "retained", "momentum", "mini-batches", "P", "read before"])
+def test_the_loop_is_that_of_the_page(how: str) -> None:
+    """By the closed form of the gradient, k (S^T k - v)^T."""
+    S, k, v, g = drawn(1, 2, 3), drawn(1, 5, 2), drawn(1, 5, 3), drawn(1, 5).sigmoid()
+    declared = layer(
+        step_size=lambda _, m: m.g,
+        retain=(lambda S, m: m.g[:, None, None] * S) if how in ("forgetting", "retained") else None,
+        gradient_at={"retained": "retained", "mini-batches": 2}.get(how, "before"),
+        momentum=0.5 if how == "momentum" else 0.0,
+        preconditioner=(lambda _, v, m: m.k[..., None] ** 2 * v) if how == "P" else None,
+        reads="before" if how == "read before" else "after",
+    )
+    outputs, last = looped(declared, S, k, v, g)
+    now, moved, first, expected = S[0], torch.zeros(2, 3, dtype=torch.float64), S[0], []
+    for t in range(5):
+        first = now if t % 2 == 0 else first
+        kept = g[0, t] * now if how in ("forgetting", "retained") else now
+        at = {"retained": kept, "mini-batches": first}.get(how, now)
+        slope = torch.outer(k[0, t], k[0, t] @ at - v[0, t])
+        slope = k[0, t][:, None] ** 2 * slope if how == "P" else slope
+        moved = (0.5 * moved if how == "momentum" else 0) - g[0, t] * slope
+        before, now = now, kept + moved
+        expected.append(k[0, t] @ (before if how == "read before" else now))
+    assert torch.allclose(last[0], now, rtol=0, atol=1e-12)
+    assert torch.allclose(outputs[0], torch.stack(expected), rtol=0, atol=1e-12)
+
+
+def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
+    own = {
+        "loss": lambda S, m: ((np.einsum("bk,bkv->bv", m.k, S) - m.v) ** 2).sum(-1) / 2,
+        "read": lambda S, m: np.einsum("bk,bkv->bv", m.k, S),
+    }
+    arrays = drawn(2, 2, 3), drawn(2, 9, 2), drawn(2, 9, 3), drawn(2, 9)
+    by_differences = looped(layer(arrays="numpy", step_size=0.1, **own), *(a.numpy() for a in arrays))  # type: ignore[arg-type]
+    with torch.no_grad():
+        by_autograd = looped(layer(step_size=0.1), *arrays)
+    for one, other in zip(by_differences, by_autograd, strict=True):
+        assert float((torch.as_tensor(one) - other).abs().max()) < 2.0**-30
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"loss": 3}, "loss is a function, not 3"),
+        ({"tokens": {"k": (2,)}}, "at least one of which has the axis 'J'"),
+        ({"state": ("J", 2)}, "the state has no axis 'J'"),
+        ({"output": (3,)}, "an output has 'J' first"),
+        ({"state": {"output": (2,)}}, "have one name"),
+        ({"gradient_at": 0}, "'before', 'retained' or a number of tokens, not 0"),
+        ({"reads": "never"}, "reads is 'after' or 'before', not 'never'"),
+        ({"momentum": "much"}, "momentum is a number or a function f(S, token), not 'much'"),
+        ({"not_offered": ("steps",)}, "unknown feature 'steps'"),
+    ],
+)
+def test_a_declaration_that_contradicts_itself_is_refused(more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        layer(**more)
+
+
+@pytest.mark.parametrize(
+    ("update", "sentence"),
+    [
+        (lambda S, m: m.v, "expected a pair: outputs, last state"),
+        (lambda S, m: ((m.v, m.v), S), "it returned 2 arrays, expected 1: output"),
+        (lambda S, m: (m.v, {"S": S}), "it returned arrays named ['S'], expected ['state']"),
+    ],
+)
+def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence: str) -> None:
+    record = judged(layer(update, not_offered=("no-state",)), "structure/layer/reference", examples=4)
+    assert record.verdict == Verdict.VIOLATED
+    assert sentence in str(record.reason)
+
+
+def test_a_row_is_cut_between_mini_batches_alone() -> None:
+    assert _cuts(9, 4, 0, few=False) == {"in two, after token 4": [4], "batch by batch": [4, 8]}
+    assert _cuts(4, 4, 0, few=False) == {}
+    assert _cuts(3, 1, 1, few=False) == {"in two, after token 2": [2], "one token at a time": [1, 2]}
+
+
+EXAMPLE = (ROOT / "examples" / "online_layers" / "gated_delta_rule.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "violated"),
+    [
+        # a length that no chunk of the code divides; the last state; a gradient through it; a gate past its range
+        ("for t in range(m.k.shape[1]):", "for t in range(m.k.shape[1] // 8 * 8 or m.k.shape[1]):", "reference"),
+        ("return torch.cat(outputs, 1), S", "return torch.cat(outputs, 1), S * (1 + 1e-6)", "reference"),
+        ("return torch.cat(outputs, 1), S", "return torch.cat(outputs, 1), S.detach()", "training"),
+        ("m.g[:, t, None, None].exp()", "m.g[:, t, None, None].clamp(min=-4).exp()", "reference"),
+        ("/ K**0.5)\n    return", ")\n    return", "reference"),
+        ("None] @ S / K", "None] @ S.flip(0) / K", "batch-independence"),
+    ],
+)
+def test_faults_of_the_kind_are_found(right: str, wrong: str, violated: str) -> None:
+    module = module_of(edited(EXAMPLE, (right, wrong)), "wrong_delta_rule")
+    ids = {"training": "training/layer/reference"}.get(violated, f"structure/layer/{violated}")
+    (record,) = check_implementation(module.mine, properties=[ids])
+    assert record.verdict == Verdict.VIOLATED
