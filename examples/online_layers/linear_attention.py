@@ -17,11 +17,12 @@ K, V = 4, 3
 
 def in_parallel(S: Tensor | None, m: Any) -> tuple[Tensor, Tensor]:
     S = m.k.new_zeros(len(m.k), K, V) if S is None else S  # (B, K, V)
-    kept = m.log_decay.cumsum(1)  # (B, J)
-    weights = (kept[:, :, None] - kept[:, None]).tril().exp().tril()  # (B, J, J): a_t ... a_{s+1}
-    outputs = (m.q @ m.k.mT * weights) @ m.v + kept.exp()[..., None] * (m.q @ S)
-    left = (kept[:, -1:] - kept).exp()[..., None]  # of each token, at the end
-    return outputs, kept[:, -1:].exp()[..., None] * S + (left * m.k).mT @ m.v
+    # in bfloat16 a sum of hundreds has no digits left for the differences
+    kept = m.log_decay.cumsum(1, dtype=torch.promote_types(m.k.dtype, torch.float32))  # (B, J)
+    weights = (kept[:, :, None] - kept[:, None]).tril().exp().tril().to(m.k)  # (B, J, J): a_t ... a_{s+1}
+    outputs = (m.q @ m.k.mT * weights) @ m.v + kept.exp().to(S)[..., None] * (m.q @ S)
+    left = (kept[:, -1:] - kept).exp().to(m.k)[..., None]  # of each token, at the end
+    return outputs, kept[:, -1:].exp().to(S)[..., None] * S + (left * m.k).mT @ m.v
 
 
 mine = online_layer(

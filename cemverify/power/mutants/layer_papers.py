@@ -195,7 +195,9 @@ _SLIPS: Sequence[tuple[str, ...]] = (
     ("online_layers.ttt_linear", "mean-of-the-gradient-kept", "The backward pass of the layer norm keeps the mean.",
      "off = off - off.mean(-1, keepdim=True) - one", "off = off - one", "structure/layer/reference", ANSWER),
     ("online_layers.linear_attention", "first-state-kept", "The first state does not decay.",
-     "kept[:, -1:].exp()[..., None] * S +", "S +", "structure/layer/reference", ANSWER),
+     "kept[:, -1:].exp().to(S)[..., None] * S +", "S +", "structure/layer/reference", ANSWER),
+    ("online_layers.linear_attention", "decays-summed-in-bfloat16", "Cumulative decays are as narrow as the tokens.",
+     "torch.promote_types(m.k.dtype, torch.float32)", "m.k.dtype", "precision/layer/bfloat16", ANSWER),
     # the control
     ("langevin_score", "called-conservative", "A learned score is declared to be a gradient.",
      "    conservative=False,\n", "", "gradient/layer/conservative-field", ANSWER),
