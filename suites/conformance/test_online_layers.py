@@ -18,6 +18,7 @@ from cemverify.conformance.properties.layers.pieces import _cuts
 from suites.kit.judging import judged
 from suites.kit.source import ROOT
 
+EXAMPLE = (ROOT / "examples" / "online_layers" / "gated_delta_rule.py").read_text()
 SHAPES: Any = {"state": (2, 3), "tokens": {"k": ("J", 2), "v": ("J", 3), "g": ("J",)}, "output": ("J", 3)}
 
 
@@ -118,13 +119,25 @@ def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence:
     assert sentence in str(record.reason)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "part"),
+    [
+        ("S = S + (", "S = S - (", "sign of the step"),
+        ("S = m.g[:, t, None, None].exp() * S\n", "\n", "forgetting"),
+        ("m.k[:, t, None] @ S  #", "m.k[:, t, None] @ (S / m.g[:, t, None, None].exp())  #", "place of the gradient"),
+        ("m.beta[:, t, None] * m.k", "m.k", "step size"),
+        ("m.beta[:, t, None] * m.k", "2 * m.beta[:, t, None] * m.k", "size of the step"),
+    ],
+)
+def test_a_loop_that_differs_in_one_thing_is_told_by_it(right: str, wrong: str, part: str) -> None:
+    module = module_of(edited(EXAMPLE, (right, wrong)), "wrong_delta_rule")
+    assert judged(module.mine, "structure/layer/reference", examples=12).part == part
+
+
 def test_a_row_is_cut_between_mini_batches_alone() -> None:
     assert _cuts(9, 4, 0, few=False) == {"in two, after token 4": [4], "batch by batch": [4, 8]}
     assert _cuts(4, 4, 0, few=False) == {}
     assert _cuts(3, 1, 1, few=False) == {"in two, after token 2": [2], "one token at a time": [1, 2]}
-
-
-EXAMPLE = (ROOT / "examples" / "online_layers" / "gated_delta_rule.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -141,10 +141,12 @@ class EnergyLayer:
     draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     reads_memory: tuple[str, ...] = ()
     # of a layer whose every token is a step (see `online`): the arrays of the state that are outputs, which a call
-    # sets; the update without a first state; and at multiples of how many tokens a row may be cut
+    # sets; the update without a first state; at multiples of how many tokens a row may be cut; and loops that differ
+    # from the declared one in one thing
     outputs: tuple[str, ...] = ()
     from_nothing: Callable[..., Any] | None = None
     pieces: int = 0
+    others: Mapping[str, Callable[..., Any]] = field(default_factory=dict, repr=False)
 
     @property
     def domains(self) -> Mapping[str, Domain]:

@@ -117,8 +117,8 @@ def online_layer(
         return {**_by_name(returned[1], tuple(states)), **_by_name(returned[0], as_answer)}
 
     loop = Recurrence(
-        loss, read, _function(step_size, "step_size"), _function(momentum, "momentum"), retain, gradient_at,
-        preconditioner, reads, tuple(states), as_answer, MappingProxyType(dict(tokens)), arrays,
+        loss, read, _function(step_size, "step_size"), _function(momentum, "momentum") if momentum else None,
+        retain, gradient_at, preconditioner, reads, tuple(states), as_answer, MappingProxyType(dict(tokens)), arrays,
     )  # fmt: skip
     layer = energy_layer(
         update=whole, reference=loop, state={**states, **outputs}, memory=tokens, returns="next state",
@@ -133,6 +133,7 @@ def online_layer(
         "outputs": as_answer,
         "from_nothing": from_nothing,
         "pieces": gradient_at if isinstance(gradient_at, int) else 1,
+        "others": MappingProxyType(loop.others()),
         "not_offered": MappingProxyType(features),
     }
     assert layer.reference is not None
@@ -146,7 +147,7 @@ class Recurrence:
     loss: Callable[..., Any]
     read: Callable[..., Any]
     step_size: Callable[..., Any]
-    momentum: Callable[..., Any]
+    momentum: Callable[..., Any] | None
     retain: Callable[..., Any] | None
     gradient_at: str | int
     preconditioner: Callable[..., Any] | None
@@ -180,6 +181,31 @@ class Recurrence:
         stack = np.stack if self.arrays == "numpy" else torch.stack
         return carry[0] | {name: stack([row[name] for row in rows], 1) for name in self.outputs}
 
+    def others(self) -> dict[str, Recurrence]:
+        """Loops that differ from this one in one thing, as mistakes do."""
+
+        def sized(factor: float) -> Recurrence:
+            return replace(self, step_size=lambda *of: factor * self.step_size(*of))
+
+        forgets, batches = self.retain is not None, isinstance(self.gradient_at, int)
+        changes: Sequence[tuple[str, bool, Callable[[], Recurrence]]] = (
+            ("steps of the other sign", True, lambda: sized(-1.0)),
+            ("nothing forgotten", forgets, lambda: replace(self, retain=None)),
+            ("gradient before forgetting", self.gradient_at == "retained",
+             lambda: replace(self, gradient_at="before")),
+            ("gradient after forgetting", forgets and self.gradient_at == "before",
+             lambda: replace(self, gradient_at="retained")),
+            ("gradient of the present state", batches, lambda: replace(self, gradient_at="before")),
+            ("no momentum", self.momentum is not None, lambda: replace(self, momentum=None)),
+            ("steps of size 1", True, lambda: replace(self, step_size=lambda *_: 1.0)),
+            ("half the step", True, lambda: sized(0.5)),
+            ("twice the step", True, lambda: sized(2.0)),
+            ("no preconditioner", self.preconditioner is not None, lambda: replace(self, preconditioner=None)),
+            ("read before", self.reads == "after", lambda: replace(self, reads="before")),
+            ("read after", self.reads == "before", lambda: replace(self, reads="after")),
+        )  # fmt: skip
+        return {name: made() for name, there, made in changes if there}
+
     @property
     def _batch(self) -> int:
         return self.gradient_at if isinstance(self.gradient_at, int) else 1
@@ -200,7 +226,7 @@ class Recurrence:
         g = self._gradient(A, m)
         if self.preconditioner is not None:
             g = _by_name(self.preconditioner(now, as_state(g), m), self.state)
-        eta, mu = self.step_size(now, m), self.momentum(now, m)
+        eta, mu = self.step_size(now, m), 0.0 if self.momentum is None else self.momentum(now, m)
         M = {name: _wide(mu, M[name]) * M[name] - _wide(eta, g[name]) * g[name] for name in S}
         after = {name: R[name] + M[name] for name in S}
         out = _by_name(self.read(as_state(after) if self.reads == "after" else now, m), self.outputs)

@@ -397,5 +397,6 @@ _BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Violation], WrongPart | None]
     "structure/layer/mask": lambda caller, _: localise_mask(caller),
     "training/layer/parameters": _untied,
     "training/layer/states": _backward,
+    "training/layer/reference": _backward,
     _AGREE: _backward,
 }

@@ -30,6 +30,7 @@ from cemverify.conformance.judging.localisation.beginning import (
     where_it_begins,
 )
 from cemverify.conformance.judging.localisation.bench import WrongPart, two_answers
+from cemverify.conformance.judging.localisation.loops import localise_loop
 from cemverify.conformance.judging.verdicts import EDITED, NO_ENERGY, NO_STEP_SIZE, TWO_ANSWERS
 from cemverify.conformance.properties.layers.oracle import (
     jacobian,
@@ -59,6 +60,8 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     """What is wrong with the update, as far as the question and some dense ones of its form can tell; None if not."""
     layer = caller.subject
     assert isinstance(layer, EnergyLayer)
+    if layer.others:
+        return localise_loop(caller, question)
     if (part := undefined(caller, question)) is not None or {"energy", "gradient-step"} & layer.not_offered.keys():
         return part
     box = Box.of(caller)
