@@ -90,7 +90,7 @@ NAME = "\x1b[2J\u202e\n\x07.json"
 NAMED = (
     *("cemverify check right:mine --save-counterexamples", "cemverify claims 15-matched-mlp --markdown"),
     *("cemverify init --no-check --folder", "reports tables r.json --output", "reports pictures check.json --output"),
-    *("benchmarks --report benchmarks.json --page", "synthetic language scale second-step-mlp.json --page"),
+    *("benchmarks --report benchmarks.json --page", "synthetic recursion --report recursion.json --page"),
 )
 # one exits while it reads, one goes on until a signal, one is to change what it reads
 _LEFT_OUT = ("help", "watch", "update_known")
