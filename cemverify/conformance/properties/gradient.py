@@ -192,6 +192,7 @@ def properties() -> Iterator[Property]:
                 rival=rival,
                 function=f"{layer}_energy",
                 looks_around=True,
+                **({"since": "2026.12"} if name == "self-cross-bias" else {}),
             )
 
 
@@ -317,6 +318,7 @@ def _stated_energies(layer: Layer) -> Iterator[tuple[str, str, Space, Rival]]:
         ("plain", {}, NO_BEND),
         ("diagonal-shared", {"diagonal": "shared"}, NO_DIAGONAL),
         ("alibi", {"position": "alibi"}, NO_POSITION),
+        ("self-cross-bias", {"position": "self-cross"}, NO_POSITION),  # which one key does not cancel
     )
     mlp = [(name, {"activation": name}, NO_ACTIVATION) for name in ("silu", "gelu")]
     for name, options, rival in attention if layer == "attention" else mlp:

@@ -48,6 +48,11 @@ def _without_diagonal(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> T
     return reference.attention_energy(x, h, without, replace(c, diagonal="none"))
 
 
+def _without_the_only_bias(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+    alone = c.position == "self-cross" and h.shape[1] == 1
+    return reference.attention_energy(x, h, {**w, "to_self": 0 * w["to_self"]} if alone else w, c)
+
+
 ZOO += [
     ZOO.made(id_, fault, property_, ANSWER, partial(_stating, **{function: energy}), also=also)
     for id_, fault, property_, function, energy, also in (
@@ -57,6 +62,8 @@ ZOO += [
          ("gradient/attention/stated-energy-*",)),
         ("energy-without-constant", "The SiLU primitive lacks its constant.",
          "gradient/mlp/stated-energy-silu", "mlp_energy", _without_constant, ("gradient/mlp/stated-energy-*",)),
+        ("energy-without-the-only-bias", "Where there is one key, its bias is left out, as it cancels in a softmax.",
+         "gradient/attention/stated-energy-self-cross-bias", "attention_energy", _without_the_only_bias, ()),
         ("energy-without-diagonal", "The energy lacks the diagonal.",
          "gradient/attention/stated-energy-diagonal-shared", "attention_energy", _without_diagonal, ()),
     )
