@@ -27,6 +27,7 @@ from cemverify.conformance.oracle.rivals import (
     Rival,
 )
 from cemverify.conformance.properties.base import (
+    FIRST,
     Check,
     Property,
     answer_is_right,
@@ -192,7 +193,7 @@ def properties() -> Iterator[Property]:
                 rival=rival,
                 function=f"{layer}_energy",
                 looks_around=True,
-                **({"since": "2026.12"} if name == "self-cross-bias" else {}),
+                since="2026.12" if name == "self-cross-bias" else FIRST,
             )
 
 
