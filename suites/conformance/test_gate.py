@@ -466,7 +466,7 @@ def test_pytest_expects_the_failure_of_what_is_not_enforced(
 
 @pytest.mark.usefixtures("later")
 def test_what_is_newer_than_a_pin_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "gradient", "--newer-than", "2026.11"]) == 0
+    assert main(["list", "gradient", "--newer-than", "2026.12"]) == 0
     output = capsys.readouterr().out
     assert ALIBI in output
     assert "1 property, catalogue 2027.02" in output

@@ -36,7 +36,8 @@ from cemverify.conformance.implementations.faults import NotAnArray
 Arrays = dict[str, Any]
 Bundle = Callable[[Mapping[str, Any]], Any]
 _STEP = 2.0**-10  # of differences, where arrays carry no gradients
-_OFF = 2.0**-30  # how far such a gradient may be off in an answer
+_OFF = 2.0**-30  # how far such a gradient may be off in an answer, at least
+OTHER_WIDTH = "differences of another width"  # the loop that tells how far it is
 
 
 def online_layer(
@@ -156,6 +157,7 @@ class Recurrence:
     outputs: Sequence[str]
     tokens: Mapping[str, Shape]
     arrays: ArrayName
+    width: float = _STEP  # of differences
 
     def __call__(self, x: Any, memory: Any) -> Arrays:
         """The last state and the outputs, by name, of a row that starts at x."""
@@ -182,7 +184,7 @@ class Recurrence:
         return carry[0] | {name: stack([row[name] for row in rows], 1) for name in self.outputs}
 
     def others(self) -> dict[str, Recurrence]:
-        """Loops that differ from this one in one thing, as mistakes do."""
+        """Loops that differ from this one in one thing, as mistakes do; and one by other differences."""
 
         def sized(factor: float) -> Recurrence:
             return replace(self, step_size=lambda *of: factor * self.step_size(*of))
@@ -203,6 +205,7 @@ class Recurrence:
             ("no preconditioner", self.preconditioner is not None, lambda: replace(self, preconditioner=None)),
             ("read before", self.reads == "after", lambda: replace(self, reads="before")),
             ("read after", self.reads == "before", lambda: replace(self, reads="after")),
+            (OTHER_WIDTH, self.arrays == "numpy", lambda: replace(self, width=2 * _STEP)),
         )  # fmt: skip
         return {name: made() for name, there, made in changes if there}
 
@@ -253,7 +256,7 @@ class Recurrence:
     def _difference(self, at: Arrays, name: str, m: Any) -> Any:
         """Extrapolated central differences in one array, number by number."""
         as_state, gradient = _bundle("State", self.state), np.zeros_like(at[name])
-        h = _STEP * (1 + float(np.abs(at[name]).max()))
+        h = self.width * (1 + float(np.abs(at[name]).max()))
         for place in np.ndindex(*at[name].shape[1:]):
             here = (slice(None), *place)
 

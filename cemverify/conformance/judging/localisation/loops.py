@@ -45,7 +45,7 @@ def localise_loop(caller: Caller, question: Question) -> WrongPart | None:
             got = box.answer(q)
             if not _alike(box, q, flat(got), flat(box.of_loop(q, ""))):
                 wrong.append((q, flat(got)))
-        for other in box.layer.others if wrong else ():
+        for other in [name for name in box.layer.others if name in _PARTS] if wrong else ():
             if all(_alike(box, q, got, flat(box.of_loop(q, other))) for q, got in wrong):
                 return WrongPart(*_PARTS[other])
     except (Fault, Discard):

@@ -127,10 +127,20 @@ def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
     """What comes back has the dtype of what went in, in float32 too: a step is added to its state."""
+    return _dtypes_are_kept(box, q, torch.float32)  # constants of float64 widen float32 arrays
+
+
+def every_answer_has_the_arguments_dtype(box: Box, q: Question) -> Evidence:
+    """The same in bfloat16 too: what is accumulated in float32 may come back so."""
+    return _dtypes_are_kept(box, q, torch.float32, torch.bfloat16)
+
+
+def _dtypes_are_kept(box: Box, q: Question, *narrow: torch.dtype) -> Evidence:
     comparisons = []
-    # constants of float64 widen float32 arrays, and no others
-    single = [] if "dtype:float32" in box.layer.not_offered else [box.at(torch.float32)]
-    for at in (box, *single):
+    offered = [
+        box.at(dtype) for dtype in narrow if str(dtype).replace("torch.", "dtype:") not in box.layer.not_offered
+    ]
+    for at in (box, *offered):
         for name, question in at.functions(q).items():
             got, expected = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(at, name, question))
             claim = _phrase(name, Compared.DTYPE("bytes per number of the output = of the state"))
@@ -535,7 +545,7 @@ def properties() -> Iterator[Property]:
          "A view into a larger array is read correctly, and so are state and memory in one array.",
          of_windows, OfCalls(windows_are_read_as_they_lie), moves),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
-         of_dtype, answers_have_the_arguments_dtype, answers),
+         of_dtype, every_answer_has_the_arguments_dtype, answers),
         ("structure/layer/settings",
          "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
          SETTINGS_KEPT, OfCalls(settings_are_left_alone), answers),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from cemverify.conformance.asking.boxes import Box, flat
+from cemverify.conformance.implementations.online import OTHER_WIDTH
 from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import (
@@ -28,6 +29,7 @@ from cemverify.conformance.properties.layers.training import (
 )
 from cemverify.conformance.questions.black_boxes import Question
 
+_ROUGH = 8  # times what differences of twice the width change
 _MASKED = 3  # of so many questions one masks tokens, where that may be
 _states = partial(states, needs={"reference"}, source="the declared reference", since="2026.12")
 
@@ -47,6 +49,9 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
     mask = drawn_mask(box, q) if box.layer.masked and q.seed % _MASKED == 0 else None
     got, expected = box.displacement(q, mask), box.of_reference(q, mask)
     tolerance = rounding(box, q, got, expected) + solved(box)
+    if OTHER_WIDTH in box.layer.others:  # its loss is differentiated by differences
+        apart = flat(box.of_loop(q, OTHER_WIDTH)) - flat(box.of_loop(q, ""))
+        tolerance = tolerance + _ROUGH * apart.abs().amax(1)
     tolerance = beyond_nudges(box, q, tolerance, expected, lambda nudged: box.of_reference(nudged, mask))
     telling = moved(flat(expected), along(tolerance, flat(expected)))
     evidence = Evidence.of(*compared("update = update of the reference", got, expected, tolerance), telling=telling)
