@@ -289,7 +289,8 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 # by how much arrays are larger; beyond 709 an exponential overflows, and 0.05 squared is below bfloat16's spacing
 _FACTORS = {
     "large-states": 16.0, "large-memory": 16.0, "huge-states": 256.0, "huge-memory": 256.0,
-    "exploding-states": 1024.0, "small-states": 2.0**-12, "faint-states": 0.05, "faint-memory": 0.05,
+    "exploding-states": 1024.0, "exploding-memory": 1024.0, "small-states": 2.0**-12, "faint-states": 0.05,
+    "faint-memory": 0.05,
 }  # fmt: skip
 _HUGE = 64.0  # of what is 256 or 1024 times as large
 _TEXTURES = ("plain", "large-states", "zero-states", "ties", "small-states", "zero-memory", "large-memory",

@@ -229,15 +229,16 @@ def _at_a_kink(
 
     Of |z| + log(1 + exp(-2 |z|)), which is log(2 cosh z), autograd's second derivative vanishes at z = 0 alone.
     """
-    off, distance = _apart(got, expected), box.eps**0.5
+    off, distance = apart(got, expected), box.eps**0.5
     if off < distance * (1 + max(float(a.abs().max()) for a in expected.values())):
         return False
     beside = box.rounded(aside(box, q, torch.Generator().manual_seed(q.seed % 2**31), distance))
-    jump = _apart(expected, _products(box, beside, parameters, cotangent, _descended))
-    return jump > off / 2 and _apart(got, _products(box, beside, parameters, cotangent, _update_along)) < jump / 2
+    jump = apart(expected, _products(box, beside, parameters, cotangent, _descended))
+    return jump > off / 2 and apart(got, _products(box, beside, parameters, cotangent, _update_along)) < jump / 2
 
 
-def _apart(some: Leaves, others: Leaves) -> float:
+def apart(some: Leaves, others: Leaves) -> float:
+    """How far they are off at most."""
     return max(float((a - others[name]).abs().max()) for name, a in some.items())
 
 
