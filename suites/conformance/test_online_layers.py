@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cemverify import check_implementation, online_layer
+from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.edited import edited, module_of
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties.layers.pieces import _cuts
@@ -157,3 +158,21 @@ def test_faults_of_the_kind_are_found(right: str, wrong: str, violated: str) -> 
     ids = {"training": "training/layer/reference"}.get(violated, f"structure/layer/{violated}")
     (record,) = check_implementation(module.mine, properties=[ids])
     assert record.verdict == Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_clamp_is_right_where_the_declared_comparison_has_the_gradient_of_the_other_side(seed: int) -> None:
+    """A Huber loss, whose kink lies at whole numbers, which questions like."""
+    record = judged(load("suites.blind.faults:ob_huber"), "training/layer/reference", seed=seed)
+    assert record.verdict == Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("name", "violated"),
+    [
+        ("oa_gated_last_state_in_float32", "structure/layer/dtype"),
+        ("ob_jax_linear_phi_by_where", "training/layer/reference"),
+    ],
+)
+def test_what_outlived_a_first_contact_is_found(name: str, violated: str) -> None:
+    assert judged(load(f"suites.blind.faults:{name}"), violated).verdict == Verdict.VIOLATED

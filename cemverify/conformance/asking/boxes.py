@@ -5,7 +5,6 @@ The gradient of the stated energy is taken by torch or JAX where the energy lets
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,7 +20,8 @@ from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
 from cemverify.conformance.implementations.energy_layers import TOKENS, Domain, EnergyLayer, Shape
-from cemverify.conformance.implementations.faults import Discard, NotAnArray, WrongShape
+from cemverify.conformance.implementations.faults import Discard, WrongShape
+from cemverify.conformance.implementations.named import like_the_state, packed, unpacked
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
@@ -684,16 +684,6 @@ def varying_size(layer: EnergyLayer, state: Any, memory: Any) -> Any:
     return layer.step.varying(*((state,) if memory is None or layer.reads_itself else (state, memory)))
 
 
-def like_the_state(size: Any, state: Any) -> Any:
-    """A step size with as many axes as the state has: its own are the state's first ones."""
-    expected = tuple(state.shape)[: len(size.shape)]
-    if len(size.shape) > len(state.shape) or any(
-        n not in (1, of) for n, of in zip(size.shape, expected, strict=True)
-    ):
-        raise WrongShape(f"the step size has shape {tuple(size.shape)}, with which that of the state does not begin")
-    return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))
-
-
 def state_map_at(layer: EnergyLayer, state: Any, memory: Any) -> Any:
     """What the state map returns."""
     assert layer.state_map is not None
@@ -741,30 +731,7 @@ def tokens_move_at_once(layer: EnergyLayer) -> bool:
     return apart and [shape[:1] for shape in layer.state.values()] == [(TOKENS,)]
 
 
-def packed(arrays: Mapping[str, Any], kind: str) -> Any:
-    """One array as such, several as a named tuple, which torch and JAX both take apart."""
-    if len(arrays) == 1:
-        return next(iter(arrays.values()))
-    return _tuple_of(kind, tuple(arrays))(*arrays.values())
-
-
 _at_step = cache(partial)  # the same function each time, as JAX compiles each once
-_tuple_of = cache(namedtuple)  # one class for each set of names: JAX compares them
-
-
-def unpacked(returned: Any, like: Named) -> list[Any]:
-    """The arrays of an answer, in the order of the declared names."""
-    if isinstance(returned, Mapping):
-        if set(returned) != set(like):
-            raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, expected {list(like)}")
-        return [returned[name] for name in like]
-    if isinstance(returned, tuple | list):
-        if len(returned) != len(like):
-            raise NotAnArray(f"it returned {len(returned)} arrays, expected {len(like)}: {', '.join(like)}")
-        return list(returned)
-    if len(like) > 1:
-        raise NotAnArray(f"it returned one {type(returned).__name__}, expected arrays for {', '.join(like)}")
-    return [returned]
 
 
 def flat(named: Named) -> Tensor:

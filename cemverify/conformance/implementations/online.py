@@ -12,7 +12,6 @@ form. The declaration becomes this loop, and the layer is compared with it, as w
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -32,6 +31,7 @@ from cemverify.conformance.implementations.energy_layers import (
     energy_layer,
 )
 from cemverify.conformance.implementations.faults import NotAnArray
+from cemverify.conformance.implementations.named import like_the_state, packed, unpacked
 
 Arrays = dict[str, Any]
 Bundle = Callable[[Mapping[str, Any]], Any]
@@ -291,34 +291,14 @@ def _function(value: float | Callable[..., Any], name: str) -> Callable[..., Any
 
 
 def _bundle(kind: str, names: Iterable[str]) -> Bundle:
-    """What makes one argument of arrays by name: a single array as it is, several as a named tuple."""
+    """What makes one argument of arrays by name, in the order of the names: JAX sorts those of a mapping."""
     known = tuple(names)
-    if len(known) == 1:
-        return lambda named: named[known[0]]
-    made: Any = _KINDS.setdefault((kind, known), namedtuple(kind, known))
-    return lambda named: made(*(named[name] for name in known))
-
-
-_KINDS: dict[tuple[str, tuple[str, ...]], Any] = {}  # one class for each set of names: JAX compares them
+    return lambda named: packed({name: named[name] for name in known}, kind)
 
 
 def _by_name(returned: Any, names: Sequence[str]) -> Arrays:
-    """Arrays that a function returned, in the order of their names.
-
-    Raises:
-        NotAnArray: it returned others, or another number of them.
-    """
-    if isinstance(returned, Mapping):
-        if set(returned) != set(names):
-            raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, expected {list(names)}")
-        return {name: returned[name] for name in names}
-    several = returned if isinstance(returned, tuple | list) else (returned,)
-    if len(several) != len(names):
-        raise NotAnArray(f"it returned {len(several)} arrays, expected {len(names)}: {', '.join(names)}")
-    return dict(zip(names, several, strict=True))
+    return dict(zip(names, unpacked(returned, dict.fromkeys(names)), strict=True))
 
 
 def _wide(size: Any, like: Any) -> Any:
-    """A size with as many axes as an array, whose first axes are its own."""
-    shape = getattr(size, "shape", ())
-    return size if not shape else size.reshape(*shape, *[1] * (len(like.shape) - len(shape)))
+    return like_the_state(size, like) if hasattr(size, "shape") else size

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, unpacked, widened
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, widened
 from cemverify.conformance.asking.calls import quiet
 from cemverify.conformance.asking.contexts import MODES as ENTERED
 from cemverify.conformance.asking.contexts import arranged, come_before, in_a_thread
@@ -29,6 +29,7 @@ from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import NotFinite
+from cemverify.conformance.implementations.named import packed, unpacked
 from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.derivatives import with_other_signs

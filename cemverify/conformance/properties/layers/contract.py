@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, unpacked, widened
+from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, widened
 from cemverify.conformance.asking.calls import quiet
 from cemverify.conformance.asking.changes import changes_of, states_of
 from cemverify.conformance.asking.experiments import Rows, experiment, shapes
 from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.asking.views import exchange, interleaved, overwrite, writable
+from cemverify.conformance.implementations.named import packed, unpacked
 from cemverify.conformance.oracle.evidence import (
     Compared,
     Comparison,

@@ -62,22 +62,22 @@ def pieces_give_the_row(box: Box, q: Question) -> Evidence:
 )
 def none_is_zeros(box: Box, q: Question) -> Evidence:
     q = replace(q, x={name: torch.zeros_like(a) for name, a in q.x.items()})  # which need not lie in its domain
-    got, expected = _beginning(box, q)
+    got, expected = _begun(box, q, nothing=True), _begun(box, q, nothing=False)
     allowed = 2 * beyond_nudges(
-        box, q, rounding(box, q, expected) + solved(box), expected, lambda other: _beginning(box, other)[1]
+        box, q, rounding(box, q, expected) + solved(box), expected, partial(_begun, box, nothing=False)
     )
     telling = moved(flat(expected), along(allowed, flat(expected)))
     return Evidence.of(*compared("without a first state = with zeros", got, expected, allowed), telling=telling)
 
 
-@experiment(lambda arguments: [shapes(arguments.q.x)] * 2, calls=2)
-def _beginning(box: Box, q: Question) -> list[Arrays]:
-    """What a row gives without a first state, and with the question's."""
-    assert box.layer.from_nothing is not None
+@experiment(lambda arguments: shapes(arguments.q.x))
+def _begun(box: Box, q: Question, *, nothing: bool) -> Arrays:
+    """What a row gives without a first state, or with the question's, which is not brought into its domain."""
     zeros, memory, *_ = box.compiled.own(q, inside=True)
+    function, arguments = (box.layer.from_nothing, (memory,)) if nothing else (box.layer.update, (zeros, memory))
+    assert function is not None
     with box.caller.guarded():
-        nothing = box.read(box.caller.kind.called(box.layer.from_nothing, (memory,)), q.x)
-        return [nothing, box.read(box.caller.kind.called(box.layer.update, (zeros, memory)), q.x)]
+        return box.read(box.caller.kind.called(function, arguments), q.x)
 
 
 def _cuts(J: int, size: int, seed: int, *, few: bool) -> dict[str, list[int]]:

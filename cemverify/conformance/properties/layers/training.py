@@ -13,12 +13,9 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import (
     Box,
-    like_the_state,
-    packed,
     preconditioned_at,
     proximal_at,
     state_map_at,
-    unpacked,
     varying_size,
 )
 from cemverify.conformance.asking.domains import along
@@ -26,6 +23,7 @@ from cemverify.conformance.asking.experiments import check, experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
+from cemverify.conformance.implementations.named import like_the_state, packed, unpacked
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.explanations import Explanation
 from cemverify.conformance.properties.layers.base import Cases, states
