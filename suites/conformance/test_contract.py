@@ -124,6 +124,33 @@ def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
     assert verdicts(check_implementation(tied, properties=some, examples=6)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
+class Cached(torch.nn.Module):
+    """Attention that reads a row in pieces; the mask of a piece may forget that a cache goes before it."""
+
+    def __init__(self, c: AttentionConfig, *, forgets: bool) -> None:
+        super().__init__()
+        self.W_Q, self.W_K = (torch.nn.Parameter(torch.empty(c.heads, c.R, c.dim)) for _ in range(2))
+        self.scale, self.forgets = c.step_size, forgets
+
+    def forward(self, h: Tensor, cache: Tensor | None) -> tuple[Tensor, Tensor]:
+        q, k = (torch.einsum("bjd,krd->bkjr", h, W) for W in (self.W_Q, self.W_K))
+        k = k if cache is None else torch.cat((cache, k), 2)
+        past = 0 if self.forgets and h.shape[1] > 1 else k.shape[2] - h.shape[1]
+        hidden = torch.ones(h.shape[1], k.shape[2]).triu(1 + past).bool()
+        a = (q @ k.mT / k.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1)
+        return h + self.scale * torch.einsum("bkjr,krd->bjd", a @ k, self.W_Q), k
+
+
+def test_a_module_that_reads_a_row_in_pieces_is_decoded_and_asked_for_them() -> None:
+    """Token by token it is right either way."""
+    absent = ("steps", "temperature", "diagonal", "position", "preconditioner", "norm")
+    for forgets, verdict in ((False, Verdict.HOLDS), (True, Verdict.VIOLATED)):
+        build = functools.partial(Cached, forgets=forgets)
+        cached = implementation_from_modules(prefill=build, not_offered=absent)
+        assert judged(cached, "structure/decode/cached-equals-uncached-plain").verdict == Verdict.HOLDS
+        assert judged(cached, "structure/decode/pieces", examples=40).verdict == verdict
+
+
 DOWN, PART = "down_proj.weight.T", "gate_up_proj.weight[:M]"
 
 

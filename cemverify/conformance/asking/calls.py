@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from cemverify.conformance.implementations.contract import Implementation, Subje
 from cemverify.conformance.implementations.faults import (
     Deleted,
     Fault,
+    NotAnArray,
     OutOfMemory,
     Raised,
     Unsupported,
@@ -30,6 +32,7 @@ from cemverify.conformance.implementations.faults import (
     ran_out,
     words,
 )
+from cemverify.conformance.implementations.features import PREFILL
 from cemverify.conformance.implementations.named_parameters import Misnamed
 from cemverify.conformance.questions.cases import Case
 
@@ -180,6 +183,27 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
 def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
     """What the function of that name answers to so many first tokens of each row, for one length after the other."""
     return [caller.answer(name, case.beginning(length)) for length in lengths]
+
+
+@experiment(lambda arguments: [case.h.shape for case in arguments.cases], calls=4)
+def prefilled(caller: Caller, cases: list[Case], cuts: list[int]) -> list[Tensor]:
+    """Rows that are cut at these places, a piece of each in turn: (B, J, D) for each case.
+
+    A piece gets the cache that the piece before it left.
+    """
+    caches: list[Any] = [None] * len(cases)
+    rows: list[list[Tensor]] = [[] for _ in cases]
+    for begin, end in pairwise([0, *cuts, cases[0].h.shape[1]]):
+        for i, case in enumerate(cases):
+            piece = case.tokens(begin, end)
+            _, h, weights = caller.arguments(piece)
+            with caller.guarded():
+                pair = caller.functions[PREFILL](h, caches[i], weights, copy.deepcopy(case.config))
+                if not (isinstance(pair, tuple | list) and len(pair) == 2):
+                    raise NotAnArray(f"prefill returned one {type(pair).__name__}, expected a pair: x, cache")
+                rows[i].append(as_tensor(pair[0], piece.h.shape))
+                caches[i] = pair[1]
+    return [torch.cat(pieces, 1) for pieces in rows]
 
 
 @experiment()

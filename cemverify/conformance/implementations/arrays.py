@@ -20,6 +20,7 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,6 +69,10 @@ class ArrayKind(ABC):
     @abstractmethod
     def like(self, values: Tensor, array: Any) -> Any:
         """Values as an array of this kind and of the dtype of another."""
+
+    @abstractmethod
+    def joined(self, arrays: Sequence[Any], axis: int) -> Any:
+        """Arrays of this kind, one after the other along an axis."""
 
     def argument(self, tensor: Tensor, device: str = "cpu") -> Any:
         """A fresh array as the argument of a function that `called` calls: in JAX, NumPy's are taken faster."""
@@ -151,6 +156,9 @@ class _Torch(ArrayKind):
     def like(self, values: Tensor, array: Any) -> Any:
         return values.to(array.dtype)
 
+    def joined(self, arrays: Sequence[Any], axis: int) -> Any:
+        return torch.cat(list(arrays), axis)
+
     def compiled(self, function: Function, *, lowered: bool = True) -> Function:
         torch.compiler.reset()  # or what was compiled before would count against its limit of recompilations
         return torch.compile(function, backend=inductor_without_code if lowered else "eager", dynamic=False)
@@ -209,6 +217,9 @@ class _NumPy(ArrayKind):
     def like(self, values: Tensor, array: Any) -> Any:
         return values.numpy().astype(array.dtype)
 
+    def joined(self, arrays: Sequence[Any], axis: int) -> Any:
+        return np.concatenate(arrays, axis)
+
 
 class _Jax(ArrayKind):
     name = "jax"
@@ -221,6 +232,9 @@ class _Jax(ArrayKind):
 
     def like(self, values: Tensor, array: Any) -> Any:
         return self.fresh(values.to(getattr(torch, str(array.dtype))))
+
+    def joined(self, arrays: Sequence[Any], axis: int) -> Any:
+        return _jax().numpy.concatenate(arrays, axis)
 
     def argument(self, tensor: Tensor, device: str = "cpu") -> Any:  # noqa: ARG002
         if tensor.dtype != torch.bfloat16:  # JAX would compile a conversion for each shape

@@ -14,6 +14,7 @@ Its result is not changed by later calls. It leaves arrays, random state and the
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -28,7 +29,13 @@ from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
-from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, declared_absent, unclaimed
+from cemverify.conformance.implementations.features import (
+    FEATURES,
+    FUNCTIONS,
+    PREFILL,
+    declared_absent,
+    unclaimed,
+)
 from cemverify.conformance.implementations.naming import LoadError
 
 
@@ -37,7 +44,7 @@ class Implementation:
     """An implementation of CEM layers.
 
     Attributes:
-        functions: the functions of FUNCTIONS that it has.
+        functions: the functions of FUNCTIONS that it has, and prefill.
         not_offered: the features that it declares absent, each with a reason.
         arrays: the kind of arrays that it takes and returns.
     """
@@ -64,14 +71,16 @@ def implementation(
     decode: Callable[..., Any] | None = None,
     attention_energy: Callable[..., Any] | None = None,
     mlp_energy: Callable[..., Any] | None = None,
+    prefill: Callable[..., Any] | None = None,
     arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
     offers: Iterable[str] = (),
 ) -> Implementation:
     """Makes an implementation of CEM layers from plain functions, for `cemverify check`.
 
-    The layer functions take `(x, h, weights, config)`; `block` and `decode` take `(h, weights, config)`. x and h have
-    shape (B, J, D). `weights` maps names to arrays; depending on the configuration it holds some of
+    The layer functions take `(x, h, weights, config)`; `block` and `decode` take `(h, weights, config)`, and
+    `prefill(h, cache, weights, config)` returns x and the cache. x and h have shape (B, J, D). `weights` maps names
+    to arrays; depending on the configuration it holds some of
 
         W_Q, W_K (K, R, D)     diagonal (D,) or (K, D)        to_self, to_others (K,)
         V, W (M, D)            P_d (D,) or (K, D)             P_U, P_V (D, r) or (K, D, r)
@@ -79,7 +88,7 @@ def implementation(
 
     `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference. Attention is always causal, and
     `config.temperature` is always a number. The weights of a block are named "attention.W_Q", "mlp.V" and so on. A
-    function that is left out counts as not offered.
+    function that is left out counts as not offered; `decode` is then made of `prefill`, if that is given.
 
     Args:
         arrays: the kind of arrays that the functions take and return: "torch", "numpy" or "jax".
@@ -90,14 +99,32 @@ def implementation(
     Raises:
         ValueError: no function is given, or a feature or kind of array is unknown.
     """
-    given = zip(FUNCTIONS, (attention, mlp, block, decode, attention_energy, mlp_energy), strict=True)
+    names = (*FUNCTIONS, PREFILL)
+    given = zip(names, (attention, mlp, block, decode, attention_energy, mlp_energy, prefill), strict=True)
     functions = {name: function for name, function in given if function is not None}
     if strange := [name for name, function in functions.items() if not callable(function)]:
         raise ValueError(f"{', '.join(strange)} must be a function")
     if not functions:
-        raise ValueError(f"an implementation needs at least one of: {', '.join(FUNCTIONS)}")
-    missing = {name: f"it has no {name} function" for name in FUNCTIONS if name not in functions}
-    return Implementation(functions, missing | unclaimed(offers) | _declared(not_offered, arrays), arrays)
+        raise ValueError(f"an implementation needs at least one of: {', '.join(names)}")
+    absent = _declared(not_offered, arrays)
+    if prefill is not None and decode is None:
+        functions["decode"] = _token_by_token(prefill, arrays)
+    missing = {name: f"it has no {name} function" for name in names if name not in functions}
+    return Implementation(functions, missing | unclaimed(offers) | absent, arrays)
+
+
+def _token_by_token(prefill: Callable[..., Any], arrays: ArrayName) -> Callable[..., Any]:
+    """decode, of an implementation that has prefill alone."""
+
+    @functools.wraps(prefill)  # where it is written
+    def decode(h: Any, weights: Any, config: Any) -> Any:
+        cache, rows = None, []
+        for i in range(h.shape[1]):
+            x, cache = prefill(h[:, i : i + 1], cache, weights, config)
+            rows.append(x)
+        return ARRAY_KINDS[arrays].joined(rows, 1)
+
+    return decode
 
 
 def load(name: str) -> Subject:
@@ -175,7 +202,7 @@ def as_subject(target: Any, name: str = "the object") -> Subject:
         return target
     if isinstance(target, type):
         raise LoadError(f"{name} is a class: give an instance of it")
-    functions = {key: getattr(target, key) for key in FUNCTIONS if callable(getattr(target, key, None))}
+    functions = {key: getattr(target, key) for key in (*FUNCTIONS, PREFILL) if callable(getattr(target, key, None))}
     common: dict[str, Any] = {
         "arrays": getattr(target, "arrays", "torch"),
         "not_offered": getattr(target, "not_offered", ()),

@@ -6,6 +6,7 @@ Blocks and tiles are so small that the cases of the catalogue, which have few to
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from torch import Tensor
 
@@ -51,6 +52,17 @@ def decode(h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
         return formula.decode(h, weights, config)
 
 
+def prefill(h: Tensor, cache: Any, weights: Weights, config: AttentionConfig) -> tuple[Tensor, Any]:
+    """Attention of h after the tokens in the cache, by tiles: (B, J, D), and the cache."""
+    with _as_for_many(config.steps):
+        return formula.prefill(h, cache, weights, config)
+
+
 fast = implementation(
-    attention=attention, mlp=mlp, block=block, decode=decode, not_offered=("attention_energy", "mlp_energy")
+    attention=attention,
+    mlp=mlp,
+    block=block,
+    decode=decode,
+    prefill=prefill,
+    not_offered=("attention_energy", "mlp_energy"),
 )

@@ -14,6 +14,10 @@ FUNCTIONS: Mapping[str, str] = {
     "mlp_energy": "mlp_energy(x, h, weights, config): the MLP's energy at each token, (B, J)",
 }
 
+# beside them, a function that answers with two things
+PREFILL = "prefill"
+_PREFILL = "prefill(h, cache, weights, config): attention of h after the tokens in the cache, and the next cache"
+
 # by name: the shape in the letters D, K, R, M and r, the option that brings it, and what it is
 WEIGHTS: Mapping[str, tuple[str, str, str]] = {
     "W_Q": ("(K, R, D)", "attention", "query projection; its transpose is the output projection"),
@@ -68,6 +72,7 @@ ON_REQUEST = ("dtype:float16",)
 
 FEATURES: Mapping[str, str] = {
     **FUNCTIONS,
+    PREFILL: _PREFILL,
     "start": "x may differ from the memory h",
     "steps": "more than one step, T > 1",
     "step-size": "a step size other than 1",

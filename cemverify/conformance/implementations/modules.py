@@ -25,6 +25,7 @@ def implementation_from_modules(
     *,
     attention: Build | None = None,
     mlp: Build | None = None,
+    prefill: Build | None = None,
     names: Names | None = None,
     free: Iterable[str] = (),
     not_offered: Iterable[str] = (),
@@ -35,6 +36,7 @@ def implementation_from_modules(
         attention, mlp: builds a module from a configuration. Its forward takes `(x, h)`, or `(h)` alone if
             `not_offered` contains "start". The module is converted to the dtype of x, float64 unless --dtype says
             otherwise; tensors that are neither parameters nor buffers stay as they are.
+        prefill: builds attention whose forward takes `(h, cache)` and returns the output and the cache.
         names: for a weight of the contract, the name of the module's parameter, or several names that each get a copy
             (tied weights that the module stores separately). A weight that is not listed keeps its name. It is
             reshaped to the shape of the parameter, so W_Q (K, R, D) fits a linear layer's (K R, D). End a name in
@@ -55,6 +57,8 @@ def implementation_from_modules(
     made = implementation(
         attention=layer(attention) if attention is not None else None,
         mlp=layer(mlp) if mlp is not None else None,
+        # its module is called with (h, cache), as attention's is with (x, h)
+        prefill=layer_of(prefill, names or {}, frozenset(free), False) if prefill is not None else None,
         not_offered=not_offered,
     )
     # a copy carries no gradient back to the contract's weights, and holds one set of them at a time

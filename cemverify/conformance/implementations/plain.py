@@ -45,6 +45,7 @@ class Plain:
             mlp=self.mlp,
             block=self.block,
             decode=self.decode,
+            prefill=self.prefill,
             not_offered=self.not_offered,
             offers=("dtype:float16",),
         )
@@ -84,6 +85,16 @@ class Plain:
 
     def cached(self, h: Tensor, i: int) -> Tensor:
         return h[:, : i + 1]
+
+    def prefill(self, h: Tensor, cache: Any, w: Weights, c: AttentionConfig) -> tuple[Tensor, Any]:
+        """The tokens of a row that follow those in the cache, which holds them."""
+        x, row = h, self.lengthened(cache, h)
+        for _ in range(self.steps(c)):
+            x = self.advance(x, self.attention_direction(self.norm(x, w, c), row, w, c), w, c)
+        return x, row
+
+    def lengthened(self, cache: Any, h: Tensor) -> Tensor:
+        return h if cache is None else torch.cat((cache, h), 1)
 
     # --- the recursion ------------------------------------------------------------------------------
 

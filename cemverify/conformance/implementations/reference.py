@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block, BlockConfig
 from cemverify.cem.torch_internals import is_batched
@@ -52,6 +53,14 @@ def decode(h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
     return torch.cat(outputs, dim=1)
 
 
+def prefill(h: Tensor, cache: Any, weights: Weights, config: AttentionConfig) -> tuple[Tensor, Any]:
+    """Attention of h, which follows the tokens in the cache, on all of them, (B, J, D), and the cache after them."""
+    _validate(config, weights, h, h)
+    energy, descent = _parts(config, weights)
+    memory = energy.remember(h, cache)
+    return blocked.run(descent, energy, h, memory), memory
+
+
 def attention_energy(x: Tensor, h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
     """The interaction energy at x: (B, J)."""
     return _energy(x, h, weights, config)
@@ -69,6 +78,7 @@ reference = implementation(
     decode=decode,
     attention_energy=attention_energy,
     mlp_energy=mlp_energy,
+    prefill=prefill,
     offers=("dtype:float16",),
 )
 

@@ -19,6 +19,7 @@ from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotAnArray, words
+from cemverify.conformance.implementations.features import PREFILL
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
@@ -60,7 +61,18 @@ class CallRecorder:
             energy = None if subject.energy is None else self._noting_layer("energy", subject.energy)
             return replace(subject, update=self._noting_layer("update", subject.update), energy=energy)
         functions = {name: self._noting(name, function) for name, function in subject.functions.items()}
+        if PREFILL in functions:
+            functions[PREFILL] = self._unwritten(subject.functions[PREFILL])
         return replace(subject, functions=functions)
+
+    def _unwritten(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function whose arguments a script cannot write down: a cache may be anything."""
+
+        def called(*arguments: Any) -> Any:
+            self.in_words = False
+            return function(*arguments)
+
+        return called
 
     def _noting_layer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         plain = self._noting(name, function)
@@ -125,7 +137,8 @@ def save(caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any
         if isinstance(caller.subject, EnergyLayer):
             recorded, linear = _of_a_layer(caller, check, question, packing)
         else:
-            recorded = _recorded(caller, check, question)[0].calls
+            recorder = _recorded(caller, check, question)[0]
+            recorded = recorder.calls if recorder.in_words else []
         calls = [_packed(call, packing, caller.dtype) for call in recorded[:_MOST_CALLS]]
         parameters = _parameters(caller, packing)
     except TypeError:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, prefilled
+from cemverify.conformance.implementations.features import PREFILL
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import golden
@@ -23,6 +24,7 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import LENGTHS, Space, mixed
 
 SEVERAL_TOKENS = "there are several tokens, and the update is not zero"
+_PIECES = (2, 3, 7, 16)  # tokens of a piece after the first
 _CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time
 
 
@@ -34,18 +36,14 @@ def _decoding(
     **more: Any,
 ) -> Callable[[Check], Check]:
     """Above a check of decoding: what it judges, over the cases of each space."""
-    return states(
-        f"structure/decode/{name}",
-        claim=claim,
-        source=source,
-        formula="decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
-        why="Text is generated from the cache and losses are computed without it. Where they differ, the model that "
-        "is deployed is not the one that was evaluated.",
-        spaces=spaces,
-        function="decode",
-        premise=SEVERAL_TOKENS,
-        **more,
-    )
+    usual = {
+        "formula": "decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
+        "why": "Text is generated from the cache and losses are computed without it. Where they differ, the model "
+        "that is deployed is not the one that was evaluated.",
+        "function": "decode",
+        "premise": SEVERAL_TOKENS,
+    }
+    return states(f"structure/decode/{name}", claim=claim, source=source, spaces=spaces, **usual | more)
 
 
 @_decoding(
@@ -110,6 +108,33 @@ def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
     expected, tolerances = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, tolerance))
     comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, tolerances)
     return Evidence.of(comparison, telling=J > 1 and moved(whole - case.x, tolerance))
+
+
+@_decoding(
+    "pieces",
+    "A row in pieces, each with the cache that the one before it left, gives the output of the whole row.",
+    {"": mixed("attention", steps=(1, 2), apart=False)},
+    source="docs/mathematics.md §13",
+    formula="prefill(a; cache) then prefill(b; cache of a) = F(a then b)",
+    why="Prompts are read in chunks and continued from a cache that is warm. There the tokens of a piece follow "
+    "others and one another: masks and positions that count from the piece's first token are right without a cache.",
+    needs={PREFILL},
+    looks_around=True,
+    since="2026.12",
+)
+def pieces_give_the_row(caller: Caller, case: Case) -> Evidence:
+    """Two rows in turns, the second one the first one backwards, from two caches."""
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    rows = [case, case.with_states(lambda states: states.flip(1))]
+    J = case.h.shape[1]
+    if caller.kind.compiles:  # each length
+        cuts = [J // 2]
+    else:
+        cuts = list(range(1 + case.turn(max(J - 1, 1)), J, _PIECES[case.turn(len(_PIECES))]))
+    got = torch.cat(prefilled(caller, rows, cuts))  # (2 B, J, D)
+    whole, tolerance = (torch.cat(each) for each in zip(*(_whole(caller, row)[1:] for row in rows), strict=True))
+    comparison = Comparison("a row in pieces = the whole row", got, whole, tolerance)
+    return Evidence.of(comparison, telling=J > 1 and moved(whole - torch.cat([row.x for row in rows]), tolerance))
 
 
 def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:

@@ -83,7 +83,11 @@ class Case:
 
     def beginning(self, tokens: int) -> Case:
         """The first tokens of each row. If x and h are one array, they stay one."""
-        return self.with_states(lambda states: states[:, :tokens])
+        return self.tokens(0, tokens)
+
+    def tokens(self, begin: int, end: int) -> Case:
+        """The tokens of each row from `begin` on, up to `end`."""
+        return self.with_states(lambda states: states[:, begin:end])
 
     def having(self, **options: Any) -> Case:
         """The case with other options."""

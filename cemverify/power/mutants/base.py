@@ -17,6 +17,7 @@ from torch import Tensor
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.edited import edited, module_of
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.conformance.judging.verdicts import Record, Verdict
 
@@ -358,6 +359,7 @@ def remembering(key: Callable[..., Any], again: Callable[[Any], Any] = lambda an
 def around(implementation: Implementation, change: Callable[[str, Function], Function]) -> Implementation:
     """The implementation with `change(name, function)` in the place of each of its functions."""
     functions: Mapping[str, Function] = {
-        name: change(name, function) for name, function in implementation.functions.items()
+        name: change(name, function) if name in FUNCTIONS else function
+        for name, function in implementation.functions.items()
     }
     return replace(implementation, functions=functions)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, prefilled
 from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.implementations.features import PREFILL
 from cemverify.conformance.judging.localisation.attention import wrong_in_attention
 from cemverify.conformance.judging.localisation.bare import in_float32
 from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows, two_answers
@@ -67,8 +68,8 @@ def _beside(bench: Bench, case: Case) -> WrongPart | None:
     """For a layer that is right: whether the cache or the stated energy is wrong."""
     for candidate in (case, *bench.dense(case.layer_config, batch=2)):
         try:
-            if _cache_is_wrong(bench, candidate):
-                return WrongPart("cache", "the whole row at once is right, and decoding token by token is wrong")
+            if how := _wrong_from_a_cache(bench, candidate):
+                return WrongPart("cache", f"the whole row at once is right, and {how} is wrong")
             if _stated_energy_is_wrong(bench, candidate):
                 return WrongPart("stated energy", "the update is right, and the energy is wrong")
         except Fault:
@@ -76,14 +77,21 @@ def _beside(bench: Bench, case: Case) -> WrongPart | None:
     return None
 
 
-def _cache_is_wrong(bench: Bench, case: Case) -> bool:
-    if case.layer != "attention" or "decode" not in bench.caller.functions:
-        return False
-    row = replace(case, x=case.h)
-    if bench.wrong(row):  # at x = h the whole row is wrong, too
-        return False
-    off = (bench.caller.decoded(row) - golden(row)).abs() > output_budget(row, bench.caller.dtype)
-    return bool(off.any())
+def _wrong_from_a_cache(bench: Bench, case: Case) -> str | None:
+    """What is wrong of a row that is right at once."""
+    row, functions = replace(case, x=case.h), bench.caller.functions
+    if case.layer != "attention" or not {"decode", PREFILL} & functions.keys() or bench.wrong(row):
+        return None
+    expected, budget = golden(row), output_budget(row, bench.caller.dtype)
+
+    def wrong(got: Tensor) -> bool:
+        return bool(((got - expected).abs() > budget).any())
+
+    if "decode" in functions and wrong(bench.caller.decoded(row)):
+        return "decoding token by token"
+    if PREFILL in functions and row.h.shape[1] > 2 and wrong(prefilled(bench.caller, [row], [1])[0]):
+        return "several tokens that follow a cache"
+    return None
 
 
 def _stated_energy_is_wrong(bench: Bench, case: Case) -> bool:
