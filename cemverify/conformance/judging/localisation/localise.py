@@ -90,7 +90,7 @@ def _wrong_from_a_cache(bench: Bench, case: Case) -> str | None:
     if "decode" in functions and wrong(bench.caller.decoded(row)):
         return "decoding token by token"
     if PREFILL in functions and row.h.shape[1] > 2 and wrong(prefilled(bench.caller, [row], [1])[0]):
-        return "several tokens that follow a cache"
+        return "reading several tokens that follow a cache"
     return None
 
 
