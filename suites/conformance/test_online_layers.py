@@ -74,6 +74,22 @@ def test_the_loop_is_that_of_the_page(how: str) -> None:
     assert torch.allclose(outputs[0], torch.stack(expected), rtol=0, atol=1e-12)
 
 
+def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() -> None:
+    """And the last step goes on where a row does."""
+    S, k, v = drawn(1, 2, 3), drawn(1, 6, 2), drawn(1, 6, 3)
+    more: Any = {"step_size": 0.3, "momentum": 0.5, "output": ("J", 1), "read": lambda S, m: S[:, :1, 0]}
+    one = layer(**more, tokens={"k": ("J", 2), "v": ("J", 3)}, state={"S": (2, 3), "M": (2, 3)}, last_step={"S": "M"})
+    two = layer(**more, tokens={"k": ("J", 2, 2), "v": ("J", 2, 3)}, several=("k", "v"))
+    start: Any = {"S": S, "M": torch.zeros_like(S)}
+    for a, b in ((0, 1), (1, 6)):
+        x = type("State", (), {**start, "output": None})()
+        start = one.reference.update(x, {"k": k[:, a:b], "v": v[:, a:b]})
+    x = type("State", (), {"state": S, "output": None})()
+    found = two.reference.update(x, {"k": k.unflatten(1, (3, 2)), "v": v.unflatten(1, (3, 2))})
+    assert torch.equal(found["state"], start["S"])
+    assert torch.equal(found["output"][:, -1:], start["output"][:, -1:])
+
+
 def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
     own = {
         "loss": lambda S, m: ((np.einsum("bk,bkv->bv", m.k, S) - m.v) ** 2).sum(-1) / 2,
@@ -98,6 +114,8 @@ def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
         ({"gradient_at": 0}, "'before', 'retained' or a number of tokens, not 0"),
         ({"reads": "never"}, "reads is 'after' or 'before', not 'never'"),
         ({"momentum": "much"}, "momentum is a number or a function f(S, token), not 'much'"),
+        ({"several": ("g",)}, "several names arrays of the tokens that are ('J', n, ...), with one n"),
+        ({"last_step": {"state": "M"}, "momentum": 0.5}, "last_step gives, with momentum, arrays of the state"),
         ({"not_offered": ("steps",)}, "unknown feature 'steps'"),
     ],
 )

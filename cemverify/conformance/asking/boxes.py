@@ -231,19 +231,19 @@ class Box:
         assert self.layer.reference is not None
         return replace(self, caller=replace(self.caller, subject=self.layer.reference))
 
-    def answer(self, q: Question, mask: Tensor | None = None, *, padded: bool = True) -> Arrays:
+    def answer(self, q: Question, mask: Tensor | None = None, *, padded: bool = True, inside: bool = False) -> Arrays:
         """What the update returns: a difference or the next state.
 
         JAX compiles it once for each shape: without, it compiles each operation. Few shapes are asked for: rows are
         added, and left out of the answer.
 
         Args:
-            padded: whether rows may be added.
+            padded: whether rows may be added. inside: as for `own`.
         """
         if not self.caller.kind.compiles:
-            return self._answered(q, mask)
+            return self._answered(q, mask, inside)
         rows = self._padded(q.batch) if padded and self.share(2) == 1 else list(range(q.batch))
-        answer = self._answered(q.rows(rows), None if mask is None else mask[rows])
+        answer = self._answered(q.rows(rows), None if mask is None else mask[rows], inside)
         return {name: array[: q.batch] for name, array in answer.items()}
 
     def answer_of_rows(self, q: Question) -> Arrays:
@@ -266,8 +266,8 @@ class Box:
         return self.layer.update(*arguments, **named)
 
     @experiment(lambda arguments: shapes(arguments.q.x))
-    def _answered(self, q: Question, mask: Tensor | None) -> Arrays:
-        arguments, named = _arguments(*self.compiled.own(q, mask))
+    def _answered(self, q: Question, mask: Tensor | None, inside: bool) -> Arrays:
+        arguments, named = _arguments(*self.compiled.own(q, mask, inside=inside))
         with self.caller.guarded():
             return self.read(self.caller.kind.called(self.layer.update, arguments, named), q.x)
 
@@ -313,7 +313,7 @@ class Box:
     @experiment(lambda arguments: shapes({**arguments.q.x, **arguments.q.memory}), finite=False)
     def left_behind(self, q: Question) -> Arrays:
         """State and memory as an update leaves them, by name: other numbers where it edits an argument in place."""
-        state, memory, noise, _ = self.own(q)
+        state, memory, noise, _ = self.own(q, inside=True)  # another nearest state is no edit
         with self.caller.guarded():
             self.update_on(state, memory, noise)
             return self.read(state, q.x) | (self.read(memory, q.memory) if q.memory else {})

@@ -27,6 +27,7 @@ from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, Arr
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.implementations.features import (
     LAYER_FEATURES,
+    OF_STATES,
     SHARED_FEATURES,
     declared_absent,
     names_of,
@@ -141,10 +142,10 @@ class EnergyLayer:
     draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     reads_memory: tuple[str, ...] = ()
     # of a layer whose every token is a step (see `online`): the arrays of the state that are outputs, which a call
-    # sets; the update without a first state; at multiples of how many tokens a row may be cut; and loops that differ
-    # from the declared one in one thing
+    # sets; the update without a first state, of packed and of padded rows; at multiples of how many tokens a row may
+    # be cut; and loops that differ from the declared one in one thing
     outputs: tuple[str, ...] = ()
-    from_nothing: Callable[..., Any] | None = None
+    ways: Mapping[str, Callable[..., Any]] = field(default_factory=dict, repr=False)
     pieces: int = 0
     others: Mapping[str, Callable[..., Any]] = field(default_factory=dict, repr=False)
 
@@ -394,7 +395,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
         ("causality", "its energy is coupled, so tokens influence each other both ways", layer.coupled),
         ("causality", "it descends the mean over tokens, so a token moves less the more there are",
          stated.step_of == "mean" and "tokens" in stated.mean_over),
-        ("pieces no-state", "its tokens are no steps of a state: see online_layer", layer.pieces == 0),
+        (" ".join(OF_STATES), "its tokens are no steps of a state: see online_layer", layer.pieces == 0),
         ("coupled", "its tokens are not coupled", not layer.coupled or not tokens),
         ("batch-energy", of_energy, stated.per != "batch"),
         ("permutable", "not claimed", not layer.permutable),

@@ -64,7 +64,11 @@ LAYER_FEATURES: Mapping[str, str] = {
     "inference": "it works in torch's inference mode (energy layers)",
     "pieces": "a row may be given in pieces, the last state of one to the next (online layers)",
     "no-state": "the first state may be None, which stands for zeros (online layers)",
+    "packed-rows": "rows may be laid end to end (online layers with update_packed)",
+    "left-padding": "padding may go before a row (online layers with update_padded)",
+    "right-padding": "padding may go after a row (online layers with update_padded)",
 }
+OF_STATES = ("pieces", "no-state", "packed-rows", "left-padding", "right-padding")  # features of online layers alone
 # features of both kinds of implementation that an energy layer may declare absent
 SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
 # features that are tested only where they are claimed

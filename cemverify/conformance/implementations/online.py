@@ -31,6 +31,7 @@ from cemverify.conformance.implementations.energy_layers import (
     energy_layer,
 )
 from cemverify.conformance.implementations.faults import NotAnArray
+from cemverify.conformance.implementations.features import OF_STATES
 from cemverify.conformance.implementations.named import like_the_state, packed, unpacked
 
 Arrays = dict[str, Any]
@@ -52,6 +53,7 @@ def online_layer(
     retain: Callable[..., Any] | None = None,
     gradient_at: Literal["before", "retained"] | int = "before",
     momentum: float | Callable[..., Any] = 0.0,
+    last_step: Mapping[str, str] = MappingProxyType({}),
     preconditioner: Callable[..., Any] | None = None,
     reads: Literal["after", "before"] = "after",
     parameters: Mapping[str, Any] | Any = None,
@@ -62,6 +64,9 @@ def online_layer(
     domain: Mapping[str, Domain] | None = None,
     draw: Mapping[str, Sampler] | None = None,
     shortest: int = 1,
+    update_packed: Callable[..., Any] | None = None,
+    update_padded: Callable[..., Any] | None = None,
+    several: Sequence[str] = (),
 ) -> EnergyLayer:
     """A layer whose state takes a step for each token: `update(S, tokens)` and the loss that a step goes down.
 
@@ -82,10 +87,20 @@ def online_layer(
         retain: retain(S, token), what is kept of the state; None if nothing is forgotten.
         gradient_at: "before", "retained", or the number of tokens of a mini-batch, whose gradients are taken at the
             state before its first token. A row is then cut between mini-batches alone.
+        last_step: where the state holds the last step, which momentum takes up: {"S": "M"} if M is that of S. The
+            other functions get a state without it.
         preconditioner: P: f(S, v, token) of the state before the token and the gradient v.
         reads: whether `read` gets the state after the token's step, or the one before.
         parameters, working_dtype, arrays, offers, domain, draw, shortest: as for `energy_layer`.
         not_offered: as there, and "no-state" and "pieces" (a row given in pieces, the state of one to the next).
+        update_packed: update_packed(S, tokens, bounds), of rows that are laid end to end: all N tokens are one row,
+            (1, N, ...); row i has those from bounds[i] to bounds[i + 1], integers; S has a state for each row, or is
+            None. The outputs are (1, N, ...).
+        update_padded: update_padded(S, tokens, mask), of rows whose tokens are those where the mask, (B, J), is true.
+            Padding goes before them or after them; if one of these is never given, `not_offered` has "left-padding"
+            or "right-padding".
+        several: the arrays of the tokens with as many steps for each token as their axis after "J" is long. What is
+            kept is kept before the first of them, and the output is read after the last.
 
     Raises:
         ValueError: something above contradicts itself or is out of range; the message says what is allowed.
@@ -101,16 +116,21 @@ def online_layer(
     _require(gradient_at in ("before", "retained") or (type(gradient_at) is int and gradient_at >= 1),
              f"gradient_at is 'before', 'retained' or a number of tokens, not {gradient_at!r}")  # fmt: skip
     _require(reads in ("after", "before"), f"reads is 'after' or 'before', not {reads!r}")
-    absent = tuple(not_offered)
-    own = ("no-state", "pieces")
+    lengths = {tuple(tokens.get(name, ()))[:2] for name in several}
+    _require(len(lengths) < 2 and all(len(n) == 2 and n[0] == TOKENS and type(n[1]) is int for n in lengths),
+             f"several names arrays of the tokens that are ({TOKENS!r}, n, ...), with one n")  # fmt: skip
+    kept = {*last_step.values()}
+    _require(not last_step or (bool(momentum) and {*last_step} | kept <= states.keys() and not kept & {*last_step}),
+             "last_step gives, with momentum, arrays of the state the others that hold their last steps")  # fmt: skip
     as_state, as_answer = _bundle("State", states), tuple(outputs)
 
-    @wraps(update)  # where it is written
-    def whole(x: Any, memory: Any) -> Arrays:
-        return answered(update(as_state({name: getattr(x, name) for name in states}), memory))
+    def calling(function: Callable[..., Any]) -> Callable[..., Arrays]:
+        @wraps(function)  # where it is written
+        def call(x: Any, *further: Any) -> Arrays:
+            S = None if x is None else as_state({name: getattr(x, name) for name in states})
+            return answered(function(S, *further))
 
-    def from_nothing(memory: Any) -> Arrays:
-        return answered(update(None, memory))
+        return call
 
     def answered(returned: Any) -> Arrays:
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
@@ -119,20 +139,25 @@ def online_layer(
 
     loop = Recurrence(
         loss, read, _function(step_size, "step_size"), _function(momentum, "momentum") if momentum else None,
-        retain, gradient_at, preconditioner, reads, tuple(states), as_answer, MappingProxyType(dict(tokens)), arrays,
+        retain, gradient_at, preconditioner, reads, tuple(name for name in states if name not in kept),
+        MappingProxyType(dict(last_step)), as_answer, MappingProxyType(dict(tokens)), tuple(several), arrays,
     )  # fmt: skip
+    ways = {"no-state": update, "packed-rows": update_packed, "left-padding": update_padded}
+    ways["right-padding"] = update_padded
+    absent = {name: f"it has no function for {name.replace('-', ' ')}" for name, way in ways.items() if way is None}
+    absent |= dict.fromkeys((name for name in not_offered if name in OF_STATES), "declared")
+
     layer = energy_layer(
-        update=whole, reference=loop, state={**states, **outputs}, memory=tokens, returns="next state",
+        update=calling(update), reference=loop, state={**states, **outputs}, memory=tokens, returns="next state",
         parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain, draw=draw,
-        shortest=shortest, not_offered=[name for name in absent if name not in own], offers=offers,
+        shortest=shortest, not_offered=[name for name in not_offered if name not in OF_STATES], offers=offers,
         tolerance=_OFF if arrays == "numpy" else None,
     )  # fmt: skip
     features = dict(layer.not_offered) | {"own-state": "its outputs have no state of their own"}
-    features = {name: reason for name, reason in features.items() if name not in own}
-    features |= {name: "declared" for name in own if name in absent}
+    features = {name: reason for name, reason in features.items() if name not in OF_STATES} | absent
     facts: Any = {
         "outputs": as_answer,
-        "from_nothing": from_nothing,
+        "ways": MappingProxyType({name: calling(way) for name, way in ways.items() if way is not None}),
         "pieces": gradient_at if isinstance(gradient_at, int) else 1,
         "others": MappingProxyType(loop.others()),
         "not_offered": MappingProxyType(features),
@@ -154,8 +179,10 @@ class Recurrence:
     preconditioner: Callable[..., Any] | None
     reads: str
     state: Sequence[str]
+    last_step: Mapping[str, str]
     outputs: Sequence[str]
     tokens: Mapping[str, Shape]
+    several: Sequence[str]
     arrays: ArrayName
     width: float = _STEP  # of differences
 
@@ -163,7 +190,9 @@ class Recurrence:
         """The last state and the outputs, by name, of a row that starts at x."""
         given = _by_name(memory, tuple(self.tokens))
         start = {name: getattr(x, name) for name in self.state}
-        carry = (start, {name: 0 * a for name, a in start.items()}, start)
+        last = {name: getattr(x, self.last_step[name]) if name in self.last_step else 0 * a
+                for name, a in start.items()}  # fmt: skip
+        carry = (start, last, start)
         along = {name: given[name] for name, shape in self.tokens.items() if TOKENS in shape}
         axes = {name: 1 + self.tokens[name].index(TOKENS) for name in along}
         J = next(a.shape[axes[name]] for name, a in along.items())
@@ -173,15 +202,18 @@ class Recurrence:
             moved = {name: jax.numpy.moveaxis(a, axes[name], 0) for name, a in along.items()}
             begins = jax.numpy.arange(J) % self._batch == 0
             carry, read = jax.lax.scan(lambda c, t: self._step(c, {**given, **t[0]}, t[1]), carry, (moved, begins))
-            last: Arrays = carry[0]
-            return last | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
+            return self._ended(carry) | {name: jax.numpy.moveaxis(a, 0, 1) for name, a in read.items()}
         rows = []
         for t in range(J):
             token = {name: a[(slice(None),) * axes[name] + (t,)] for name, a in along.items()}
             carry, out = self._step(carry, {**given, **token}, t % self._batch == 0)
             rows.append(out)
         stack = np.stack if self.arrays == "numpy" else torch.stack
-        return carry[0] | {name: stack([row[name] for row in rows], 1) for name in self.outputs}
+        return self._ended(carry) | {name: stack([row[name] for row in rows], 1) for name in self.outputs}
+
+    def _ended(self, carry: tuple[Arrays, Arrays, Arrays]) -> Arrays:
+        S, M, _ = carry
+        return S | {kept: M[name] for name, kept in self.last_step.items()}
 
     def others(self) -> dict[str, Recurrence]:
         """Loops that differ from this one in one thing, as mistakes do; and one by other differences."""
@@ -216,24 +248,32 @@ class Recurrence:
     def _step(self, carry: tuple[Arrays, Arrays, Arrays], token: Arrays, begins: Any) -> tuple[Any, Arrays]:
         """The state, the last step and the mini-batch's first state after a token, and its output."""
         S, M, first = carry
-        as_state, m = _bundle("State", self.state), _bundle("Token", self.tokens)(token)
+        as_state, as_token = _bundle("State", self.state), _bundle("Token", self.tokens)
         if self.arrays == "jax":
             from jax.numpy import where
 
             first = {name: where(begins, S[name], first[name]) for name in S}
         elif begins:
             first = S
+        after = S
+        for i in range(token[self.several[0]].shape[1] if self.several else 1):
+            m = as_token({name: a[:, i] if name in self.several else a for name, a in token.items()})
+            after, M = self._descended(after, M, first, m, self.retain if i == 0 else None)
+        out = self.read(as_state(after if self.reads == "after" else S), as_token(token))
+        return (after, M, first), _by_name(out, self.outputs)
+
+    def _descended(self, S: Arrays, M: Arrays, first: Arrays, m: Any, retain: Any) -> tuple[Arrays, Arrays]:
+        """The state after one step on the loss of m, and that step; M is the one before."""
+        as_state = _bundle("State", self.state)
         now = as_state(S)
-        R = S if self.retain is None else _by_name(self.retain(now, m), self.state)
+        R = S if retain is None else _by_name(retain(now, m), self.state)
         A = {"before": S, "retained": R}.get(str(self.gradient_at), first)
         g = self._gradient(A, m)
         if self.preconditioner is not None:
             g = _by_name(self.preconditioner(now, as_state(g), m), self.state)
         eta, mu = self.step_size(now, m), 0.0 if self.momentum is None else self.momentum(now, m)
         M = {name: _wide(mu, M[name]) * M[name] - _wide(eta, g[name]) * g[name] for name in S}
-        after = {name: R[name] + M[name] for name in S}
-        out = _by_name(self.read(as_state(after) if self.reads == "after" else now, m), self.outputs)
-        return (after, M, first), out
+        return {name: R[name] + M[name] for name in S}, M
 
     def _gradient(self, at: Arrays, m: Any) -> Arrays:
         """dl/dS for each row, whose loss reads no other row."""

@@ -88,10 +88,10 @@ class Plain:
 
     def prefill(self, h: Tensor, cache: Any, w: Weights, c: AttentionConfig) -> tuple[Tensor, Any]:
         """The tokens of a row that follow those in the cache, which holds them."""
-        x, row = h, self.lengthened(cache, h)
+        at, row = h, self.lengthened(cache, h)
         for _ in range(self.steps(c)):
-            x = self.advance(x, self.attention_direction(self.norm(x, w, c), row, w, c), w, c)
-        return x, row
+            at = self.advance(at, self.attention_direction(self.norm(at, w, c), row, w, c), w, c)
+        return at, row
 
     def lengthened(self, cache: Any, h: Tensor) -> Tensor:
         return h if cache is None else torch.cat((cache, h), 1)

@@ -168,7 +168,7 @@ def written(subject: Subject) -> dict[str, Any]:
 
 
 _FUNCTION = "a function"
-_FUNCTIONS = ("energy", "state_map", "lagrangian", "reference", "from_nothing")
+_FUNCTIONS = ("energy", "state_map", "lagrangian", "reference")
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
 
 

@@ -32,7 +32,7 @@ ZOO += [
         cached=After(lambda memory, h, i: memory[:1].expand_as(memory))),
     ZOO.edited("one-cache-for-all", "All rows are continued from the cache of the row that was read last.", _PIECES,
         ("self.lengthened(cache, h)\n", "self.lengthened(cache if cache is None else self.kept, h)\n"),
-        ("        return x, row\n", "        self.kept = row\n        return x, row\n")),
+        ("        return at, row\n", "        self.kept = row\n        return at, row\n")),
     ZOO.but("piece-sees-ahead", "After a cache, the tokens of a piece read all of that piece.", _PIECES,
         hidden=After(lambda hidden, i, j: hidden & (i.shape[0] == j.shape[1]))),
     ZOO.but("piece-forgets-the-cache", "Of several tokens after a cache, each reads as many as if there were none.",

@@ -312,7 +312,8 @@ def _answered(box: Box, name: str, q: Question, mask: Tensor | None, how: str = 
 @experiment(lambda arguments: (shapes(_arguments(arguments.name, arguments.q, arguments.mask)), None), calls=2)
 def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Arrays, list[str]]:
     """What the arguments hold after a call, and what else it changes, as phrases."""
-    state, memory, noise, own_mask = _own(box, name, q, mask)
+    # as they are: the nearest state of a domain may be another one by roundoff, which is no edit
+    state, memory, noise, own_mask = box.own(q, None if name in _UNMASKED else mask, inside=True)
     with states_of(box.caller) as states, box.caller.guarded():
         box.called_on(name, state, memory, noise, own_mask)
         changed = states()

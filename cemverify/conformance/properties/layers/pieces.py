@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.energy_layers import TOKENS
-from cemverify.conformance.oracle.evidence import Evidence, moved
-from cemverify.conformance.properties.layers.base import Cases, states
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
+from cemverify.conformance.properties.layers.base import Cases, Check, states
 from cemverify.conformance.properties.layers.oracle import (
     along,
     beyond_nudges,
@@ -70,12 +72,134 @@ def none_is_zeros(box: Box, q: Question) -> Evidence:
     return Evidence.of(*compared("without a first state = with zeros", got, expected, allowed), telling=telling)
 
 
+@_states(
+    "structure/layer/packed-rows",
+    claim="Rows that are laid end to end give the outputs and the last states that each one gives alone.",
+    formula="f(a and b end to end; bounds) = f(a), f(b)",
+    why="Rows of many lengths are trained on end to end, without padding. Where the state is not set back, or a "
+    "chunk reaches over the end of a row, one document is read in another one.",
+    premise="there are several rows, and the update is not zero",
+    needs={"packed-rows"},
+    cases=Cases({"B": 2, "J": 2}, long=3),
+    controls={"random"},
+    looks_around=True,
+)
+def packed_rows_are_separate(box: Box, q: Question) -> Evidence:
+    J, q = token_count(box, q), _of_one(box, q)
+    rows = [range(n) for n in _lengths(box, q, J)]
+    bounds = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+    return _are_separate(box, q, rows, "rows end to end = each row", _packed(box, q, rows, bounds))
+
+
+def _padding(side: str, words: str) -> Callable[[Check], Check]:
+    return _states(
+        f"structure/layer/{side}-padding",
+        claim=f"Padding {words} a row changes neither its outputs nor its last state.",
+        formula="f(padding and a; mask) = f(a)",
+        why="Prompts of many lengths are read at once by padding them. Where padding is read as tokens, or decays "
+        "the state, an answer depends on the prompts beside it.",
+        premise="there are several tokens, and the update is not zero",
+        needs={f"{side}-padding"},
+        cases=Cases({"J": 2}, long=3),
+        controls={"random"},
+        looks_around=True,
+    )
+
+
+@_padding("left", "before")
+def padding_before_changes_nothing(box: Box, q: Question) -> Evidence:
+    J = token_count(box, q)
+    return _padding_changes_nothing(box, q, [range(J - n, J) for n in _lengths(box, q, J)], "left-padding")
+
+
+@_padding("right", "after")
+def padding_after_changes_nothing(box: Box, q: Question) -> Evidence:
+    return _padding_changes_nothing(
+        box, q, [range(n) for n in _lengths(box, q, token_count(box, q))], "right-padding"
+    )
+
+
+def _padding_changes_nothing(box: Box, q: Question, rows: Sequence[range], way: str) -> Evidence:
+    mask = torch.zeros(q.batch, token_count(box, q), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        mask[i, row.start : row.stop] = True
+    got = _padded(box, q, mask, way)
+    real = {name: a[mask] if name in box.layer.outputs else a for name, a in got.items()}
+    return _are_separate(box, q, rows, "a row with padding = the row", real)
+
+
+def _are_separate(box: Box, q: Question, rows: Sequence[range], claim: str, got: Arrays) -> Evidence:
+    """What came of rows that are parts of the question's, beside what comes of each by itself.
+
+    Args:
+        got: the outputs of all their tokens, one after the other, (N, ...), and the last states (B, ...).
+    """
+    outputs, whole = box.layer.outputs, box.answer(q)
+    allowed = 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), whole, box.answer)  # (B,)
+    alone = [box.answer(along_axis(q.rows([i]), box.form, TOKENS, row), padded=False) for i, row in enumerate(rows)]
+    of_tokens = allowed.repeat_interleave(torch.tensor([len(row) for row in rows]))  # (N,)
+    expected = {name: torch.cat([a[name][0] if name in outputs else a[name] for a in alone]) for name in got}
+    comparisons = [
+        Comparison(f"{claim} ({name})", a, expected[name], along(of_tokens if name in outputs else allowed, a))
+        for name, a in got.items()
+    ]
+    return Evidence.of(*comparisons, telling=moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole))))
+
+
+def _lengths(box: Box, q: Question, J: int) -> list[int]:
+    """Of each row: the first one has all tokens, and others fewer; two lengths where each is compiled."""
+    least = min(box.layer.shortest, J)
+    if box.caller.kind.compiles:
+        return [max(least, J // 2) if i % 2 else J for i in range(q.batch)]
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    return [J, *torch.randint(least, J + 1, (q.batch - 1,), generator=generator).tolist()]
+
+
+def _of_one(box: Box, q: Question) -> Question:
+    """The question with what all tokens share the same in all rows, as rows that are laid end to end have it."""
+    shared = {name: a[:1].expand_as(a) for name, a in q.memory.items() if TOKENS not in box.form.memory[name]}
+    return replace(q, memory={**q.memory, **shared})
+
+
+@experiment(
+    lambda arguments: {
+        name: torch.Size((int(arguments.bounds[-1]), *a.shape[2:]))
+        if name in arguments.box.layer.outputs
+        else a.shape
+        for name, a in arguments.q.x.items()
+    }
+)
+def _packed(box: Box, q: Question, rows: list[range], bounds: Tensor) -> Arrays:
+    """What rows laid end to end give: the outputs of all tokens, (N, ...), and the last states."""
+    memory = {}
+    for name, array in q.memory.items():
+        axes = [1 + i for i, letter in enumerate(box.form.memory[name]) if letter == TOKENS]
+        parts = [array[i : i + 1].narrow(axes[0], 0, len(row)) for i, row in enumerate(rows)] if axes else []
+        memory[name] = torch.cat(parts, axes[0]) if axes else array[:1]
+    like = {name: a.new_empty((1, int(bounds[-1]), *a.shape[2:])) if name in box.layer.outputs else a
+            for name, a in q.x.items()}  # fmt: skip
+    x, *_ = box.compiled.own(q, inside=True)
+    arguments = x, box.compiled.pack(memory, "Memory"), box.compiled.array(bounds)
+    with box.caller.guarded():
+        found = box.read(box.caller.kind.called(box.layer.ways["packed-rows"], arguments), like)
+    return {name: a[0] if name in box.layer.outputs else a for name, a in found.items()}
+
+
+@experiment(lambda arguments: shapes(arguments.q.x))
+def _padded(box: Box, q: Question, mask: Tensor, way: str) -> Arrays:
+    """What rows give whose tokens are those where the mask, (B, J), is true."""
+    x, memory, *_ = box.compiled.own(q, inside=True)
+    with box.caller.guarded():
+        return box.read(box.caller.kind.called(box.layer.ways[way], (x, memory, box.compiled.array(mask))), q.x)
+
+
 @experiment(lambda arguments: shapes(arguments.q.x))
 def _begun(box: Box, q: Question, *, nothing: bool) -> Arrays:
     """What a row gives without a first state, or with the question's, which is not brought into its domain."""
     zeros, memory, *_ = box.compiled.own(q, inside=True)
-    function, arguments = (box.layer.from_nothing, (memory,)) if nothing else (box.layer.update, (zeros, memory))
-    assert function is not None
+    function, arguments = (
+        (box.layer.ways["no-state"], (None, memory)) if nothing else (box.layer.update, (zeros, memory))
+    )
     with box.caller.guarded():
         return box.read(box.caller.kind.called(function, arguments), q.x)
 
@@ -97,7 +221,7 @@ def _in_pieces(box: Box, q: Question, cuts: list[int]) -> Arrays:
     layer, x, outputs = box.layer, dict(q.x), []
     for begin, end in zip([0, *cuts], [*cuts, token_count(box, q)], strict=True):
         piece = along_axis(replace(q, x=x), box.form, TOKENS, range(begin, end))
-        answer = box.answer(piece)
+        answer = box.answer(piece, inside=True)  # a state that the layer came to lies where it may
         outputs.append({name: answer[name] for name in layer.outputs})
         x = {name: q.x[name] if name in layer.outputs else answer[name] for name in q.x}
     return {**x, **{name: torch.cat([out[name] for out in outputs], 1) for name in layer.outputs}}
