@@ -22,7 +22,7 @@ from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import catalogue
-from cemverify.conformance.properties.layers import training
+from cemverify.conformance.properties.layers import products
 from cemverify.conformance.questions.black_boxes import Form, Question, stretched
 from cemverify.power.mutants import layer_papers
 from cemverify.power.mutants.training import _read_by_pointer
@@ -581,10 +581,10 @@ def test_an_unusual_layer_holds_and_its_faulty_twin_does_not(name: str) -> None:
 
 
 def test_few_compiled_products_of_jax_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_MOST_COMPILED", 1)
+    monkeypatch.setattr(products, "_MOST_COMPILED", 1)
     assert judged(to_targets(False), STATES, examples=6).verdict == Verdict.HOLDS
     assert judged(to_targets(True), STATES, examples=6).verdict == Verdict.VIOLATED
-    assert len(training._PRODUCTS) <= 1
+    assert len(products._PRODUCTS) <= 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -12,7 +12,7 @@ from torch import Tensor
 from cemverify import energy_layer
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties.layers import training
+from cemverify.conformance.properties.layers import products
 from suites.conformance.twins import Twin
 from suites.kit.judging import judged
 
@@ -246,7 +246,7 @@ def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
 
 
 def test_a_vector_is_pulled_back_where_the_answer_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "as_tensor", lambda product, shape: product.expand(shape))  # which has no numbers
+    monkeypatch.setattr(products, "as_tensor", lambda product, shape: product.expand(shape))  # which has no numbers
     x = torch.ones(D, device="meta", requires_grad=True)
-    product = training.pulled_back([2 * x], {"x": x}, [torch.ones(D, dtype=torch.float64)], lambda array: array)["x"]
+    product = products.pulled_back([2 * x], {"x": x}, [torch.ones(D, dtype=torch.float64)], lambda array: array)["x"]
     assert product.device.type == "meta"

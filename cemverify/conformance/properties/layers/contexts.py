@@ -35,7 +35,7 @@ from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.derivatives import with_other_signs
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved
-from cemverify.conformance.properties.layers.training import (
+from cemverify.conformance.properties.layers.products import (
     both_products,
     cotangents,
     gradients_of_update,

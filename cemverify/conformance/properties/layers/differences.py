@@ -23,13 +23,13 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.extrapolation import extrapolated
+from cemverify.conformance.asking.parameters import displacement_with, parameters_of, some_of
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.properties.layers.base import Cases, states
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
-from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
-from cemverify.conformance.properties.layers.training import ROUNDINGS, gradients_of_update
+from cemverify.conformance.properties.layers.products import ROUNDINGS, gradients_of_update
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _AT_ONCE = 4  # parameters of one question that are moved by themselves; the seed says which

@@ -16,7 +16,7 @@ from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.explanations import BOUNDED, COMPILED, MAPPED, ON_CUDA
 from cemverify.conformance.properties.function_calls import cuda_is_cpu, mapped_is_looped, unchanged
 from cemverify.conformance.properties.layers.base import Cases, Check, energy_layer_property, states
-from cemverify.conformance.properties.layers.contract import BoxCall, OfCalls
+from cemverify.conformance.properties.layers.calls import BoxCall, OfCalls
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged
 from cemverify.conformance.questions.black_boxes import Named, Question
 

@@ -6,14 +6,14 @@ reaches what was declared, neither by backpropagation nor by differences, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.experiments import experiment, shapes
+from cemverify.conformance.asking.parameters import parameters_of, set_to, some_of
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Claim, Compared, Comparison, Evidence
 from cemverify.conformance.properties.layers.base import states
@@ -75,28 +75,6 @@ def _elsewhere(value: torch.Tensor, far: float, generator: torch.Generator) -> t
     return value + size * torch.randn(value.shape, generator=generator, dtype=torch.float64)
 
 
-def some_of(values: Named, q: Question, most: int) -> list[str]:
-    """At most so many names, from the one on which the question's seed falls."""
-    names, first = sorted(values), q.seed % len(values)
-    return [*names[first:], *names[:first]][:most]
-
-
-# --- setting them --------------------------------------------------------------------------------------
-
-
-@experiment(lambda arguments: shapes(own_parameters(arguments.box)))
-def parameters_of(box: Box) -> Arrays:
-    """The values of the parameters, under one name of each: tied ones have several."""
-    return {name: p.detach().cpu().to(torch.float64) for name, p in own_parameters(box).items()}
-
-
-@experiment(lambda arguments: shapes(arguments.q.x))
-def displacement_with(box: Box, q: Question, values: Arrays) -> Arrays:
-    """The displacement where some parameters have other values."""
-    with set_to(box, values):
-        return box.displacement(q)
-
-
 def _shapes_of_answer(arguments: Any) -> dict[str, torch.Size]:
     box, q = arguments.box, arguments.q
     answer_shapes = {f"update {name}": shape for name, shape in shapes(q.x).items()}
@@ -111,31 +89,3 @@ def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
         if box.layer.energy is not None:
             answers["energy"] = box.energies(box.mapped(q.x, q.memory), q.memory)
         return answers
-
-
-def own_parameters(box: Box) -> Arrays:
-    """The parameters, under one name of each."""
-    first = {id(p): name for name, p in reversed(list(box.layer.parameters.items()))}
-    return {name: p for name, p in box.layer.parameters.items() if first[id(p)] == name}
-
-
-@contextmanager
-def set_to(box: Box, values: Named, *, counted: bool = True) -> Iterator[None]:
-    """Within, parameters have these values; they are set in place, as an optimiser does.
-
-    Args:
-        counted: whether torch's counters of versions tell of it; where `.data` is written, they do not.
-    """
-    before = {name: box.layer.parameters[name].detach().clone() for name in values}
-    try:
-        _copy(box, values, counted=counted)
-        yield
-    finally:
-        _copy(box, before, counted=counted)
-
-
-def _copy(box: Box, values: Named, *, counted: bool) -> None:
-    with torch.no_grad():
-        for name, value in values.items():
-            parameter = box.layer.parameters[name]
-            (parameter if counted else parameter.data).copy_(value)

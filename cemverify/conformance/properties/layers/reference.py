@@ -26,7 +26,7 @@ from cemverify.conformance.properties.layers.oracle import (
     rounding,
     solved,
 )
-from cemverify.conformance.properties.layers.training import (
+from cemverify.conformance.properties.layers.products import (
     Leaves,
     apart,
     cotangents,
