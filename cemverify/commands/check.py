@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort.add_arguments(parser)
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
+    )
+    parser.add_argument(
+        "--terse",
+        action="store_true",
+        help="print one line for each verdict, and a last one of JSON: for programs and agents",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=path, metavar="FILE", help="write JUnit XML, for CI")
@@ -191,7 +196,8 @@ def _finished(
     events = isolation.run(
         options.implementation, properties, effort, options.workers, first_call=True, ending=ending, absent=absent
     )
-    with progress(verbose=options.verbose) as listener, closing(events):
+    listening = nullcontext(lambda _: None) if options.terse else progress(verbose=options.verbose)
+    with listening as listener, closing(events):
         for event in events:
             listener(event)
             if isinstance(event, RunFinished):
@@ -234,7 +240,8 @@ def _run_trained(options: argparse.Namespace) -> int:
     table, words = trained_layer.table(findings), trained_layer.summary(findings, weights)
     width = columns(sys.stdout)
     text = grid(table, "terminal") if width is None else fitted(table, width)
-    show(f"{table.title}\n\n{text}\n\n{wrapped(words, width)}\n")
+    if not options.terse:
+        show(f"{table.title}\n\n{text}\n\n{wrapped(words, width)}\n")
     more = {"trained": trained_layer.as_json(findings, weights)}
     return _tell(options, findings.finished, measured_against, maker, [table], words, more)
 
@@ -272,7 +279,7 @@ def _tell(
     from cemverify.conformance.judging.absences import IGNORED, RIGHT
     from cemverify.conformance.judging.diagnosis import diagnose
     from cemverify.conformance.judging.verdicts import exit_code
-    from cemverify.conformance.listeners import ci, files, reach, terminal
+    from cemverify.conformance.listeners import ci, files, reach, terminal, terse
     from cemverify.conformance.listeners.colours import show_coloured
     from cemverify.conformance.listeners.diagnosis import github
     from cemverify.results.envelope import ResultError, show, write, write_text
@@ -296,22 +303,24 @@ def _tell(
         page = files.as_markdown(finished, maker, tables, words)
         with _kept(unwritten):
             write_text(options.markdown, page + ci.as_markdown(settled, compared))
+    short = None if options.least_reach is None else reach.shortfall(finished.reach, options.least_reach)
+    strict = options.absent is not None and bool(finished.absences.keys() & {RIGHT, IGNORED})
+    failed = strict or any(outcome is not None and outcome.failed for outcome in (settled, compared))
+    code = 1 if failed else exit_code(finished.records) or (0 if short is None else 2)
     width, diagnosis = columns(sys.stdout), diagnose(finished)
     if options.github and diagnosis is not None:
         show(github(diagnosis))
     if settled is not None or compared is not None:
         show_coloured(f"{wrapped(ci.report(settled, compared), width)}\n")
-    show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
+    if options.terse:
+        show(terse.report(finished, code))
+    else:
+        show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
     if unwritten:
         raise unwritten[0]
-    strict = options.absent is not None and bool(finished.absences.keys() & {RIGHT, IGNORED})
-    if strict or any(outcome is not None and outcome.failed for outcome in (settled, compared)):
-        return 1
-    code = exit_code(finished.records)
-    short = None if options.least_reach is None else reach.shortfall(finished.reach, options.least_reach)
-    if short is not None:
+    if short is not None and not options.terse:
         show_coloured(f"\n{wrapped(short, width)}")
-    return 2 if short is not None and code == 0 else code
+    return code
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from cemverify.conformance.workers.limits import usual_memory
 from cemverify.console.parsing import path
 from cemverify.console.streams import columns
 from cemverify.processes.cores import cores
-from cemverify.start.writing import RECIPES, STEMS, plan, write
+from cemverify.start.writing import RECIPES, STEMS, FilesPlan, agents, plan, write
 
 DESCRIPTION = """\
 Writes three files to start from: an adapter, which is where your layer meets the verifier; a test file for pytest;
@@ -36,6 +36,7 @@ examples:
   cemverify init                                  cem_layer.py, test_cem_layer.py and a GitHub workflow
   cemverify init --kind energy --name my_energy --ci tox
   cemverify init --kind module --ci none --no-check
+  cemverify init --agents --name my_energy        AGENTS.md: what a coding agent has to know
 """
 
 
@@ -50,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ci", choices=[*RECIPES, "none"], default="github", help="the CI service of the recipe (default github)"
     )
     parser.add_argument(
+        "--agents",
+        action="store_true",
+        help="write AGENTS.md for coding agents that work on the layer, and nothing else",
+    )
+    parser.add_argument(
         "--check", action=argparse.BooleanOptionalAction, default=True, help="check the adapter when it is written"
     )
 
@@ -58,13 +64,11 @@ def run(options: argparse.Namespace) -> int:
     """Runs `cemverify init` with parsed arguments; returns the exit code."""
     from cemverify.results.envelope import show
 
+    if options.agents:
+        _write(agents(options.folder, options.name or STEMS[options.kind]))
+        return 0
     layout = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
-    write(layout)
-    for file in layout.files:
-        show(f"wrote {file}")
-    for file, text in layout.left.items():
-        indented = "".join(f"    {line}\n" for line in text.splitlines())
-        show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")
+    _write(layout)
     there = "" if options.folder.resolve() == Path.cwd() else f"    cd {shlex.quote(str(options.folder))}\n"
     code = _check(layout.name, options.folder) if options.check else 0
     show(
@@ -74,6 +78,17 @@ def run(options: argparse.Namespace) -> int:
     if options.ci != "none":
         show("\nIn the recipe for CI, replace OWNER by the account that hosts cemverify: it is not on PyPI yet.")
     return code
+
+
+def _write(layout: FilesPlan) -> None:
+    from cemverify.results.envelope import show
+
+    write(layout)
+    for file in layout.files:
+        show(f"wrote {file}")
+    for file, text in layout.left.items():
+        indented = "".join(f"    {line}\n" for line in text.splitlines())
+        show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")
 
 
 def _check(name: str, folder: Path) -> int:

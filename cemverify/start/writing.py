@@ -55,7 +55,7 @@ class FilesPlan:
 
     name: str  # of the adapter's module
     files: Mapping[Path, str]  # their text, by path
-    # the recipe for a CI service whose file exists already, by its path: somebody has to add it by hand
+    # what was to go into a file that exists already, by its path: somebody has to add it by hand
     left: Mapping[Path, str]
 
 
@@ -88,6 +88,13 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
         path = folder / RECIPES[service]
         (left if os.path.lexists(path) else files)[path] = filled(recipe(service), name)
     return FilesPlan(name, files, left)
+
+
+def agents(folder: Path, name: str) -> FilesPlan:
+    """The rules for coding agents that work on the layer of an adapter: AGENTS.md, or what to add to it."""
+    path, text = folder / "AGENTS.md", _text_of("agents.md").replace("NAME", name)
+    there = os.path.lexists(path)
+    return FilesPlan(name, {} if there else {path: text}, {path: text} if there else {})
 
 
 def recipe(service: str) -> str:

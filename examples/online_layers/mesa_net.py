@@ -43,7 +43,8 @@ def kept(S: Any, m: Any) -> tuple[Tensor, Tensor]:
 def positive(A: Tensor) -> Tensor:
     """The nearest positive semidefinite matrices, of (B, K, K)."""
     values, vectors = torch.linalg.eigh((A + A.mT) / 2)
-    return vectors @ torch.diag_embed(values.clamp(min=0)) @ vectors.mT
+    nearest: Tensor = vectors @ torch.diag_embed(values.clamp(min=0)) @ vectors.mT
+    return nearest
 
 
 mine = online_layer(

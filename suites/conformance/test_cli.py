@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,6 +47,22 @@ def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(
     suite = ElementTree.parse(workplace / "r.xml").getroot()[0]  # noqa: S314
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(content["counts"]["applicable"])
     assert len(suite.findall(".//skipped[@type='not asked']")) == left
+
+
+@pytest.mark.slow
+def test_a_terse_run_is_a_line_for_each_verdict_and_one_of_json(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--properties", "gradient/attention/plain", "--examples", "5", "--workers", "1"]
+    assert main(["check", "untied:mine", *options, "--terse"]) == 1
+    printed = capsys.readouterr()
+    line, last = printed.out.splitlines()
+    assert line.startswith("violated gradient/attention/plain [")
+    told = json.loads(last)
+    assert told["exit_code"] == 1
+    assert told["counts"]["violated"] == 1
+    assert told["diagnosis"]["causes"][0]["properties"] == ["gradient/attention/plain"]
+    assert not printed.err
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() ->
         x = type("State", (), {**start, "output": None})()
         start = one.reference.update(x, {"k": k[:, a:b], "v": v[:, a:b]})
     x = type("State", (), {"state": S, "output": None})()
-    found = two.reference.update(x, {"k": k.unflatten(1, (3, 2)), "v": v.unflatten(1, (3, 2))})
+    found = two.reference.update(x, {"k": k.reshape(1, 3, 2, 2), "v": v.reshape(1, 3, 2, 3)})
     assert torch.equal(found["state"], start["S"])
     assert torch.equal(found["output"][:, -1:], start["output"][:, -1:])
 

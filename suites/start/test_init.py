@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import importlib
+import re
+import shlex
 from pathlib import Path
 from typing import get_args
 
@@ -19,6 +21,7 @@ from cemverify.conformance.judging.offered import applicable
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.start.writing import RECIPES, STEMS, Kind, recipe
+from docs.making.parsers import parsers
 
 pytest_plugins = ["pytester"]
 
@@ -71,6 +74,22 @@ def test_a_recipe_whose_file_exists_is_printed_instead(tmp_path: Path, capsys: p
     assert "tox.ini exists and is left as it is; this is what to add:" in printed
     assert f"    commands = cemverify check cem_layer:mine --catalogue {current()} {{posargs}}" in printed
     assert (tmp_path / "tox.ini").read_text() == "[tox]\n"
+
+
+def test_the_rules_for_agents_name_commands_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["init", "--agents", "--name", "my_layer", "--folder", str(tmp_path)]
+    assert main(command) == 0
+    text = (tmp_path / "AGENTS.md").read_text()
+    assert "NAME" not in text
+    assert len(text.splitlines()) <= 60
+    commands = parsers("cemverify")
+    for line in re.findall(r"^    cemverify (.*?)(?:  #.*)?$", text, re.MULTILINE):
+        commands[f"cemverify {line.split()[0]}"].parse_args(shlex.split(line)[1:])
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "AGENTS.md exists and is left as it is" in capsys.readouterr().out
 
 
 def test_the_recipes_are_what_their_services_read() -> None:
