@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak, seeded
 from cemverify.cem import blocked, presets
@@ -25,6 +24,7 @@ from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
 from synthetic.training.machine import peak_memory, synchronise
+from synthetic.training.training import surprisals
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None)
         else:
             with blocked.using(path):
                 logits = model(tokens[:, :-1])
-    return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+    return surprisals(logits, tokens[:, 1:]).mean()
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from benchmarks.rehearsal.watching import a_gpu
 from cemverify.cem import presets
@@ -14,7 +13,7 @@ from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from synthetic.training import footprint
 from synthetic.training.looped import LoopedConfig
 from synthetic.training.recipe import Recipe
-from synthetic.training.training import adamw, autocast
+from synthetic.training.training import adamw, autocast, surprisals
 
 
 @pytest.mark.parametrize("steps", [None, 1, 2, 4, 8], ids=lambda T: "llama" if T is None else f"t{T}")
@@ -44,7 +43,7 @@ def _counted(config: LanguageModelConfig, context: int) -> dict[str, int]:
         begun = watch.now
         with autocast(recipe, "cuda"):
             logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.float().mT, tokens[:, 1:])
+        loss = surprisals(logits, tokens[:, 1:]).mean()
         del logits
         stored = watch.now - begun
         loss.backward()  # type: ignore[no-untyped-call]

@@ -195,8 +195,16 @@ def _nats(model: nn.Module, tokens: Tensor, recipe: Recipe) -> Tensor:
     """-log p(next token) of each token but a window's first: tokens (B, J+1) -> (B, J), of float32 at least."""
     with autocast(recipe, tokens.device.type):
         logits = model(tokens[:, :-1])  # (B, J, V)
+    return surprisals(logits, tokens[:, 1:])
+
+
+def surprisals(logits: Tensor, targets: Tensor) -> Tensor:
+    """-log p(target) of each token, of float32 at least: logits (B, J, V), targets (B, J) -> (B, J).
+
+    With the classes last: in the middle, where torch also takes them, the same takes 1.6 times as long on a CPU.
+    """
     exact = logits if logits.dtype == torch.float64 else logits.float()
-    return F.cross_entropy(exact.mT, tokens[:, 1:], reduction="none")
+    return F.cross_entropy(exact.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
 
 def _backward(model: nn.Module, tokens: Tensor, recipe: Recipe, machine: Machine) -> Tensor:
