@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,12 +122,17 @@ class LanguageModel(nn.Module):
     Parameters: embedding (V, D), blocks, a final norm, head (V, D).
     """
 
-    def __init__(self, config: LanguageModelConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        config: LanguageModelConfig,
+        generator: torch.Generator,
+        block: Callable[[BlockConfig, torch.Generator], Block] = Block,
+    ) -> None:
         super().__init__()
         self.config = config
         embedding_std = config.init_std if config.embedding_std is None else config.embedding_std
         self.embedding = normal((config.vocabulary, config.dim), embedding_std, generator)
-        self.blocks = nn.ModuleList(Block(config.block, generator) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(block(config.block, generator) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim)
         head_std = config.init_std if config.head_std is None else config.head_std
         self.head = normal((config.vocabulary, config.dim), head_std, generator)

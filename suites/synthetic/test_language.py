@@ -257,12 +257,24 @@ def test_a_model_far_behind_the_baseline_fails() -> None:
     assert any("something leaks" in reason for reason in reasons_to_fail(level, 3.0, 1.15, floor))
 
 
-def test_without_a_compiler_training_goes_on_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_training_goes_on_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Any) -> Any:
+        raise RuntimeError("ptxas is too old\nand so on")
+
+    def said(device: str, asked: bool | None) -> str:
+        assert not machine.compiles(device, asked)
+        return capsys.readouterr().err
+
+    assert said("cpu", None) == said("cuda", False) == ""
+    monkeypatch.setattr(torch, "compile", fail)
+    assert "torch.compile fails on this machine (ptxas is too old); training goes on" in said("cpu", True)
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    assert "needs Triton on a GPU" in said("cuda", None)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    missing = machine.compiler_missing("cpu")
-    assert missing is not None
-    assert "needs a C++ compiler" in missing
+    assert "needs a C++ compiler" in said("cpu", True)
 
 
 @pytest.mark.gpu

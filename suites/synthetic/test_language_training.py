@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from cemverify.cem.blocked import watched
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
@@ -25,6 +27,7 @@ from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.side_by_side.rows import Contender, contenders
 from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, on_meta, paths
+from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import probe
 from synthetic.training.training import Saving, adamw, score, train
@@ -74,6 +77,22 @@ def test_bfloat16_learns_with_float32_parameters(contender: Contender) -> None:
     assert training.bits[-1] < training.bits[0] / 2
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert not torch.equal(score(model, batches(0), RECIPE), score(model, batches(0), recipe))  # it was used
+
+
+@pytest.mark.parametrize("contender", SMALL, ids=lambda c: c.name)
+def test_compiled_it_is_the_same_training_in_one_graph_for_all_blocks_and_one_for_the_loss(
+    contender: Contender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
+    torch.compiler.reset()
+    before = counters["stats"]["unique_graphs"]
+    exact = replace(RECIPE, steps=5, precision="float64", accumulate=2)
+    trained, plain = model_of(contender).double(), model_of(contender).double()
+    compiled = train(trained, exact, BATCHES, Machine(compiled=True))
+    assert counters["stats"]["unique_graphs"] == before + 2
+    assert compiled.bits == pytest.approx(train(plain, exact, BATCHES).bits, rel=1e-12)
+    score(trained, BATCHES(0), exact)
+    assert counters["stats"]["unique_graphs"] == before + 2, "what is scored is not compiled"
 
 
 def test_matrices_are_decayed_vectors_are_not_and_the_embedding_as_it_is_told() -> None:

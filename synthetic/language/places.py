@@ -20,7 +20,7 @@ from synthetic.corpora.corpus import Corpus
 from synthetic.language.arguments import Command, add_compact, add_corpus_arguments, corpus_choice, named_texts
 from synthetic.studies.engine.conduct import StudyRun
 from synthetic.studies.engine.pages import write_page
-from synthetic.training.machine import compiler_missing
+from synthetic.training.machine import compiles
 
 WHEN = """\
 --estimate            print what it takes, and train nothing; --tflops N: of your device
@@ -35,6 +35,7 @@ class Workplace:
 
     again: str  # the command that makes the same results
     device: str  # "cpu" or "cuda"
+    compiled: bool  # whether models go through torch.compile
     where: RunOptions  # workers and store
     corpus: Corpus  # opened
     pinned: PinnedCorpus  # the same, for workers to open
@@ -73,8 +74,6 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
         raise UsageError(
             "--until stops a run that the same command goes on with, and --no-resume begins anew: give one"
         )
-    if getattr(options, "compile", False) and (missing := compiler_missing(device)) is not None:
-        raise UsageError(f"{missing}; leave out --compile")
     written = options.output or Path(output)
     stores, read = [where.store, options.corpora], named_texts(options)
     envelope.check_outputs(written, updated=options.cells, page=options.page, stores=stores, read=read)
@@ -86,7 +85,8 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     if options.cells is not None and options.cells.exists():
         brought = bring(options.cells, CellStore(where.store))
         note(f"{options.cells}: {brought} trainings that the store lacked")
-    return Workplace(again, device, where, corpus, pinned, written, options.cells, options.page)
+    compiled = compiles(device, options.compile)
+    return Workplace(again, device, compiled, where, corpus, pinned, written, options.cells, options.page)
 
 
 def write_results(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
@@ -61,16 +61,16 @@ _HOW = f"""\
 MODULE:STUDY          one of your own: docs/how-to/new-study.md
 --size SIZE           {", ".join(SIZES)}; tiny is the default
 --seeds N --seed S    judge with N seeds, from S on
+--compile             train through torch.compile, as on a GPU; --no-compile
 {NUMBERS_HELP}
 Of studies that are not the paper's:
---replaced LAYER      attention, mlp or full are CEM's; --depth T; --compile: faster
+--replaced LAYER      attention, mlp or full are CEM's; --depth T
 --per-parameter N     tokens for each parameter of Llama, the same for all rows
 --rows NAME ...       only these rows; --beyond: also those that are beyond the paper
 --tuning N            find rates in trainings of 1/N of the length; --tuning-seeds N
 --preconditioner P    of CEM's layers: identity, diagonal or low-rank"""
 _NOT_OF_THE_PAPERS = (
-    *("replaced", "depth", "compile", "per_parameter", "rows", "beyond"),
-    *("tuning", "tuning_seeds", "preconditioner"),
+    *("replaced", "depth", "per_parameter", "rows", "beyond", "tuning", "tuning_seeds", "preconditioner"),
 )
 
 ABOUT_COSTS = """\
@@ -97,7 +97,7 @@ def add_arguments(parser: Command, name: str | None = None) -> None:
     add("--tuning-seeds", type=whole(1))
     add("--tuning", type=whole(1))
     add("--preconditioner")
-    add("--compile", action="store_true")
+    add("--compile", action=argparse.BooleanOptionalAction)
     add_when(parser)
     parser.checks.append(_check)
 
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
     output = study.name if plan.papers else f"{study.name}-{plan.replaced}-{plan.size}"
     place = workplace(options, f"out/{output}.json")
     corpus = place.corpus
-    plan = planned(study, options, corpus.vocabulary)
+    plan = replace(planned(study, options, corpus.vocabulary), compiled=place.compiled)
     tuning.check_fits(plan, corpus)
     if plan.papers and plan.size != TINY:
         note(terminal([_costs(study, plan, options)]))
@@ -172,7 +172,7 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
         with_beyond=options.beyond,
         seeds=options.seeds or (1 if study.papers and options.size != TINY else None),
         P=_PRECONDITIONERS.get(options.preconditioner),
-        compiled=options.compile,
+        compiled=bool(options.compile),
         **{name: getattr(options, name) for name in same},
     )
 

@@ -26,7 +26,7 @@ from synthetic.studies.side_by_side.conclusion import TrainingFindings, payload,
 from synthetic.studies.side_by_side.rows import DEFAULT_PRESET
 from synthetic.studies.side_by_side.trainings import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
-from synthetic.training.machine import choose, compiler_missing
+from synthetic.training.machine import choose
 from synthetic.training.steps import warning
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
@@ -66,7 +66,9 @@ def add_arguments(parser: Command) -> None:
     group = parser.add_argument_group("how it runs")
     group.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu or cuda")
     group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
-    group.add_argument("--compile", action="store_true", help="train through torch.compile; 5 to 20 s to start")
+    group.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, help="train through torch.compile (default: on a GPU)"
+    )
     group.add_argument("--folder", type=path, metavar="DIR", help="keep weights and checkpoints here")
     group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
@@ -93,9 +95,6 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         machine = choose(options.device, compiled=options.compile)
-        if options.compile and (missing := compiler_missing(machine.device)):
-            note(f"note: {missing}; training goes on without it")
-            machine = replace(machine, compiled=False)
         maker = Maker.now(options.again, {}, run.seed, machine.device)
         findings = TrainingFindings(*train_side_by_side(run, machine))
         return _tell(findings, replace(maker, configuration=asdict(findings.config)), options)

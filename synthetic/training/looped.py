@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cemverify.cem.layers import CEMLayer
-from cemverify.cem.models import Block, LanguageModel, LanguageModelConfig
+from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig, Walk
 from cemverify.console.errors import UsageError
 
 LOW_RANK_STD = 0.02  # of a preconditioner's U, whatever the width (App. C.4)
@@ -38,6 +39,28 @@ class LoopedConfig:
             raise UsageError("layers that take turns in several rounds are not also applied several times in a row")
 
 
+class LoopedBlock(Block):
+    """A block that applies its attention, and then its MLP, several times in a row.
+
+    Parameters: those of `Block`.
+    """
+
+    def __init__(self, attention: int, mlp: int, config: BlockConfig, generator: torch.Generator) -> None:
+        super().__init__(config, generator)
+        self.attention_times, self.mlp_times = attention, mlp
+
+    def walk(self, h: Tensor, past: Any = None) -> Walk:
+        """The block's output together with every state on the way to it."""
+        if self.attention_times == self.mlp_times == 1:
+            return super().walk(h, past)
+        states = [h]
+        for _ in range(self.attention_times):
+            states.append(self.attention.residual(states[-1])[0])
+        for _ in range(self.mlp_times):
+            states.append(self.mlp.residual(states[-1]))
+        return Walk(tuple(states), None)
+
+
 class LoopedModel(LanguageModel):
     """A language model whose blocks apply their attention, and then their MLP, several times in a row.
 
@@ -45,8 +68,7 @@ class LoopedModel(LanguageModel):
     """
 
     def __init__(self, config: LoopedConfig, generator: torch.Generator) -> None:
-        super().__init__(config.model, generator)
-        self.attention_times, self.mlp_times = config.attention, config.mlp
+        super().__init__(config.model, generator, partial(LoopedBlock, config.attention, config.mlp))
 
     def decode(self, tokens: Tensor, cache: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
         """tokens (B, J) of int64 -> logits (B, J, V), and no cache.
@@ -56,17 +78,7 @@ class LoopedModel(LanguageModel):
         """
         if cache is not None:
             raise ValueError("a model whose layers are reused keeps no cache: give it all tokens at once")
-        h = self.embedding[tokens]  # (B, J, D)
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            if block.rounds > 1:
-                h, _memory = block(h)
-                continue
-            for _ in range(self.attention_times):
-                h, _memory = block.attention.residual(h)
-            for _ in range(self.mlp_times):
-                h = block.mlp.residual(h)
-        return self.norm(h) @ self.head.mT, []
+        return super().decode(tokens)[0], []
 
 
 def looped_on_meta(config: LoopedConfig) -> LoopedModel:

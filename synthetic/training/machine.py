@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 import sys
+import sysconfig
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from torch import nn
 from cemverify.cem.models import LanguageModel
 from cemverify.cem.torch_internals import limit_recompilations
 from cemverify.console.errors import UsageError, one_of
+from cemverify.console.streams import note
 from cemverify.processes.devices import find_device
 
 # How often torch may compile the same code before it forgets all it compiled. Unless told otherwise it compiles it
@@ -39,12 +44,22 @@ class Machine:
         return self.device.startswith("cuda")
 
     def wrap(self, model: LanguageModel) -> nn.Module:
-        """The model as it is trained: on the device, compiled."""
-        prepared: nn.Module = model.to(self.device)
-        if self.compiled:
-            _make_room()
-            prepared = torch.compile(prepared)  # type: ignore[assignment]
-        return prepared
+        """The model as it is trained: on the device, its blocks compiled, equal ones once.
+
+        The model itself, which is scored and looked into, stays as it is: that is done too seldom to compile it.
+        """
+        prepared = model.to(self.device)
+        if not self.compiled:
+            return prepared
+        _make_room()
+        trained = copy.copy(prepared)
+        blocks = nn.ModuleList(self.fused(block) for block in prepared.blocks)
+        trained._modules = {**prepared._modules, "blocks": blocks}
+        return trained
+
+    def fused(self, function: Callable[..., Any]) -> Any:
+        """A function or module through the compiler, if models go through it."""
+        return torch.compile(function, dynamic=False) if self.compiled else function
 
 
 _wrapped = 0  # models that went through torch.compile since it last forgot
@@ -60,27 +75,44 @@ def _make_room() -> None:
     _wrapped += 1
 
 
-def choose(device: str, *, compiled: bool) -> Machine:
+def choose(device: str, *, compiled: bool | None) -> Machine:
     """The machine that this process is to use.
 
     Args:
-        device: "auto", "cpu" or "cuda".
+        device: "auto", "cpu" or "cuda". compiled: as of `compiles`.
     """
     one_of("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
     try:
-        return Machine(find_device(device), compiled)
+        found = find_device(device)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    return Machine(found, compiles(found, compiled))
+
+
+def compiles(device: str, asked: bool | None) -> bool:
+    """Whether models go through torch.compile: as asked, and else on a GPU. Where torch cannot, a note says why."""
+    wanted = device.startswith("cuda") if asked is None else asked
+    missing = compiler_missing(device) if wanted else None
+    if missing is not None:
+        note(f"note: {missing}; training goes on without it")
+    return wanted and missing is None
 
 
 def compiler_missing(device: str) -> str | None:
-    """Why torch.compile cannot work here, in a sentence; None if it can."""
-    if device.startswith("cuda"):
-        return None  # Triton brings its own
-    names = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    if any(name and shutil.which(name) for name in names):
-        return None
-    return "torch.compile needs a C++ compiler and there is none"
+    """Why torch.compile cannot work here, in a sentence; None if it can, which one small function has shown."""
+    cuda = device.startswith("cuda")
+    own, *usual = ("CC", "gcc", "clang", "cc") if cuda else ("CXX", "g++", "clang++", "c++")
+    if not any(name and shutil.which(name) for name in (os.environ.get(own), *usual)):
+        return f"torch.compile needs a C{'' if cuda else '++'} compiler and there is none ({own}, {', '.join(usual)})"
+    if cuda and find_spec("triton") is None:
+        return "torch.compile needs Triton on a GPU, and it is not installed (pip install triton)"
+    if cuda and not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "torch.compile needs Python.h on a GPU, and it is not there (a package such as python3-dev has it)"
+    try:
+        torch.compile(torch.neg)(torch.ones(8, device=device))
+    except Exception as error:
+        return f"torch.compile fails on this machine ({(str(error).splitlines() or [repr(error)])[0]})"
+    return None
 
 
 @cache

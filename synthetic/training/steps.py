@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from cemverify.cem.layers import CEMAttention, CEMGatedMLP, CEMLayer
 from cemverify.cem.models import Block, LanguageModel, Walk
 from cemverify.results.numbers import NOTHING
-from synthetic.training.looped import LoopedModel
+from synthetic.training.looped import LoopedBlock
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ def applications(model: LanguageModel, tokens: Tensor) -> Iterator[tuple[int, st
     A place is a block, counted from 1, "attention" or "MLP", and which application. A block whose halves take turns
     stands for both. The final norm comes last.
     """
-    times = (model.attention_times, model.mlp_times) if isinstance(model, LoopedModel) else (1, 1)
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)
@@ -101,6 +100,7 @@ def applications(model: LanguageModel, tokens: Tensor) -> Iterator[tuple[int, st
             yield i, "block", 1, block, h
             h, _ = block(h)
             continue
+        times = (block.attention_times, block.mlp_times) if isinstance(block, LoopedBlock) else (1, 1)
         for n in range(1, times[0] + 1):
             yield i, "attention", n, block.attention, h
             h, _ = block.attention.residual(h)

@@ -36,6 +36,7 @@ class TrainingStep:
     norm: float  # of the gradient before it was clipped
     learning_rate: float  # of this update
     rate: float  # tokens per second since the start
+    warm_up: float  # seconds of the pass before the first update, in which libraries start and models are compiled
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,9 @@ def train(
         state = restore(saving.path, model, optimiser, saving.specification)
         saving.notes[:] = state.notes
     last = recipe.steps if until is None else min(until, recipe.steps)
-    _backward(wrapped, batches(0), recipe, machine)  # libraries start lazily: off the clock
+    started = time.perf_counter()
+    _backward(wrapped, batches(0), recipe, machine).item()  # libraries start lazily: off the clock
+    warm_up = time.perf_counter() - started
     optimiser.zero_grad()
     bits, digest = list(state.bits), state.batches
     seconds, began_at = 0.0, state.step
@@ -123,7 +126,7 @@ def train(
         bits.append(loss / math.log(2))
         digest = hashlib.sha256(digest.encode() + batches(step).numpy().tobytes()).hexdigest()
         speed = (step + 1 - began_at) * recipe.batch * recipe.context / seconds
-        observe(TrainingStep(step + 1, bits[-1], norm, rate, speed))
+        observe(TrainingStep(step + 1, bits[-1], norm, rate, speed, warm_up))
         if saving and ((step + 1) % saving.every == 0 or step + 1 == last):
             done = TrainingState(step + 1, tuple(bits), digest, tuple(saving.notes))
             save(saving.path, model, optimiser, done, saving.specification)
@@ -160,7 +163,7 @@ def update(
 def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machine = HERE) -> Tensor:
     """Bits per token of each window: windows (W, J+1) -> (W,) of float64 on the CPU."""
     share = max(1, recipe.batch // recipe.accumulate)
-    nats = [_nats(model, chunk.to(machine.device), recipe) for chunk in torch.split(windows, share)]
+    nats = [_nats(model, chunk.to(machine.device), recipe, surprisals) for chunk in torch.split(windows, share)]
     return torch.cat(nats).double().mean(1).cpu() / math.log(2)
 
 
@@ -191,11 +194,15 @@ def autocast(recipe: Recipe, device: str) -> torch.autocast:
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16")
 
 
-def _nats(model: nn.Module, tokens: Tensor, recipe: Recipe) -> Tensor:
-    """-log p(next token) of each token but a window's first: tokens (B, J+1) -> (B, J), of float32 at least."""
+def _nats(model: nn.Module, tokens: Tensor, recipe: Recipe, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """-log p(next token) of each token but a window's first: tokens (B, J+1) -> (B, J), of float32 at least.
+
+    Args:
+        of: `surprisals`, or the same compiled.
+    """
     with autocast(recipe, tokens.device.type):
         logits = model(tokens[:, :-1])  # (B, J, V)
-    return surprisals(logits, tokens[:, 1:])
+    return of(logits, tokens[:, 1:])
 
 
 def surprisals(logits: Tensor, targets: Tensor) -> Tensor:
@@ -212,7 +219,7 @@ def _backward(model: nn.Module, tokens: Tensor, recipe: Recipe, machine: Machine
     total = torch.zeros((), device=machine.device, dtype=torch.float64)
     passes = tokens.to(machine.device, non_blocking=True).chunk(recipe.accumulate)
     for chunk in passes:
-        loss = _nats(model, chunk, recipe).mean() / len(passes)
+        loss = _nats(model, chunk, recipe, machine.fused(surprisals)).mean() / len(passes)
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     return total

@@ -102,11 +102,11 @@ class Plan:
         It covers the rows in their order, each with its name, model and length; the recipe; the first seed that
         judges and how many judge; how many seeds tune, at which lengths, and whether their rates are rounded; the
         windows that judge; and with which depths and stops a judged model is scored. It does not cover the corpus,
-        whose digest each training carries, nor what stands in the code: the windows and the first seed that tune, the
-        rates that are tried (`rates`), the margin (`comparisons`), and how a study's answer follows from its
-        comparisons.
+        whose digest each training carries, nor the device and whether models are compiled for it, nor what stands in
+        the code: the windows and the first seed that tune, the rates that are tried (`rates`), the margin
+        (`comparisons`), and how a study's answer follows from its comparisons.
         """
-        unbound = replace(self, registered=False)
+        unbound = replace(self, registered=False, compiled=False)
         cells = [unbound.cell(row, self.seed, "judging", 1.0, 1.0, _NO_CORPUS, "cpu") for row in self.rows]
         rules = [self.seeds, self.tuning_seeds, list(self.shares), self.rounded]
         return digest([[row.name for row in self.rows], plain(cells), rules])[:12]

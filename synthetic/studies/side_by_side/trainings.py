@@ -163,7 +163,7 @@ def train_contender(
     if folder is not None and (run.every is not None or run.resume):
         saving = Saving(folder / "checkpoint.safetensors", run.every or recipe.steps, specification, run.resume)
     few = few.to(machine.device)
-    observe = _progress(contender.name, recipe)
+    observe = _progress(contender.name, recipe, machine)
     forget_peak_memory(machine.device)
     batches = Batches(corpus.train.tokens, run.seed, recipe.batch, recipe.context)
     training = train(model, recipe, batches, machine, saving=saving, observe=observe)
@@ -177,19 +177,22 @@ def train_contender(
     return result
 
 
-def _progress(name: str, recipe: Recipe) -> Callable[[TrainingStep], None]:
-    """Prints a line on stderr every few seconds and at the end of a training."""
+def _progress(name: str, recipe: Recipe, machine: Machine) -> Callable[[TrainingStep], None]:
+    """Prints a line on stderr every few seconds and at the end of a training; what compiling takes, on the first."""
     last = -math.inf
+    if machine.compiled:
+        note(f"{name:11} compiling")
 
     def tell(step: TrainingStep) -> None:
         nonlocal last
         left = recipe.steps - step.step
         if left and time.monotonic() - last < SECONDS_BETWEEN_LINES:
             return
+        compiled = f"  compiled in {step.warm_up:.0f} s" if machine.compiled and last == -math.inf else ""
         last = time.monotonic()
         ahead = f"  {left * recipe.batch * recipe.context / step.rate:.0f} s left for this model" if left else ""
         done = f"step {step.step}/{recipe.steps}  {step.bits:.3f} bits/token  {step.rate:,.0f} tokens/s"
-        note(f"{name:11} {done}{ahead}")
+        note(f"{name:11} {done}{ahead}{compiled}")
 
     return tell
 
