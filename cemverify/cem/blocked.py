@@ -290,16 +290,22 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], saved: Sequence[Tensor], outp
     problem = _replace(ctx.problem, iter(t.detach() for t in tensors))
     d_start = torch.empty_like(start, memory_format=torch.contiguous_format)
     # sums over blocks and steps, in float32 at least
-    sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
+    sums = [t.new_zeros(t.shape, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
     totals = _replace(ctx.problem, iter(sums))
     blocks = list(_blocks(tokens, ctx.rows))
     of_block = len(saved) // max(1, len(blocks))  # no tokens, no blocks
     for i, (a, b) in enumerate(blocks):
         parts = [t.detach() for t in _tensors(_window(problem, tokens, a, b))]
-        wanted = ctx.needs_input_grad[3:]
+        sums_here = _window(totals, tokens, a, b)
+        summed = list(_tensors(sums_here))
+        wanted = list(ctx.needs_input_grad[3:])
+        adding = problem.energy
+        if isinstance(adding, TiledInteraction):  # which adds what the memory is due by itself
+            memory = sums_here.memory
+            adding = dataclasses.replace(adding, sums=(memory.keys, memory.states))
+            wanted = [w and not any(t is m for m in _tensors(memory)) for t, w in zip(summed, wanted, strict=True)]
         parts = [t.requires_grad_() if w else t for t, w in zip(parts, wanted, strict=True)]
-        window = _replace(_window(problem, tokens, a, b), iter(parts))
-        summed = list(_tensors(_window(totals, tokens, a, b)))
+        window = _replace(dataclasses.replace(_window(problem, tokens, a, b), energy=adding), iter(parts))
         d_x = output[:, a:b]
         for x, reached in _moves(window, start[:, a:b], saved[i * of_block : (i + 1) * of_block]):
             sources = [x, *(t for t, w in zip(parts, wanted, strict=True) if w)]

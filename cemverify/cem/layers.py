@@ -25,6 +25,7 @@ from cemverify.cem.descent import Descent, Own, Trajectory
 from cemverify.cem.energies import Convexified, Elementwise, Energy, Interaction, InteractionMemory
 from cemverify.cem.norms import Norm, NormKind, norm
 from cemverify.cem.positions import Bias, Rotary, SelfCross, alibi, printed_alibi
+from cemverify.cem.precision import for_products
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
 
 DiagonalKind = Literal["none", "shared", "per-head"]
@@ -330,8 +331,8 @@ class CEMAttention(CEMLayer):
     def energy(self) -> Interaction:
         """The interaction energy of the present parameters."""
         return Interaction(
-            self.W_Q,
-            self.W_K,
+            for_products(self.W_Q),
+            for_products(self.W_K),
             self.config.tau,
             diagonal=self.diagonal,
             bias=self._bias(),
@@ -376,9 +377,10 @@ class CEMGatedMLP(CEMLayer):
     @property
     def energy(self) -> Elementwise | Convexified:
         """The element-wise energy of the present parameters."""
+        V, W = for_products(self.V), for_products(self.W)
         if self.config.beyond.signs == "moved":
-            return Convexified(self.V, self.W, self.activation, straight_through=True)
-        return Elementwise(self.V, self.W, self.activation)
+            return Convexified(V, W, self.activation, straight_through=True)
+        return Elementwise(V, W, self.activation)
 
     def residual(self, h: Tensor) -> Tensor:
         """The sublayer of a pre-norm block: (B, J, D) -> (B, J, D)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -24,6 +25,7 @@ from cemverify.cem.layers import (
     PositionKind,
     PreconditionerConfig,
 )
+from cemverify.cem.torch_internals import TorchDispatchMode
 from suites.cem.helpers import generator, randn, randomised
 
 PER_HEAD = PreconditionerConfig("low-rank", per_head=True)
@@ -151,6 +153,30 @@ def stored_bytes(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
     ):
         module(states(tokens, 4))
     return sum(sizes)
+
+
+class Casts(TorchDispatchMode):
+    """How often each tensor was cast to another dtype, by where its numbers lie."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
+        self.of: Counter[int] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ == "_to_copy":
+            self.of[args[0].data_ptr()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("path", ["formula", "tiles", "blocks"])
+def test_under_autocast_a_weight_is_cast_once_whatever_the_steps(path: blocked.Path) -> None:
+    mlp = CEMGatedMLP(MLPConfig(12, 20, steps=4), generator(1))
+    for module in (mlp, layer("shared", "alibi", PreconditionerConfig(), steps=4).float()):
+        x = states(7, 4).detach().float().requires_grad_()
+        with Casts() as casts, torch.autocast("cpu", torch.bfloat16), blocked.using(path, rows=3, tile=2):
+            module(x).sum().backward()
+        weights = {name: casts.of[p.data_ptr()] for name, p in module.named_parameters() if p.dim() > 1}
+        assert set(weights.values()) == {1}, weights
 
 
 STATE = 2 * 40 * 12  # two rows of 40 tokens and 12 features

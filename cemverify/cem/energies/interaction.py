@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from cemverify.cem.energies.curvature import Curvature
 from cemverify.cem.growing import Spare, append
 from cemverify.cem.positions import Bias, Rotary
+from cemverify.cem.precision import for_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class InteractionMemory:
 
     Attributes:
         keys: W_K h, rotated if positions are rotary, (B, K, S, R).
-        states: h itself, (B, S, D), kept only if a diagonal needs it.
+        states: h itself, (B, S, D), in the dtype of products, kept only if a diagonal needs it.
         ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
         spare: behind the keys and behind the states, for the tokens to come.
     """
@@ -74,6 +75,7 @@ class Interaction:
 
     def remember(self, h: Tensor, past: InteractionMemory | None = None) -> InteractionMemory:
         """The memory of h (B, J, D), appended to `past` when decoding incrementally."""
+        h = for_products(h)
         keys = torch.einsum("bjd,krd->bkjr", h, self.W_K)
         if self.rotary is not None:
             start = 0 if past is None else past.length

@@ -38,12 +38,15 @@ class TiledInteraction(Interaction):
         note: told what each evaluation reads from the memory.
         recalled: what an earlier evaluation at the same states has read, which is not computed again; its derivative
             is.
+        sums: where the gradients of the memory's keys and states are added, and given to autograd no more: one sum
+            for all tiles and steps, (B, K, S, R) and (B, S, D) of float32 at least.
     """
 
     tile: int = 64
     saves_weights: bool = False
     note: Callable[[Reading], None] | None = field(default=None, repr=False)
     recalled: Reading | None = field(default=None, repr=False)
+    sums: Reading | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, energy: Interaction, tile: int, *, saves_weights: bool) -> TiledInteraction:
@@ -91,7 +94,7 @@ class TiledInteraction(Interaction):
         read: Any = self.recalled
         if self.recalled is None or torch.is_grad_enabled():
             apply: Any = _Attended.apply
-            read = apply(*self._operands(x, memory, kind), self.recalled)
+            read = apply(*self._operands(x, memory, kind), self.recalled, self.sums)
         if self.note is not None:
             self.note(read)
         return read  # type: ignore[no-any-return]
@@ -163,6 +166,7 @@ class _Attended(torch.autograd.Function):
         bias: Tensor | None,
         how: _How,
         recalled: Reading | None,
+        sums: Reading | None,
     ) -> Reading:
         saved: list[Tensor] = []
         if recalled is None:
@@ -171,7 +175,7 @@ class _Attended(torch.autograd.Function):
                 attended, context = _read(queries, keys, weighted, states, bias, how, keep)
         else:
             attended, context = recalled[0].detach(), None if recalled[1] is None else recalled[1].detach()
-        ctx.how = how
+        ctx.how, ctx.sums = how, sums
         ctx.save_for_backward(queries, keys, weighted, states, bias, *saved)
         return attended, context
 
@@ -182,8 +186,8 @@ class _Attended(torch.autograd.Function):
             if torch.is_grad_enabled():
                 gradients = _second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how)
             else:
-                gradients = _first(inputs, saved, ctx.needs_input_grad, d_attended, d_context, ctx.how)
-        return *gradients, None, None
+                gradients = _first(inputs, saved, ctx.needs_input_grad, d_attended, d_context, ctx.how, ctx.sums)
+        return *gradients, None, None, None
 
 
 def _read(
@@ -223,8 +227,9 @@ def _first(
     d_attended: Tensor,
     d_context: Tensor | None,
     how: _How,
+    sums: Reading | None,
 ) -> list[Tensor | None]:
-    """The gradients of queries, keys, weighted, states and bias."""
+    """The gradients of queries, keys, weighted, states and bias; None of keys and states that are added to sums."""
     queries, keys, weighted, states, bias = inputs
     assert queries is not None
     assert keys is not None
@@ -235,9 +240,12 @@ def _first(
     d_o = d_attended.to(q.dtype).reshape(B * K, J, R)
     d_c = None if d_context is None or how.context == "none" else d_context.to(q.dtype).contiguous()
     d_q = torch.empty_like(q)
-    d_k = torch.zeros(B * K, S, R, dtype=exact, device=q.device)
     d_w = None if w is None else torch.empty_like(w)
-    d_h = None if h is None else torch.zeros(B, S, h.shape[2], dtype=exact, device=q.device)
+    if sums is None:
+        d_k = torch.zeros(B * K, S, R, dtype=exact, device=q.device)
+        d_h = None if h is None else torch.zeros(B, S, h.shape[2], dtype=exact, device=q.device)
+    else:
+        d_k, d_h = sums[0].view(B * K, S, R), sums[1]
     d_bias = torch.zeros_like(bias) if bias is not None and wanted[4] else None
     added = _Added.of(bias, q, how)
     for i, (a, b, s) in enumerate(how.tiles(J, S)):
@@ -272,7 +280,8 @@ def _first(
                 of_heads = d_s.flatten(1, 2)  # (B, K r, s)
                 d_w[:, :, a:b] = (of_heads @ h[:, :s]).view(B, K, b - a, -1).mul_(how.scale)
                 _add_product(d_h[:, :s], of_heads.mT, w[:, :, a:b].flatten(1, 2), how.scale)
-    gradients = (d_q.view(B, K, J, R), d_k.view(B, K, S, R), d_w, d_h, d_bias)
+    of_memory = (d_k.view(B, K, S, R), d_h) if sums is None else (None, None)
+    gradients = (d_q.view(B, K, J, R), of_memory[0], d_w, of_memory[1], d_bias)
     return [None if g is None or t is None else g.to(t.dtype) for g, t in zip(gradients, inputs, strict=True)]
 
 
