@@ -117,7 +117,8 @@ def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tenso
         return "formula"
     if again:
         return "blocks"
-    return "formula" if energy.diagonal is None and energy.bias is None else "tiles"
+    plain = energy.diagonal is None and energy.bias is None
+    return "formula" if plain or energy.is_fused(start, memory) else "tiles"
 
 
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
@@ -181,10 +182,10 @@ def descend(
 
 def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> bool:
     """Whether torch's own attention answers without ever holding all weights, where no tiles of ours outrun it."""
-    if start.device.type not in FUSED_ON or energy.diagonal is not None or energy.bias is not None or memory.ahead:
+    if start.device.type not in FUSED_ON or energy.diagonal is not None or memory.ahead:
         return False
-    aligned = not energy.causal or start.shape[1] == memory.length  # others need a mask
-    return aligned and (start.device.type == "cpu" or start.dtype != torch.float64)
+    unmasked = energy.is_fused(start, memory) or (energy.bias is None and not energy.causal)
+    return unmasked and (start.device.type == "cpu" or start.dtype != torch.float64)
 
 
 def _tiled(problem: _Problem, tile: int) -> _Problem:

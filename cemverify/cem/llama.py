@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cemverify.cem.energies import features
 from cemverify.cem.growing import Spare, append
 from cemverify.cem.layers import check_word, normal
 from cemverify.cem.norms import rms_normalise
@@ -110,15 +112,19 @@ class LlamaAttention(nn.Module):
             keys, behind_keys = append(past.keys, keys, 2, past.spare[0])
             values, behind_values = append(past.values, values, 2, past.spare[1])
             spare = behind_keys, behind_values
-        if past is None and self.config.position != "alibi":
+        slopes = alibi(self.config.heads, x) if self.config.position == "alibi" else None
+        if past is None and slopes is not None and features.fits(keys):
+            of_positions = features.featured(keys, slopes, math.sqrt(keys.shape[-1]))
+            attended = features.attention(queries, of_positions, values)
+        elif past is None and slopes is None:
             attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        elif x.shape[1] == 1 and self.config.position != "alibi":  # the last token sees all
+        elif x.shape[1] == 1 and slopes is None:  # the last token sees all
             attended = F.scaled_dot_product_attention(queries, keys, values)
         else:
             columns = torch.arange(keys.shape[2], device=x.device)
             mask = torch.zeros(rows.shape[0], columns.shape[0], dtype=x.dtype, device=x.device)
-            if self.config.position == "alibi":
-                mask = alibi(self.config.heads, x)(rows, columns)
+            if slopes is not None:
+                mask = slopes(rows, columns)
             mask = mask.masked_fill(columns[None, :] > rows[:, None], float("-inf"))
             attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values, spare)

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cemverify.cem.energies import features
 from cemverify.cem.energies.curvature import Curvature
+from cemverify.cem.energies.features import FeaturedKeys
 from cemverify.cem.growing import Spare, append
-from cemverify.cem.positions import Bias, Rotary
+from cemverify.cem.positions import Alibi, Bias, Rotary
 from cemverify.cem.precision import for_products
 
 
@@ -31,12 +33,14 @@ class InteractionMemory:
         states: h itself, (B, S, D), in the dtype of products, kept only if a diagonal needs it.
         ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
         spare: behind the keys and behind the states, for the tokens to come.
+        featured: the keys with ALiBi as features, where fused attention takes it so.
     """
 
     keys: Tensor
     states: Tensor | None = None
     ahead: int = 0
     spare: tuple[Spare | None, Spare | None] = field(default=(None, None), repr=False, compare=False)
+    featured: FeaturedKeys | None = field(default=None, repr=False, compare=False)
 
     @property
     def length(self) -> int:
@@ -81,6 +85,9 @@ class Interaction:
             start = 0 if past is None else past.length
             keys = self.rotary.rotate(keys, torch.arange(start, start + h.shape[1], device=h.device))
         memory = InteractionMemory(keys, h if self.diagonal is not None else None)
+        if past is None and self.diagonal is None and self.causal and isinstance(self.bias, Alibi):
+            featured = features.featured(keys, self.bias, self.temperature) if features.fits(keys) else None
+            return replace(memory, featured=featured)
         if past is None:
             return memory
         states, behind_states = None, None
@@ -100,7 +107,8 @@ class Interaction:
             return replace(memory, ahead=ahead)
         earlier = memory.length - ahead
         states = None if memory.states is None else memory.states[:, :earlier]
-        return InteractionMemory(memory.keys[:, :, :earlier], states)
+        featured = memory.featured and replace(memory.featured, keys=memory.featured.keys[:, :, :earlier])
+        return InteractionMemory(memory.keys[:, :, :earlier], states, featured=featured)
 
     def gradient(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """grad_x eps in closed form, first-order operations only: x (B, J, D) -> (B, J, D)."""
@@ -128,6 +136,13 @@ class Interaction:
     def curvature(self, memory: InteractionMemory) -> Curvature:
         """Concave: minus a log-sum-exp of functions affine in x, so any step size descends."""
         return Curvature(torch.zeros((), dtype=memory.keys.dtype, device=memory.keys.device))
+
+    def is_fused(self, x: Tensor, memory: InteractionMemory) -> bool:
+        """Whether torch's own attention takes it without a mask: no diagonal, rows aligned, a bias as features."""
+        if self.diagonal is not None or not self.causal or x.shape[1] != memory.length:
+            return False
+        featured = memory.featured
+        return self.bias is None if featured is None else featured.temperature == self.temperature
 
     @property
     def heads(self) -> int:
@@ -188,7 +203,9 @@ class Interaction:
             # padded to eight in half precision, by strides that may look channels-last; fused attention refuses these
             queries, keys = (array.clone(memory_format=torch.contiguous_format) for array in (queries, keys))
         # Never a mask and is_causal together; is_causal aligns rows at the start, so only for J = S.
-        if self.causal and self.bias is None and x.shape[1] == memory.length:
+        if self.is_fused(x, memory) and memory.featured is not None:
+            attended = features.attention(queries, memory.featured)
+        elif self.is_fused(x, memory):
             attended = F.scaled_dot_product_attention(queries, keys, keys, is_causal=True, scale=scale)
         else:
             mask = self._mask(x.shape[1], memory)
