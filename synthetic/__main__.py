@@ -20,8 +20,8 @@ COMMANDS = {
 # Options that say how, where and how long something is computed, with the number of their values: they change nothing
 # of what comes of it.
 NO_MATTER = {
-    **dict.fromkeys(("--store", "--workers", "--cluster", "--shard", "--until", "--output", "--corpora"), 1),
-    **dict.fromkeys(("--tflops", "--folder", "--save-every"), 1),
+    **dict.fromkeys(("--store", "--workers", "--cluster", "--shard", "--until", "--output", "--json"), 1),
+    **dict.fromkeys(("--corpora", "--tflops", "--folder", "--save-every"), 1),
     **dict.fromkeys(("--retry-failed", "--resume", "--no-resume"), 0),
 }
 

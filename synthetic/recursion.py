@@ -22,6 +22,7 @@ from synthetic.gp import priors
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.contenders import FAMILIES
+from synthetic.studies.recursion.estimate import estimate
 from synthetic.studies.recursion.findings import measured, study
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.tables import sheets
@@ -45,8 +46,9 @@ presets (options override their values one by one):
 {presets}
 
 columns of the first table of each prior:
-  rate            the learning rate chosen on held-out points; "(edge)" if it is the smallest or largest of several,
-                  "(only rate)" if no other was tried (--rates)
+  rate            the learning rate, found on held-out points: four, each twice the one before, and more until the
+                  best has a worse one on both sides; "(edge)" if the limits given were reached (--rates),
+                  "(only rate)" if one was given
   FLOPs           of one prediction, counted as the operations run
   RMSE            sqrt(mean (m - mu)^2 + v): the expected error given the data; mu and v are the exact posterior
   observed RMSE   the error on the noise-free function that was drawn; that of a good model may lie below the floor
@@ -93,13 +95,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", nargs="+", type=count, metavar="T", help="recursion depths to compare")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="model families to compare, on every prior")
     parser.add_argument("--seeds", type=count, metavar="N", help="functions per prior; below 6 nothing is decided")
-    parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="learning rates to choose from")
+    parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="try these learning rates alone")
     parser.add_argument("--train-points", type=count, metavar="N", help="size of each training set")
     parser.add_argument("--noise", type=positive, metavar="SD", help="noise on training targets")
     parser.add_argument("--device", metavar="D", help="where models are trained: cpu, cuda, cuda:1 (default: cpu)")
     parser.add_argument("--seed", type=seed, metavar="N", help="root of every random stream (default: 0)")
     parser.add_argument(
-        "--output",
+        *("--output", "--json"),
         type=path,
         metavar="FILE",
         default=Path("out/recursion.json"),
@@ -111,6 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=path, metavar="FILE", help="compute nothing: make the page of this result file again"
     )
+    parser.add_argument("--estimate", action="store_true", help="print what the study takes, and train nothing")
     add_run_arguments(parser)
 
 
@@ -127,6 +130,9 @@ def run(options: argparse.Namespace) -> int:
         note(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}")
         return 0
     config = _configured(options)
+    if options.estimate:
+        envelope.show(terminal([estimate(config)]))
+        return 0
     where = run_options(options)
     envelope.check_outputs(options.output, page=options.page, stores=[where.store])
     torch.set_num_threads(1)  # as in the workers, and as the result says

@@ -94,7 +94,7 @@ ROWS = [
     ("synthetic examine suites.synthetic.own_kernels:nowhere", "its covariance is not finite"),
     ("synthetic examine suites.synthetic.own_kernels:indefinite", "not positive definite"),
     ("synthetic examine leaving:kernel", "kernel raised SystemExit: 0"),
-    ("synthetic recursion --json r.json", "there is no option --json; perhaps --output is meant"),
+    ("synthetic examine rbf --json r.json", "there is no option --json; perhaps --output is meant"),
     ("synthetic recursion --models cme", "unknown model family 'cme'"),
     (
         "synthetic recursion --models suites.synthetic.own_models:wide",

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,8 @@ from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.figures.sheets import plain as as_table
 from synthetic.gp.tasks import Score, Stream, Streams
+from synthetic.studies.engine.conduct import WantedCells, follow
+from synthetic.studies.engine.rates import HIGHEST, rate
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.recursion import findings, pictures
 from synthetic.studies.recursion.cells import (
@@ -42,6 +44,7 @@ from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cos
 from synthetic.studies.recursion.ensembles import Recipe, Stack, fit
 from synthetic.studies.recursion.findings import Predictor, admit, choose_rate, entry, summarise
 from synthetic.studies.recursion.own import OwnSpec, _loaded, specs
+from synthetic.studies.recursion.page import page_of
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
@@ -273,6 +276,47 @@ def test_the_rate_is_chosen_on_the_points_held_out_and_marked_at_an_edge() -> No
     assert (row.learning_rate, row.at_edge) == (1e-1, True)
     assert choose_rate({1e-3: [run(0.1, held_out=0.3)], 1e-2: [run(0.2, held_out=0.2)]}) == 1e-2
     assert choose_rate({1e-2: [run(0.5), run(0.5)], 1e-1: [run(0.1), run(0.1, diverged_at=3)]}) == 1e-2
+
+
+@pytest.mark.parametrize(
+    ("best", "given", "tried", "at_edge"),
+    [
+        (1e-2, (), [4e-3, 8e-3, 1.6e-2, 3.2e-2], False),
+        (1e-3, (), [5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2], False),
+        (5e-2, (), [4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128], False),
+        (1e9, (), [rate(k) for k in range(1, HIGHEST + 1)], True),
+        (1e-2, (1e-3, 1e-2), [1e-3, 1e-2], True),
+    ],
+)
+def test_rates_double_until_the_best_has_a_worse_one_on_both_sides(
+    best: float, given: tuple[float, ...], tried: list[float], at_edge: bool
+) -> None:
+    """Held out, the nearest to the best rate is best; on the test points, which choose nothing, the lowest is."""
+    config = replace(TINY, depths=(1,), seeds=SEEDS, rates=given)
+
+    def look(wanted: WantedCells) -> list[Any]:
+        rates = [cell.spec["recipe"]["learning_rate"] if "recipe" in cell.spec else None for cell in wanted.cells]
+        octaves = {r: abs(math.log2(r / best)) for r in rates if r}
+        found = [[run(1 + r, held_out=1 + octaves[r]) for _ in TASKS] if r else None for r in rates]
+        tasks = iter([replace(task, scores=dict.fromkeys(REFERENCES, score(0.5))) for task in TASKS])
+        return [asdict(next(tasks)) if runs is None else {"runs": list(map(asdict, runs))} for runs in found]
+
+    (row,) = (r for r in follow(findings.study(config), look).result["rows"] if r["contender"])
+    assert [r for r, _ in row["tried"]] == tried
+    assert (row["learning_rate"], row["at_edge"]) == (min(tried, key=lambda r: abs(math.log2(r / best))), at_edge)
+
+
+def test_an_estimate_counts_trainings_and_trains_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([*SMALL, "--rates", "0.01", "0.02", "--estimate", "--store", str(tmp_path / "store")]) == 0
+    line = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("warped"))
+    assert line[-4:-1] == ["2", "2", "4"]
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_page_of_one_model_for_all_depths_begins_with_that_model() -> None:
+    drawn = FAMILIES["drawn"].contenders((1, 2))[0]
+    page = page_of({**content_of(rows_of({cem((1,))[0]: 1.0, drawn: 0.9})), "statements": []})
+    assert str(page.blocks[0]).startswith("**rbf: of the models for all T the best (*T drawn*) has an error of")
 
 
 def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did() -> None:

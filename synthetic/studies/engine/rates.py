@@ -45,15 +45,34 @@ def wanted(curve: Mapping[int, float], start: Sequence[int]) -> list[int]:
     """Which rates are to be tried next at one length; none once the best has neighbours on both sides.
 
     Args:
-        curve: what was found so far. start: the rates to begin with.
+        curve: what was found so far, infinite where a run diverged. start: the rates to begin with.
     """
     missing = [k for k in start if k not in curve]
     if missing:
         return missing
     best = TuningCurve(1.0, curve).best
     if math.isinf(curve[best]):
-        return _beyond(min(curve) - 1)
-    return [k for side in (best - 1, best + 1) if side not in curve for k in _beyond(side)]
+        return [min(curve) - 1]
+    return [side for side in (best - 1, best + 1) if side not in curve]
+
+
+def within(numbers: Sequence[int]) -> list[int]:
+    """Those of the rates that are tried at all: a search ends at the lowest and the highest."""
+    return [k for k in numbers if LOWEST <= k <= HIGHEST]
+
+
+def all_within(numbers: Sequence[int]) -> list[int]:
+    """The rates, if each of them is tried at all.
+
+    Raises:
+        UsageError: the optimum flees beyond them.
+    """
+    if len(within(numbers)) < len(numbers):
+        raise UsageError(
+            f"the best learning rate lies beyond {rate(LOWEST):.2g} to {rate(HIGHEST):.2g}: something other than the"
+            " rate is wrong with this model or its data"
+        )
+    return list(numbers)
 
 
 def starts(before: TuningCurve | None) -> list[int]:
@@ -78,12 +97,3 @@ def optimum(curve: TuningCurve, *, rounded: bool = True) -> float:
     bend = left - 2 * middle + right
     shift = 0.0 if bend <= 0 else (left - right) / (2 * bend)  # in [-1/2, 1/2], as the middle is the lowest
     return rate(k + (round(PARTS * shift) / PARTS if rounded else shift))
-
-
-def _beyond(number: int) -> list[int]:
-    if not LOWEST <= number <= HIGHEST:
-        raise UsageError(
-            f"the best learning rate lies beyond {rate(LOWEST):.2g} to {rate(HIGHEST):.2g}: something other than the"
-            " rate is wrong with this model or its data"
-        )
-    return [number]

@@ -10,10 +10,12 @@ from typing import Any
 
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import MARGIN, PairedComparison, Ratio, Spread, compare, correct, spread
+from cemverify.runs import Cell
 from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
-from synthetic.studies.engine.conduct import Course, Payload, WantedCells
+from synthetic.studies.engine.conduct import Course, Payload, WantedCells, together
+from synthetic.studies.engine.rates import rate, wanted, within
 from synthetic.studies.engine.readings import measured_ratio
 from synthetic.studies.engine.statements import Statement
 from synthetic.studies.recursion.cells import (
@@ -27,7 +29,7 @@ from synthetic.studies.recursion.cells import (
     read_task,
 )
 from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorCost, cost_of
-from synthetic.studies.recursion.presets import RecursionConfig
+from synthetic.studies.recursion.presets import FIRST_RATES, RecursionConfig
 from synthetic.studies.recursion.rows import (
     Family,
     best_depth,
@@ -41,6 +43,7 @@ from synthetic.studies.recursion.rows import (
 from synthetic.studies.recursion.tables import verdict
 
 Payloads = Mapping[TaskCell | ModelCell, Payload]
+Found = dict[TaskCell | ModelCell, Payload]
 Rows = Sequence[Mapping[str, Any]]  # of one prior, as a result file has them
 
 
@@ -58,20 +61,36 @@ def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, An
         for prior in config.priors
         for spec in config.task_cells(prior)
     }
-    models = {
-        spec: compute_model.cell(spec, cost=spec.cost, label=spec.label)
-        for prior in config.priors
-        for spec in config.model_cells(prior)
-    }
+    first = [_training(spec) for prior in config.priors for spec in config.model_cells(prior)]
     if part:
-        yield WantedCells([*tasks.values(), *models.values()])
-    drawn = _by_spec(tasks, (yield WantedCells(list(tasks.values()), later=list(models.values()))))
-    admit(config, drawn)
-    trained = _by_spec(models, (yield WantedCells(list(models.values()))))
-    return assemble(config, {**drawn, **trained})
+        yield WantedCells([*tasks.values(), *first])
+    found = _by_spec(tasks, (yield WantedCells(list(tasks.values()), later=first)))
+    admit(config, found)
+    yield from together(_search(config, prior, c, found) for prior in config.priors for c in config.contenders(prior))
+    return assemble(config, found)
 
 
-def _by_spec(specs: Iterable[TaskCell | ModelCell], payloads: Sequence[Payload | None]) -> Payloads:
+def _search(config: RecursionConfig, prior: str, contender: Contender, found: Found) -> Course[None]:
+    """Trains a contender at the rates that are given; or at more, until the best has a worse one on both sides."""
+    curve: dict[int, float] = {}
+    tried: Sequence[float] = config.first_rates
+    numbers: Sequence[int] = FIRST_RATES
+    while tried:
+        specs = [config.model_cell(prior, contender, r) for r in tried]
+        made = _by_spec(specs, (yield WantedCells([_training(spec) for spec in specs])))
+        found.update(made)
+        if config.rates:
+            return
+        curve |= {k: held_out(read_runs(made[spec])) for k, spec in zip(numbers, specs, strict=True)}
+        numbers = within(wanted(curve, FIRST_RATES))
+        tried = [rate(k) for k in numbers]
+
+
+def _training(spec: ModelCell) -> Cell:
+    return compute_model.cell(spec, cost=spec.cost, label=spec.label)
+
+
+def _by_spec(specs: Iterable[TaskCell | ModelCell], payloads: Sequence[Payload | None]) -> Found:
     return {spec: payload for spec, payload in zip(specs, payloads, strict=True) if payload is not None}
 
 
@@ -82,9 +101,10 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
     notes: list[str] = []
     for prior in config.priors:
         records = [read_task(payloads[cell]) for cell in config.task_cells(prior)]
-        runs: dict[Contender, dict[float, list[RunRecord]]] = {}
-        for cell in config.model_cells(prior):
-            runs.setdefault(cell.contender, {})[cell.recipe.learning_rate] = read_runs(payloads[cell])
+        runs: dict[Contender, dict[float, list[RunRecord]]] = {c: {} for c in config.contenders(prior)}
+        for cell, payload in payloads.items():
+            if isinstance(cell, ModelCell) and cell.replicates == config.replicates(prior):
+                runs[cell.contender][cell.recipe.learning_rate] = read_runs(payload)
         summary = summarise(records, runs, {contender: cost_of(contender.spec) for contender in runs})
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
         rows += [entry(prior, row) for row in summary]
@@ -134,6 +154,8 @@ class Predictor:
     contender: Contender | None  # None for a reference
     learning_rate: float | None  # the one that was chosen; None for a reference
     at_edge: bool  # whether it was the smallest or the largest of several, so that a better one may lie beyond
+    # the rates that were tried, and the geometric mean of the errors on points held out, None if a run diverged
+    tried: Sequence[tuple[float, float | None]]
     cost: RegressorCost | None  # of the model; None for a reference
     runs: Sequence[RunRecord]  # at that rate, one for each function; () for a reference
     # how many of them did. If any did, no figure below is given: a mean over those that survived would flatter
@@ -155,14 +177,15 @@ class Predictor:
 
 def choose_rate(rates: Rates) -> float:
     """The learning rate of a contender, by what happened on the points held out."""
+    return min(
+        sorted(rates), key=lambda r: (held_out(rates[r]), sum(run.diverged_at is not None for run in rates[r]))
+    )
 
-    def badness(rate: float) -> tuple[int, float]:
-        held_out = [run.held_out_rmse for run in rates[rate]]
-        sound = [error for error in held_out if error is not None]
-        mean = math.fsum(map(math.log, sound)) / len(sound) if sound else math.inf
-        return sum(run.diverged_at is not None for run in rates[rate]), mean
 
-    return min(sorted(rates), key=badness)
+def held_out(runs: Sequence[RunRecord]) -> float:
+    """The mean logarithm of the errors on the points held out; infinite if a run diverged."""
+    sound = [r.held_out_rmse for r in runs if r.held_out_rmse is not None and r.diverged_at is None]
+    return math.fsum(map(math.log, sound)) / len(sound) if len(sound) == len(runs) else math.inf
 
 
 def summarise(
@@ -174,7 +197,7 @@ def summarise(
         tasks: the functions. runs: for each contender and rate one record for each function, in their order.
     """
     references = [
-        Predictor(name, None, None, False, None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
+        Predictor(name, None, None, False, (), None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
         for name in tasks[0].scores
     ]
     contenders = _compared([_row(tasks, contender, rates, costs[contender]) for contender, rates in runs.items()])
@@ -188,7 +211,8 @@ def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: 
     diverged = len(runs) - len(scores)
     at_edge = len(rates) > 1 and rate in (min(rates), max(rates))
     figures = (None, None, None, None) if diverged else _spreads(tasks, scores)
-    return Predictor(contender.name, contender, rate, at_edge, cost, runs, diverged, *figures)
+    tried = [(r, math.exp(error) if math.isfinite(error := held_out(rates[r])) else None) for r in sorted(rates)]
+    return Predictor(contender.name, contender, rate, at_edge, tried, cost, runs, diverged, *figures)
 
 
 def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spread, Spread, Spread, Spread]:
@@ -307,11 +331,10 @@ def _best_depth(
 
 
 def _tuned(rates: Sequence[float]) -> str:
-    return (
-        f"its best of {len(rates)} learning rates"
-        if len(rates) > 1
-        else f"the only learning rate tried, {rates[0]:g}"
-    )
+    if not rates:
+        return "the learning rate that a search found for it"
+    few = f"the only learning rate tried, {rates[0]:g}"
+    return f"its best of {len(rates)} learning rates" if len(rates) > 1 else few
 
 
 def _verdicts(at: Mapping[int, Mapping[str, Any]]) -> list[str]:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import TaskConfig
+from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.stopping import STOPS
 from synthetic.studies.recursion.cells import ModelCell, Replicate, TaskCell
 from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender, family
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.regressors import DrawnSpec
 
-# Of these plain CEM at T = 1, 2 and 4 chose none at the edge.
-FIVE_RATES = (5e-3, 1e-2, 2e-2, 3e-2, 5e-2)
+# Numbers of the rates that a search begins with (`engine.rates`): 4e-3 to 3.2e-2, between which most models are best.
+FIRST_RATES = (1, 2, 3, 4)
 # Of depth itself; the others have studies of their own.
 NOT_STANDARD = ("cem", "again", "shared-step", "normed-shared-step", "normed-learned-step", "drawn")
 # Non-stationary and yet positive semi-definite in ten dimensions.
@@ -32,8 +33,8 @@ class RecursionConfig:
     seed: int = 0  # the root of every random stream
     families: tuple[str, ...] = ("cem",)  # names that `contenders.family` knows, compared on every prior
     more_families: tuple[str, ...] = ()  # on the first prior and on the last only
-    # learning rates that every contender is trained at; the points held out choose
-    rates: tuple[float, ...] = (1e-2,)
+    # learning rates that every contender is trained at; without any, each contender's is searched for
+    rates: tuple[float, ...] = ()
     # with 1024 points every depth beyond 1 only learns the noise faster
     # train_points, test_points: sizes of each function's two sets
     train_points: int = 4096
@@ -49,7 +50,7 @@ class RecursionConfig:
             ("model family", self.families),
             ("learning rate", self.rates),
         ):
-            if not values:
+            if not values and name != "learning rate":
                 raise UsageError(f"at least one {name} is needed")
             if twice := sorted({str(v) for v in values if list(values).count(v) > 1}):
                 raise UsageError(f"{name} {', '.join(twice)} is given twice; name each once")
@@ -59,8 +60,8 @@ class RecursionConfig:
             raise UsageError(f"at least one seed (function per prior) is needed, not {self.seeds}")
         if self.seed < 0:
             raise UsageError(f"the root seed must be at least 0, not {self.seed}")
-        for rate in self.rates:
-            replace(self.recipe, learning_rate=rate)
+        for given in self.rates:
+            replace(self.recipe, learning_rate=given)
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):
@@ -84,15 +85,19 @@ class RecursionConfig:
         """The functions of one prior, with their references."""
         return [TaskCell(replicate) for replicate in self.replicates(prior)]
 
+    def model_cell(self, prior: str, contender: Contender, rate: float) -> ModelCell:
+        """A contender on one prior at one rate; with stops where one model is to serve every depth."""
+        stops = STOPS if any(isinstance(c.spec, DrawnSpec) for c in self.contenders(prior)) else ()
+        return ModelCell(self.replicates(prior), contender, replace(self.recipe, learning_rate=rate), stops)
+
+    @property
+    def first_rates(self) -> tuple[float, ...]:
+        """The learning rates that are given, or those that a search begins with."""
+        return self.rates or tuple(map(rate, FIRST_RATES))
+
     def model_cells(self, prior: str) -> list[ModelCell]:
-        """Every contender on one prior at every rate; with stops where one model is to serve every depth."""
-        contenders = self.contenders(prior)
-        stops = STOPS if any(isinstance(contender.spec, DrawnSpec) for contender in contenders) else ()
-        return [
-            ModelCell(self.replicates(prior), contender, replace(self.recipe, learning_rate=rate), stops)
-            for contender in contenders
-            for rate in self.rates
-        ]
+        """Every contender on one prior at its first rates."""
+        return [self.model_cell(prior, c, r) for c in self.contenders(prior) for r in self.first_rates]
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,9 @@ class Preset:
 PRESETS: Mapping[str, Preset] = {
     "smoke": Preset(
         "checks that everything works, in well under a minute; too small to conclude anything from",
-        RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300)),
+        RecursionConfig(
+            depths=(1, 2), seeds=2, rates=(1e-2,), train_points=1024, test_points=512, recipe=Recipe(steps=300)
+        ),
     ),
     "quick": Preset("a first look; four minutes on two cores", RecursionConfig(seeds=6, families=("cem", "again"))),
     "standard": Preset(
@@ -116,12 +123,10 @@ PRESETS: Mapping[str, Preset] = {
             seeds=10,
             families=("cem", "again"),
             more_families=tuple(name for name in FAMILIES if name not in NOT_STANDARD),
-            # of 0.003, 0.01, 0.03 and 0.1 plain CEM chose one of these at every T
-            rates=(1e-2, 3e-2),
         ),
     ),
     "step-sizes": Preset(
-        "T = 1 to 8 at five rates and three step sizes, with a norm inside and without: an hour on two cores",
+        "T = 1 to 8 at three step sizes, with a norm inside and without: an hour on two cores",
         RecursionConfig(
             priors=("rbf", NON_STATIONARY),
             seeds=10,
@@ -129,12 +134,11 @@ PRESETS: Mapping[str, Preset] = {
                 *("cem", "shared-step", "learned-step", "again"),
                 *("normed", "normed-shared-step", "normed-learned-step"),
             ),
-            rates=FIVE_RATES,
         ),
     ),
     "dial": Preset(
         "depth as a dial: one model for all T, against models for each; ten minutes",
-        RecursionConfig(families=("cem", "shared-step", "drawn", "again"), rates=FIVE_RATES),
+        RecursionConfig(families=("cem", "shared-step", "drawn", "again")),
     ),
     "paper": Preset(
         "every prior and every family, longer training, compiled: for a GPU machine or a cluster",
@@ -145,7 +149,6 @@ PRESETS: Mapping[str, Preset] = {
             ),
             seeds=20,
             families=tuple(FAMILIES),
-            rates=(1e-3, 3e-3, 1e-2, 3e-2),
             recipe=Recipe(steps=6000, compiled=True),
         ),
     ),

@@ -60,6 +60,17 @@ def headline(content: Content) -> str:
     return f"{'; '.join(sentences)}{_only(content)}" if sentences else "plain CEM was not compared at several depths"
 
 
+def of_rates(content: Content) -> str:
+    """One sentence on where the best learning rates lie; nothing of one rate that was given."""
+    trained = [row for row in content["rows"] if row["contender"]]
+    if _only(content):
+        return ""
+    edges = [f"{row['name']} ({short(row['prior'])})" for row in trained if row["at_edge"]]
+    if edges:
+        return f"At an edge of the learning rates tried: {', '.join(edges)}."
+    return f"Each of the {len(trained)} learning rates was found between two worse ones."
+
+
 def of_drawn(content: Content) -> Iterator[str]:
     """For each prior the best of the models for all T, beside those for one T; nothing without such a model."""
     for prior, rows in priors(content).items():
@@ -93,7 +104,7 @@ def _rate(content: Content, row: Row) -> str | None:
 
 def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
     """For each prior: errors and costs, models against CEM, the way down, other numbers of steps, stops."""
-    made = (_errors, _same_depth, _ways_down, _test_depths, _stopped)
+    made = (_errors, _same_depth, _tuning, _ways_down, _test_depths, _stopped)
     studied = priors(content).items()
     return [sheet for prior, rows in studied for make in made if (sheet := make(content, prior, rows)) is not None]
 
@@ -216,6 +227,23 @@ def _same_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | N
     columns = (Column("model"), *_compared_columns("ratio to CEM at the same T", ("p (Holm)",)))
     title = f"{prior}: models against CEM at the same T"
     return Sheet(title, columns, [Group("", compared)], name="same-T") if compared else None
+
+
+def _tuning(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+    """What was found at each learning rate that was tried; None of one rate, and of an older file."""
+    tried = {row["name"]: dict(map(tuple, row.get("tried") or ())) for row in rows}
+    rates = sorted({rate for at in tried.values() for rate in at})
+    lines: list[list[Entry]] = [
+        [
+            name,
+            *(None if rate not in at else "diverged" if at[rate] is None else Quantity(at[rate]) for rate in rates),
+        ]
+        for name, at in tried.items()
+        if at
+    ]
+    columns = (Column("model"), *(Column(f"{rate:g}", text=_error) for rate in rates))
+    title = f"{prior}: error on points held out at each learning rate, geometric mean over functions"
+    return Sheet(title, columns, [Group("", lines)], name="rates") if len(rates) > 1 else None
 
 
 def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:

@@ -1,0 +1,28 @@
+"""What a recursion study takes, said before it is begun."""
+
+from __future__ import annotations
+
+from cemverify.results.envelope import Cell, Table
+from synthetic.studies.recursion.presets import RecursionConfig
+
+# So many rates a search tries on average: the first four, and then one more or two.
+USUAL_RATES = 4.9
+
+
+def estimate(config: RecursionConfig) -> Table:
+    """For each prior its functions, models and trainings, and the hours of one core, by the seconds of its cells."""
+    rates = float(len(config.rates) or USUAL_RATES)
+    rows: list[list[Cell]] = []
+    total = 0.0
+    for prior in config.priors:
+        functions = config.task_cells(prior)
+        models = [config.model_cell(prior, contender, 1e-2) for contender in config.contenders(prior)]
+        seconds = sum(f.cost for f in functions) + rates * sum(m.cost for m in models)
+        rows.append([prior, len(functions), len(models), round(rates * len(models)), f"{seconds / 3600:.2f}"])
+        total += seconds
+    rows.append(["all", "", "", "", f"{total / 3600:.2f}"])
+    title = (
+        "What the study takes: trainings of all functions of a prior at once, a search taken to try"
+        f" {USUAL_RATES:g} rates; hours of one core of an AMD EPYC with AVX-512"
+    )
+    return Table(title, ("prior", "functions", "models", "trainings", "hours"), rows)
