@@ -25,7 +25,10 @@ from synthetic.studies.recursion.contenders import FAMILIES
 from synthetic.studies.recursion.estimate import estimate
 from synthetic.studies.recursion.findings import measured, study
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
+from synthetic.studies.recursion.rows import priors as by_prior
+from synthetic.studies.recursion.rows import short
 from synthetic.studies.recursion.tables import sheets
+from synthetic.studies.recursion.worth import sentences as worths
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
@@ -141,6 +144,9 @@ def run(options: argparse.Namespace) -> int:
     bare = envelope.result("recursion", maker, [], outcome)
     tables = [plain(sheet) for sheet in sheets(bare)]
     envelope.show(terminal(tables))
+    for prior, rows in by_prior(bare).items():
+        for sentence in worths(rows):
+            envelope.show(f"\n{short(prior)}: {sentence}")
     for s in outcome["statements"]:
         envelope.show(f"\nthe paper: {s['text']}\n     here: {s['found']}\n  reading: {s['reading']}")
     for sentence in outcome["notes"]:

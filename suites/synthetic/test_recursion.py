@@ -49,6 +49,7 @@ from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
 from synthetic.studies.recursion.tables import headline, sheets
+from synthetic.studies.recursion.worth import exponent, sentences, worth
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
@@ -437,6 +438,77 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     statement = findings.read(content)[0]
     assert statement.found.endswith("inconclusive")
     assert statement.reading == "undecided"
+
+
+def test_layers_of_their_own_have_their_weights_and_begin_as_one_step_does() -> None:
+    one, two = (RegressorStack(replace(CEM, layers=n), 10, streams(0, 1)) for n in (1, 2))
+    points = torch.randn(2, 5, 10, generator=torch.Generator().manual_seed(0))
+    assert "layers" not in plain(CEM)  # so that stored cells keep their names
+    assert torch.equal(one(points), RegressorStack(CEM, 10, streams(0, 1))(points))
+    (second,) = two.further
+    assert isinstance(second, CEMCore)
+    assert isinstance(two.core, CEMCore)
+    assert not torch.equal(second.V, two.core.V)
+    with torch.no_grad():
+        second.V.zero_()  # its energy is then constant
+    assert torch.equal(two(points), one(points))
+    stacked, deep = (cost_of(c.spec) for c in (FAMILIES["layers"].contenders((4,))[0], cem((4,))[0]))
+    assert stacked.parameters - deep.parameters == 3 * 2 * CEM.width * CEM.hidden
+    assert stacked.inference.matmul - deep.inference.matmul == 3 * 2 * CEM.width * CEM.hidden
+    assert all(r.at_depth == () and r.energies is None for r in runs(FAMILIES["layers"].contenders((2,))[0]))
+
+
+def curves(exponents: dict[int, float], seed: int, functions: int = 10) -> dict[int, list[float]]:
+    """Errors of 10 functions of their own difficulty, n^-exponent times noise of 2 %."""
+    noise = torch.Generator().manual_seed(seed)
+    levels = 0.3 * torch.randn(functions, generator=torch.Generator().manual_seed(0))
+    at = {n: levels - e * math.log(n) + 0.02 * torch.randn(functions, generator=noise) for n, e in exponents.items()}
+    return {n: logs.exp().tolist() for n, logs in at.items()}
+
+
+DEPTHS = (1, 2, 4, 8)
+
+
+def test_intervals_of_worth_and_exponent_cover_the_truth_in_95_of_100_studies() -> None:
+    covered, fitted, total = [0, 0], 0, 200
+    for seed in range(total):
+        stacks, steps = (
+            curves(dict.fromkeys(DEPTHS, 0.3), 2 * seed),
+            curves(dict.fromkeys(DEPTHS, 0.15), 2 * seed + 1),
+        )
+        fit = exponent(steps, stacks)
+        assert fit is not None
+        for i, (found, truth) in enumerate(((worth(steps[4], stacks), 2.0), (fit.phi, 0.5))):
+            covered[i] += found.low <= truth <= found.high
+        fitted += fit.p >= 0.05
+    # 5 of 100 miss; four standard deviations beside that
+    assert all(abs(count / total - 0.95) < 4 * math.sqrt(0.05 * 0.95 / total) for count in (*covered, fitted))
+
+
+def test_steps_beyond_the_stacks_have_a_bound_and_what_is_no_power_of_t_has_no_exponent() -> None:
+    stacks = curves(dict.fromkeys(DEPTHS, 0.3), 0)
+    better, worse = ([e * factor for e in stacks[1]] for factor in (0.1, 1.5))
+    assert worth(better, stacks).shown("1", "8") == "> 8 [> 8, > 8]"
+    assert worth(worse, stacks).shown("1", "8") == "< 1 [< 1, < 1]"
+    flat = curves({1: 0.0, 2: 0.3, 4: 0.15, 8: 0.0}, 1)  # worth 2, 2, 1
+    (none,) = sentences(content_rows(flat, stacks))
+    assert re.fullmatch(r"CEM: 2 steps are worth [12]\.\d+ \[.*\] layers; .*; no T\^phi fits \(p = .*\)\.", none)
+    (power,) = sentences(content_rows(curves(dict.fromkeys(DEPTHS, 0.15), 1), stacks))
+    assert re.search(r"; worth = T\^phi with phi = 0\.\d\d \[0\.\d\d, 0\.\d\d\]\.$", power)
+
+
+def content_rows(steps: dict[int, list[float]], stacks: dict[int, list[float]]) -> list[dict[str, Any]]:
+    """Rows as `worth` reads them."""
+    return [
+        {
+            "contender": {"family": name},
+            "depth": n,
+            "diverged": 0,
+            "runs": [{"score": {"expected": e}} for e in errors],
+        }
+        for name, curve in (("CEM", steps), ("CEM, T layers", stacks))
+        for n, errors in curve.items()
+    ]
 
 
 def test_rows_are_found_whatever_their_titles_say() -> None:

@@ -9,6 +9,7 @@ the root of the least mean squared error over functions, and other models of mat
     cells                     the units of work: what is computed once and kept
     findings                  the study from its first cell on, what its cells say, and what that says of the paper
     rows                      what a result file has, and what follows from its numbers
+    worth                     to how many layers with weights of their own T steps come
     tables, pictures, page    what is shown of that
     presets                   what is run
 """

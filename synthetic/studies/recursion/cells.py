@@ -171,7 +171,8 @@ def _evaluate(
     points = torch.stack([task.test_inputs for task in tasks])  # (S, m, d)
     own, predictions, ended = model(points), [], []
     ways: list[dict[str, Any]] = [{} for _ in points]
-    if isinstance(model, RegressorStack):  # of a model of the user's own no steps are known
+    # of a model of the user's own no steps are known, and layers of their own are no steps
+    if isinstance(model, RegressorStack) and model.spec.layers == 1:
         predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
         ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
         ways = _ways(model, points)

@@ -41,7 +41,7 @@ class Contender:
 
     @property
     def depth(self) -> int | None:
-        """T: the number of descent steps, or of applications of an untied MLP; None of an own model without T."""
+        """T: how many descent steps, applications of an untied MLP, or layers; None of an own model without T."""
         return self.spec.depth
 
     @property
@@ -153,6 +153,14 @@ FAMILIES: Mapping[str, Family] = {
         "the untied gated MLP applied T times: recursion without a fixed memory and without an energy",
         "MLP reused",
         MLP,
+    ),
+    "layers": Family(
+        "T layers of CEM one after the other, each with weights of its own and one step: what T steps do without",
+        lambda depths: [Contender("CEM, T layers", replace(CEM, layers=T)) for T in depths],
+    ),
+    "untied-layers": Family(
+        "T untied gated MLPs one after the other, each with weights of its own",
+        lambda depths: [Contender("MLP, T layers", replace(MLP, layers=T)) for T in depths],
     ),
     "narrow": Family("CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow),
     "again": Family(

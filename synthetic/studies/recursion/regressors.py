@@ -5,14 +5,15 @@ training S stacked replicates is training S models one by one, in fewer and larg
 
     inputs (S, N, d) -> state x (S, N, D), lifted if D > d -> the core -> linear read-out -> predictions (S, N)
 
-The core is a recursive CEM MLP, or the gated MLP that it replaces: untied, perhaps applied T times.
+The core is a recursive CEM MLP, or the gated MLP that it replaces: untied, perhaps applied T times. Several cores may
+follow each other, each with weights of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -50,9 +51,10 @@ class CEMSpec:
     # eta = 1; or learned, positive, from 1; or 1/T, so that the steps sum to 1 whatever T is
     step_size: StepSizeKind = "fixed"
     activation: str = "silu"
+    layers: int = field(default=1, metadata={"added": True})  # how many in a row, each with weights of its own
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "width", "hidden", "steps", "rank")
+        _at_least_one(self, "width", "hidden", "steps", "rank", "layers")
         check_word("norm", self.norm, NormKind)
         check_word("preconditioner", self.preconditioner, PreconditionerKind)
         check_word("step size", self.step_size, StepSizeKind)
@@ -60,8 +62,8 @@ class CEMSpec:
 
     @property
     def depth(self) -> int:
-        """T: how many steps it takes."""
-        return self.steps
+        """T: how many steps it takes, in all layers."""
+        return self.steps * self.layers
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,16 @@ class GatedMLPSpec:
     hidden: int = 128
     reuse: int = 1  # how often the same MLP is applied, each time to what the last one gave
     activation: str = "silu"
+    layers: int = field(default=1, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "width", "hidden", "reuse")
+        _at_least_one(self, "width", "hidden", "reuse", "layers")
         activation(self.activation)
 
     @property
     def depth(self) -> int:
-        """T: how often the MLP is applied."""
-        return self.reuse
+        """T: how often an MLP is applied, in all layers."""
+        return self.reuse * self.layers
 
 
 Spec = CEMSpec | DrawnSpec | GatedMLPSpec
@@ -118,13 +121,19 @@ class RegressorStack(nn.Module):
         start = _Start(streams, draw)
         D = spec.width
         self.lift = start.normal("lift", D, inputs, std=inputs**-0.5) if inputs < D else None
-        self.core = CEMCore(spec, start) if isinstance(spec, CEMSpec) else GatedMLPCore(spec, start)
+        self.core, *further = (
+            CEMCore(spec, s) if isinstance(spec, CEMSpec) else GatedMLPCore(spec, s)
+            for s in (start, *(_Start(streams, f"{draw} of layer {i}") for i in range(1, spec.layers)))
+        )
+        self.further = nn.ModuleList(further)
         self.readout = start.normal("readout", D, 1, std=D**-0.5)
         self.intercept = start.constant(0.0, 1)
 
     def forward(self, inputs: Tensor, steps: int | None = None) -> Tensor:
-        """Predictions (S, N) of inputs (S, N, d); with another T than it was built with, if `steps` says so."""
-        x = self.core(self.state(inputs), self.spec.depth if steps is None else steps)  # (S, N, D)
+        """Predictions (S, N) of inputs (S, N, d); with so many steps in each layer, if `steps` says so."""
+        x = self.state(inputs)  # (S, N, D)
+        for layer in (self.core, *self.further):
+            x = layer(x, self.spec.depth // self.spec.layers if steps is None else steps)
         predictions: Tensor = (x @ self.readout)[..., 0] + self.intercept
         return predictions
 

@@ -46,6 +46,9 @@ class Family(StrEnum):
     CEM = "CEM"
     SUMMED = "CEM, steps sum to 1"
     NORMED_SUMMED = "CEM, norm inside, steps sum to 1"
+    LAYERS = "CEM, T layers"
+    REUSED = "MLP reused"
+    MLP_LAYERS = "MLP, T layers"
 
 
 def families(rows: Sequence[Row]) -> dict[str, list[Row]]:

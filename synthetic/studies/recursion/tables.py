@@ -30,6 +30,7 @@ from synthetic.studies.recursion.rows import (
     shallowest,
     short,
 )
+from synthetic.studies.recursion.worth import sentences
 
 # The numbers of steps at test time that a table and a picture show, of 1 ... 16, beside those that were trained.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -41,7 +42,7 @@ _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's wher
 
 def headline(content: Content) -> str:
     """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
-    sentences = []
+    told_of = []
     for prior, rows in priors(content).items():
         deeper = sorted(
             (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
@@ -56,8 +57,8 @@ def headline(content: Content) -> str:
             parts.append(f"T = {row['depth']} has {ratio}{words}, {verdict(compared)}")
             words = " times"
         if told:
-            sentences.append(f"{short(prior)}: {', and '.join(parts)}")
-    return f"{'; '.join(sentences)}{_only(content)}" if sentences else "plain CEM was not compared at several depths"
+            told_of.append(f"{short(prior)}: {', and '.join(parts)}")
+    return f"{'; '.join(told_of)}{_only(content)}" if told_of else "plain CEM was not compared at several depths"
 
 
 def of_rates(content: Content) -> str:
@@ -109,16 +110,21 @@ def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
     return [sheet for prior, rows in studied for make in made if (sheet := make(content, prior, rows)) is not None]
 
 
-def on_the_page(content: Content) -> list[Table]:
+def on_the_page(content: Content) -> list[Table | str]:
     """What the page shows of them: fewer columns, and other numbers of steps for plain CEM and for drawn T alone."""
-    tables = []
+    blocks: list[Table | str] = []
     for prior, rows in priors(content).items():
         errors_ = _errors(content, prior, rows)
         kept = [i for i, column in enumerate(errors_.columns) if column.name.startswith(_ON_THE_PAGE)]
         steps = [row for row in rows if row["contender"] is None or is_plain(row) or is_drawn(row)]
-        made = (errors_.only(kept), _same_depth(content, prior, rows), _test_depths(content, prior, steps))
-        tables += [plain(sheet) for sheet in (*made, _stopped(content, prior, rows)) if sheet is not None]
-    return tables
+        blocks += [plain(errors_.only(kept)), *sentences(rows)]
+        made = (
+            _same_depth(content, prior, rows),
+            _test_depths(content, prior, steps),
+            _stopped(content, prior, rows),
+        )
+        blocks += [plain(sheet) for sheet in made if sheet is not None]
+    return blocks
 
 
 def summaries(content: Content) -> list[Sheet]:
@@ -215,7 +221,12 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             Group("models", [line(row) for row in trained]),
             Group("floor", [line(row) for row in baselines if is_floor(row)]),
         ],
-        "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
+        " ".join(
+            (
+                "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
+                *sentences(rows),
+            )
+        ),
         _BEST,
         name="errors",
     )

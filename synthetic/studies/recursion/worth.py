@@ -1,0 +1,124 @@
+"""How many layers T steps are worth: that many layers with weights of their own have the same RMSE.
+
+Between stacks of 1, 2, 4, 8 layers, the logarithm of the RMSE is interpolated linearly over log2 of their number n,
+for each function. With gap(n) = log RMSE(T steps) - log RMSE(n layers), the worth is the least n at which the mean
+gap over functions is 0, and its interval holds the n that a t test of the gaps does not reject (docs/tasks.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cemverify.results.statistics import FEWEST
+from synthetic.studies.recursion.rows import Family, Row, by_depth, errors
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Errors = Mapping[int, Sequence[float]]  # of each function, by T or by the number of layers
+
+# The numbers that are tried: so many in each octave of layers, and over all exponents.
+FINENESS = 256
+PAIRS = {"steps": (Family.CEM, Family.LAYERS), "uses of one MLP": (Family.REUSED, Family.MLP_LAYERS)}
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a mean over functions rises through 0, with the 95 % interval; infinite beyond what was tried."""
+
+    value: float
+    low: float
+    high: float
+
+    def shown(self, least: str, most: str) -> str:
+        """The value and its interval, "1.62 [1.45, 1.83]", or what they are beyond."""
+        value, low, high = (
+            f"{end:.2f}" if math.isfinite(end) else f"> {most}" if end > 0 else f"< {least}"
+            for end in (self.value, self.low, self.high)
+        )
+        return f"{value} [{low}, {high}]"
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """phi of worth = T^phi, fitted to all T > 1 at once."""
+
+    phi: Crossing
+    p: float  # of Hotelling's test that what the fit leaves is noise
+
+
+def worth(steps: Sequence[float], stacks: Errors) -> Crossing:
+    """How many layers steps are worth that have these errors."""
+    octaves = np.linspace(0.0, math.log2(max(stacks)), FINENESS * math.ceil(math.log2(max(stacks))) + 1)
+    return _crossing(2**octaves, np.log(steps)[:, None] - _between(stacks, octaves))
+
+
+def exponent(steps: Errors, stacks: Errors) -> Exponent | None:
+    """phi of worth = T^phi; None of fewer than two T, or fewer functions than a test needs.
+
+    It is where the sum over T of log T gap(T^phi) has the mean 0.
+    """
+    from scipy import stats
+
+    depths = [T for T in sorted(steps) if T > 1]
+    functions = len(next(iter(steps.values())))
+    if len(depths) < 2 or functions < FEWEST:
+        return None
+    logs = np.log2(depths)
+    phis = np.linspace(0.0, math.log2(max(stacks)) / logs[-1], 4 * FINENESS + 1)
+    gaps = np.stack(
+        [np.log(steps[T])[:, None] - _between(stacks, phis * log) for T, log in zip(depths, logs, strict=True)]
+    )
+    phi = _crossing(phis, np.einsum("t,tsg->sg", logs, gaps))  # gaps: (T, S, G)
+    if math.isinf(phi.value):
+        return Exponent(phi, 0.0)
+    at = int(np.searchsorted(phis, phi.value))
+    # of another phi gaps differ along their slope; what is orthogonal to it no phi removes
+    slope = np.gradient(gaps.mean(1), axis=1)[:, at]
+    left = gaps[:, :, at].T @ np.linalg.svd(slope[None])[2][1:].T  # (S, T - 1)
+    mean, q = left.mean(0), left.shape[1]
+    t2 = functions * mean @ np.linalg.pinv(np.atleast_2d(np.cov(left.T))) @ mean
+    return Exponent(phi, float(stats.f.sf(t2 * (functions - q) / (q * (functions - 1)), q, functions - q)))
+
+
+def sentences(rows: Sequence[Row]) -> Iterator[str]:
+    """What T steps are worth on a prior; nothing of a study without stacks."""
+    for word, (family, stacked) in PAIRS.items():
+        steps, stacks = ({T: errors(row) for T, row in by_depth(rows, f).items()} for f in (family, stacked))
+        deep = [T for T in steps if T > 1]
+        if not deep or len(stacks) < 2 or 1 not in stacks or len(steps[deep[0]]) < 2:
+            continue
+        most = str(max(stacks))
+        told = [f"{T} {word} are worth {worth(steps[T], stacks).shown('1', most)} layers" for T in deep]
+        fit = exponent(steps, stacks)
+        if fit is not None:
+            fits = math.isfinite(fit.phi.value) and fit.p >= 0.05
+            shown = fit.phi.shown("0", f"{math.log2(max(stacks)) / math.log2(max(deep)):g}")
+            told.append(f"worth = T^phi with phi = {shown}" if fits else f"no T^phi fits (p = {fit.p:.2g})")
+        yield f"{stacked.partition(',')[0]}: {'; '.join(told)}."
+
+
+def _between(stacks: Errors, octaves: Array) -> Array:
+    """log RMSE of each function, (S, G), between the stacks at these log2 n (G,)."""
+    at = np.log2(sorted(stacks))
+    return np.stack(
+        [np.interp(octaves, at, np.log(curve)) for curve in np.array([stacks[n] for n in sorted(stacks)]).T]
+    )
+
+
+def _crossing(tried: Array, gaps: Array) -> Crossing:
+    """Where the mean of gaps (S, G) over functions first reaches 0, with the t interval."""
+    from scipy import stats
+
+    mean, n = gaps.mean(0), len(gaps)
+    half = float(stats.t.ppf(0.975, n - 1)) * gaps.std(0, ddof=1) / math.sqrt(n)
+
+    def first(values: Array) -> float:
+        if values[0] > 0:
+            return -math.inf
+        return math.inf if values.max() < 0 else float(tried[int(np.argmax(values >= 0))])
+
+    return Crossing(first(mean), first(mean + half), first(mean - half))
