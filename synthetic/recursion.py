@@ -21,7 +21,7 @@ from synthetic.figures.sheets import plain
 from synthetic.gp import priors
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
-from synthetic.studies.recursion.contenders import FAMILIES
+from synthetic.studies.recursion.contenders import FAMILIES, OF_SEQUENCES
 from synthetic.studies.recursion.estimate import estimate
 from synthetic.studies.recursion.findings import measured, study
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
@@ -44,6 +44,9 @@ priors, with s = (x_1 + ... + x_d) / sqrt(d); "0.9*rbf(lengthscale=2) + 0.1*line
 models (--models):
 {models}
 {own}
+
+models of the presets "context", which predict each next value of a function from the points before:
+{of_sequences}
 
 presets (options override their values one by one):
 {presets}
@@ -83,6 +86,7 @@ examples:
     models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
     own=f"  {'module:object':<20}your own: a function of the number of inputs d that returns a torch module from"
     " (N, d) to (N,) or (N, 1); one with a parameter `steps` has a row for each T",
+    of_sequences="\n".join(f"  {name:<20}{family.about}" for name, family in OF_SEQUENCES.items()),
     presets="\n".join(
         f"  {name:<20}T = {', '.join(map(str, p.config.depths))}; {len(p.config.priors)} prior(s),"
         f" {p.config.seeds} functions each; {p.about}"

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tables",
         metavar="NAME",
         nargs="+",
-        help="only these; of a recursion study summary, errors, same-T, rates, steps, test-time or stops (default: "
-        "all but the summary; in LaTeX the summary alone, which fits a page)",
+        help="only these; of a recursion study summary, errors, points, same-T, rates, steps, test-time or stops "
+        "(default: all but the summary; in LaTeX the summary alone, which fits a page)",
     )
     parser.add_argument(
         "--columns",

@@ -29,7 +29,7 @@ Errors = Mapping[Any, float | None]
 def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
     """Changes of RMSE by the paired test; models that diverge or are missing."""
     _same(old, new, _RECURSION)
-    was, now = (content["made_by"]["configuration"].get("rates") for content in (old, new))
+    was, now = (content["made_by"]["configuration"].get("rates") or "found" for content in (old, new))
     if was != now:
         yield note("learning rates tried", was, now, "a part of what differs may be one of tuning")
     before, after = (

@@ -478,9 +478,9 @@ def test_intervals_of_worth_and_exponent_cover_the_truth_in_95_of_100_studies() 
         )
         fit = exponent(steps, stacks)
         assert fit is not None
-        for i, (found, truth) in enumerate(((worth(steps[4], stacks), 2.0), (fit.phi, 0.5))):
+        for i, (found, truth) in enumerate(((worth(steps[4], stacks), 2.0), (fit[0], 0.5))):
             covered[i] += found.low <= truth <= found.high
-        fitted += fit.p >= 0.05
+        fitted += fit[1] >= 0.05
     # 5 of 100 miss; four standard deviations beside that
     assert all(abs(count / total - 0.95) < 4 * math.sqrt(0.05 * 0.95 / total) for count in (*covered, fitted))
 

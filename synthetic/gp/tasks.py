@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 
@@ -40,6 +40,9 @@ class TaskConfig:
     test_points: int = 1024
     noise: float = 0.1  # standard deviation of the noise on training targets
     features: int = 0  # is part of the names of cells; tasks of random features had another number
+    # J, points of each function, seen one after the other: then n and m count functions (`synthetic.gp.sequences`);
+    # 0: n and m are points of one function
+    sequence: int = field(default=0, metadata={"added": True})
 
     def __post_init__(self) -> None:
         # two training points: one to learn from, one to choose the weights by
@@ -76,7 +79,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Task:
-    """A task and its oracle, all float64."""
+    """A task and its oracle, all float64; of sequences, with shapes as `synthetic.gp.sequences` says."""
 
     config: TaskConfig  # what it was drawn from
     inputs: Tensor  # (n, d)
@@ -105,7 +108,7 @@ class Task:
         return float(self.variance.mean().sqrt())
 
     def score(self, predictions: Tensor) -> Score:
-        """The score of predictions (m,) of the test values."""
+        """The score of predictions (m,) of the test values, or (m, J)."""
         gap = (predictions - self.mean) ** 2  # (m,)
         return Score(
             expected=float((gap + self.variance).mean().sqrt()),

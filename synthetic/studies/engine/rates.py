@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cemverify.console.errors import UsageError
-
 # Half-octaves would cost twice as much, and the parabola finds what lies between. Steps from the first rate upwards.
 FIRST_RATE = 2e-3
 FEWEST_RATES = 4
@@ -59,20 +57,6 @@ def wanted(curve: Mapping[int, float], start: Sequence[int]) -> list[int]:
 def within(numbers: Sequence[int]) -> list[int]:
     """Those of the rates that are tried at all: a search ends at the lowest and the highest."""
     return [k for k in numbers if LOWEST <= k <= HIGHEST]
-
-
-def all_within(numbers: Sequence[int]) -> list[int]:
-    """The rates, if each of them is tried at all.
-
-    Raises:
-        UsageError: the optimum flees beyond them.
-    """
-    if len(within(numbers)) < len(numbers):
-        raise UsageError(
-            f"the best learning rate lies beyond {rate(LOWEST):.2g} to {rate(HIGHEST):.2g}: something other than the"
-            " rate is wrong with this model or its data"
-        )
-    return list(numbers)
 
 
 def starts(before: TuningCurve | None) -> list[int]:

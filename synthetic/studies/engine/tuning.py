@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from cemverify.console.errors import UsageError
 from cemverify.runs.plain import restore
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
@@ -15,7 +16,7 @@ from synthetic.studies.engine.comparisons import Compared, compared
 from synthetic.studies.engine.conduct import Course, WantedCells, together
 from synthetic.studies.engine.designs import Row, cost
 from synthetic.studies.engine.plan import TUNING_SEED, Plan
-from synthetic.studies.engine.rates import TuningCurve, all_within, optimum, rate, starts, wanted
+from synthetic.studies.engine.rates import HIGHEST, LOWEST, TuningCurve, optimum, rate, starts, wanted, within
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.training.cost import Paths, paths
 from synthetic.training.looped import looped_on_meta
@@ -110,7 +111,12 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course
     before: TuningCurve | None = None
     for share in plan.shares:
         bits: dict[int, float] = {}
-        while numbers := all_within(wanted(bits, starts(before))):
+        while numbers := wanted(bits, starts(before)):
+            if within(numbers) != numbers:
+                raise UsageError(
+                    f"the best learning rate lies beyond {rate(LOWEST):.2g} to {rate(HIGHEST):.2g}: something other"
+                    " than the rate is wrong with this model or its data"
+                )
             pairs = [(k, seed) for k in numbers for seed in seeds]
             cells = [plan.cell(tuned.row, seed, "tuning", share, rate(k), corpus, device) for k, seed in pairs]
             labels = [f"tuning {tuned.row.name}, {share:.3g} of the length, rate {rate(k):.3g}" for k, _ in pairs]

@@ -3,7 +3,8 @@
 A CEM MLP is trained at several depths T on functions drawn from Gaussian processes. Beside its error stand the floor,
 the root of the least mean squared error over functions, and other models of matched size.
 
-    regressors, ensembles     the models, many at a time, and their training
+    regressors, blocks, own   the models, many at a time: of functions, of functions from context, the user's own
+    ensembles                 their training
     contenders                which of them compete, and what they cost
     references                what needs no training
     cells                     the units of work: what is computed once and kept

@@ -18,15 +18,18 @@ from torch import Tensor
 
 from cemverify.runs import algorithm
 from cemverify.runs.plain import restore
+from synthetic.gp.sequences import ByPoints, by_points, draw_sequences
 from synthetic.gp.tasks import Score, Stream, Streams, Task, TaskConfig, draw
 from synthetic.studies.engine.stopping import AtStop
 from synthetic.studies.recursion.contenders import Contender, stack
 from synthetic.studies.recursion.ensembles import Fit, Recipe, Stack, fit, squared_errors
-from synthetic.studies.recursion.references import REFERENCES
+from synthetic.studies.recursion.references import OF_SEQUENCES, REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, RegressorStack
 
 # Trained models are also evaluated with so many steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))
+# Of sequences, the error in training is told on so many functions.
+_FEW = 512
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class TaskCell:
     @property
     def cost(self) -> float:
         """In seconds, roughly: a Cholesky factorisation, and references that need several of that size."""
-        return 1.0 + 12.0 * (self.replicate.task.points / 5120) ** 3
+        points = 512 if self.replicate.task.sequence else self.replicate.task.points
+        return 1.0 + 12.0 * (points / 5120) ** 3
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class ModelCell:
     def cost(self) -> float:
         """Roughly the seconds that the cell takes on one core, from steps and depth; it only orders the cells."""
         steps = len(self.replicates) * self.recipe.steps * self.recipe.batch / 128
+        if points := self.replicates[0].task.sequence:
+            return 1.0 + 2e-3 * points * steps * (0.2 + 0.8 * (self.contender.depth or 1))
         return 1.0 + 3e-4 * steps * (1 + 0.5 * (self.contender.depth or 1))
 
 
@@ -91,6 +97,7 @@ class TaskRecord:
     jitter: float  # added to the prior variance
     sampling: str  # how it was drawn, in words
     scores: Mapping[str, Score]  # of the references, by name
+    by_points: Mapping[str, ByPoints] = field(default_factory=dict)  # the same at each position of sequences
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,18 @@ class RunRecord:
     step_size: float | None = None
     # the expected error with each of the cell's stops, of at most 16 steps; () without an energy
     at_stops: tuple[AtStop, ...] = ()
+    by_points: ByPoints | None = None  # of sequences: the score at each position
 
 
 @algorithm("synthetic.recursion.cells:compute_task", tasks=1, references=1)
 def compute_task(cell: TaskCell) -> dict[str, Any]:
     """Draws a function and scores what needs no training."""
-    task = draw(cell.replicate.task, cell.replicate.streams)
-    scores = {name: task.score(predict(task)) for name, predict in REFERENCES.items()}
-    return asdict(TaskRecord(task.floor, task.prior_std, task.jitter, task.sampling, scores))
+    task = _drawn(cell.replicate)
+    sequences = bool(task.config.sequence)
+    made = {name: predict(task) for name, predict in (OF_SEQUENCES if sequences else REFERENCES).items()}
+    scores = {name: task.score(predictions) for name, predictions in made.items()}
+    at = {name: by_points(task, predictions) for name, predictions in made.items() if sequences}
+    return _told(asdict(TaskRecord(task.floor, task.prior_std, task.jitter, task.sampling, scores, at)))
 
 
 @algorithm("synthetic.recursion.cells:compute_model", tasks=1, regressors=1, training=1, evaluation=1)
@@ -137,19 +148,26 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
     fits = fit(model, inputs.float().to(device), targets.float().to(device), cell.recipe, batches)
     model.cpu().double()  # so that rounding does not decide whether an energy falls
     with torch.no_grad():
-        train_errors = squared_errors(model, inputs, targets).sqrt()  # (S,)
+        few = _FEW if tasks[0].config.sequence else inputs.shape[1]
+        train_errors = squared_errors(model, inputs[:, :few], targets[:, :few]).sqrt()  # (S,)
         records = _evaluate(model, tasks, fits, train_errors, cell.recipe, cell.stops)
-    runs = [asdict(record) for record in records]
+    runs = [_told(asdict(record)) for record in records]
     if not cell.stops:
         for run in runs:
             del run["at_stops"]
     return {"runs": runs}
 
 
+def _told(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without what it has of sequences alone, where it has none: as payloads were before there were any."""
+    return {name: value for name, value in record.items() if value or name != "by_points"}
+
+
 def read_task(payload: Mapping[str, Any]) -> TaskRecord:
     """The record of a task cell's payload."""
     record: TaskRecord = restore(TaskRecord, payload)
-    return replace(record, scores={name: record.scores[name] for name in REFERENCES})  # JSON objects have no order
+    names = [name for name in REFERENCES if name in record.scores]  # JSON objects have no order
+    return replace(record, scores={name: record.scores[name] for name in names})
 
 
 def read_runs(payload: Mapping[str, Any]) -> list[RunRecord]:
@@ -195,6 +213,7 @@ def _evaluate(
                     AtStop(q, float(steps[s].double().mean()), _expected(task, predicted[s]) if sound else None)
                     for q, (predicted, steps) in ended
                 ),
+                by_points=by_points(task, own[s]) if sound and task.config.sequence else None,
             )
         )
     return records
@@ -235,4 +254,9 @@ def _tasks(replicates: tuple[Replicate, ...]) -> tuple[Task, ...]:
 
     Not through the cache of `draw`, which holds but a few of them.
     """
-    return tuple(draw.__wrapped__(replicate.task, replicate.streams) for replicate in replicates)
+    return tuple(map(_drawn, replicates))
+
+
+def _drawn(replicate: Replicate) -> Task:
+    make = draw_sequences if replicate.task.sequence else draw.__wrapped__
+    return make(replicate.task, replicate.streams)

@@ -20,6 +20,7 @@ import torch
 from cemverify.console.errors import UsageError, one_of
 from synthetic.flops import Flops, count
 from synthetic.gp.tasks import Streams
+from synthetic.studies.recursion.blocks import BlockSpec, BlockStack
 from synthetic.studies.recursion.ensembles import Stack, squared_errors
 from synthetic.studies.recursion.own import OwnSpec, OwnStack, specs
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
@@ -28,6 +29,7 @@ INPUTS = 10
 # 2 x 3 x 17, so that the sizes matched to it come out whole
 CEM = CEMSpec(width=32, hidden=102)
 MLP = GatedMLPSpec(width=32, hidden=102)
+BLOCK = BlockSpec()
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Contender:
     """A model that takes part in the study, under the name of its family and its depth."""
 
     family: str  # what it is called without its depth; models of one family are compared with its smallest T
-    spec: Spec | OwnSpec  # the model
+    spec: Spec | OwnSpec | BlockSpec  # the model
     # which first weights and batches; models of one draw share them, and the second is for A/A comparisons
     draw: int = 0
 
@@ -170,28 +172,64 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def family(name: str) -> Family:
+# Of functions that are learned from the points before.
+OF_SEQUENCES: Mapping[str, Family] = {
+    "block": Family(
+        "a block of CEM attention and a CEM MLP, T steps of 1/T on a fixed memory",
+        lambda depths: [Contender("CEM", replace(BLOCK, steps=T)) for T in depths],
+    ),
+    "block-refreshed": Family(
+        "the same, each step with its memory read anew",
+        lambda depths: [
+            Contender("CEM, refreshed memory", replace(BLOCK, steps=T, memory="refreshed")) for T in depths
+        ],
+    ),
+    "block-layers": Family(
+        "T such blocks, each with weights of its own and one step",
+        lambda depths: [Contender("CEM, T layers", replace(BLOCK, layers=T)) for T in depths],
+    ),
+    "llama-layers": Family(
+        "T of Llama's blocks",
+        lambda depths: [Contender("Llama, T layers", replace(BLOCK, layers=T, layers_of="Llama")) for T in depths],
+    ),
+    "block-again": Family(
+        "the smallest T of CEM once more with other weights and batches",
+        lambda depths: [Contender("A/A: CEM, other weights", replace(BLOCK, steps=min(depths)), draw=1)],
+    ),
+}
+
+
+def family(name: str, *, of_sequences: bool = False) -> Family:
     """The family of that name, or the one that a module of the user's makes."""
+    if of_sequences:
+        return one_of("model family of functions from context", name, OF_SEQUENCES)
     if ":" not in name:
         return one_of("model family", name, FAMILIES, ", or name your own as module:object")
     return Family("", lambda depths: [Contender(name, spec) for spec in specs(name, tuple(depths), INPUTS)])
 
 
-def stack(spec: Spec | OwnSpec, inputs: int, streams: Sequence[Streams], draw: str = "") -> Stack:
+def stack(spec: Spec | OwnSpec | BlockSpec, inputs: int, streams: Sequence[Streams], draw: str = "") -> Stack:
     """The models of a kind, one for each replicate; the arguments as of `RegressorStack`."""
     if isinstance(spec, OwnSpec):
         return OwnStack(spec, inputs, streams)
+    if isinstance(spec, BlockSpec):
+        return BlockStack(spec, inputs, streams, draw)
     return RegressorStack(spec, inputs, streams, draw)
 
 
 @cache
-def cost_of(spec: Spec | OwnSpec, inputs: int = INPUTS) -> RegressorCost:
-    """Parameters and FLOPs of a regressor, counted on the meta device; a user's code may not know that device."""
-    points = 128  # a batch: what a training step does once for all of them is shared out
+def cost_of(spec: Spec | OwnSpec | BlockSpec, inputs: int = INPUTS, sequence: int = 0) -> RegressorCost:
+    """Parameters and FLOPs of a regressor, counted on the meta device; a user's code may not know that device.
+
+    Args:
+        sequence: J, of a model of sequences of points.
+    """
     device = "cpu" if isinstance(spec, OwnSpec) else "meta"
-    model = stack(spec, inputs, [Streams(0, "", 0)]).to(device)
-    x = torch.ones(1, points, inputs, device=device)
-    y = torch.ones(1, points, device=device)
+    # a batch: what a training step does once for all of them is shared out
+    x = torch.ones(1, 128, *((sequence, inputs + 1) if sequence else (inputs,)), device=device)
+    y = torch.ones(x.shape[:-1], device=device)
+    points = y.numel()
+    model = stack(spec, x.shape[-1], [Streams(0, "", 0)]).to(device)
 
     def training_step() -> None:
         squared_errors(model, x, y).sum().backward()  # type: ignore[no-untyped-call]

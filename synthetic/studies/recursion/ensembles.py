@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
+from synthetic.studies.recursion.blocks import BlockStack
 from synthetic.studies.recursion.own import OwnStack
 from synthetic.studies.recursion.regressors import DrawnSpec, RegressorStack
 
-Stack = RegressorStack | OwnStack
+Stack = RegressorStack | OwnStack | BlockStack
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ def fit(
     """Trains all replicates in place, and leaves each with the weights that were best on its points held out.
 
     Args:
-        inputs, targets: (S, n, d) and (S, n), n at least 2, in the dtype and on the device of the model.
+        inputs, targets: (S, n, d) and (S, n), n at least 2, in the dtype and on the device of the model; of sequences
+            (S, n, J, d + 1) and (S, n, J).
         batches: draw the order of each replicate's points; each pass is a new permutation without its incomplete
             last batch.
     """
-    S, points = targets.shape
+    S, points = targets.shape[:2]
     n = points - max(1, round(recipe.held_out * points))
     size = min(recipe.batch, n)
     optimiser = torch.optim.AdamW(
@@ -112,7 +114,7 @@ def fit(
 def squared_errors(model: Stack, inputs: Tensor, targets: Tensor, steps: int | None = None) -> Tensor:
     """Each replicate's mean squared error (S,), what training minimises; with that many steps, or the model's own."""
     error: Tensor = (model(inputs, steps) - targets) ** 2
-    return error.mean(-1)
+    return error.flatten(1).mean(-1)
 
 
 def _depths(model: Stack, steps: int) -> list[int | None]:
@@ -138,7 +140,7 @@ class _Best:
 
     def __init__(self, model: Stack, targets: Tensor) -> None:
         self.state = list(model.state_dict().values())
-        self.errors = torch.full_like(targets[:, 0], math.inf)
+        self.errors = targets.new_full((len(targets),), math.inf)
         self.steps = torch.zeros_like(self.errors, dtype=torch.int64)
         self.weights = [tensor.clone() for tensor in self.state]
 

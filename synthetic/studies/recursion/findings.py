@@ -28,7 +28,7 @@ from synthetic.studies.recursion.cells import (
     read_runs,
     read_task,
 )
-from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorCost, cost_of
+from synthetic.studies.recursion.contenders import Contender, RegressorCost, cost_of
 from synthetic.studies.recursion.presets import FIRST_RATES, RecursionConfig
 from synthetic.studies.recursion.rows import (
     Family,
@@ -73,17 +73,22 @@ def study(config: RecursionConfig, *, part: bool = False) -> Course[dict[str, An
 def _search(config: RecursionConfig, prior: str, contender: Contender, found: Found) -> Course[None]:
     """Trains a contender at the rates that are given; or at more, until the best has a worse one on both sides."""
     curve: dict[int, float] = {}
+    runs: dict[float, Sequence[RunRecord]] = {}
     tried: Sequence[float] = config.first_rates
     numbers: Sequence[int] = FIRST_RATES
     while tried:
-        specs = [config.model_cell(prior, contender, r) for r in tried]
+        specs = [config.model_cell(prior, contender, r, tuning=not config.rates) for r in tried]
         made = _by_spec(specs, (yield WantedCells([_training(spec) for spec in specs])))
         found.update(made)
         if config.rates:
             return
-        curve |= {k: held_out(read_runs(made[spec])) for k, spec in zip(numbers, specs, strict=True)}
+        runs |= {r: read_runs(made[spec]) for r, spec in zip(tried, specs, strict=True)}
+        curve |= {k: held_out(runs[r]) for k, r in zip(numbers, tried, strict=True)}
         numbers = within(wanted(curve, FIRST_RATES))
         tried = [rate(k) for k in numbers]
+    if config.tuning:
+        best = config.model_cell(prior, contender, choose_rate(runs))
+        found.update(_by_spec([best], (yield WantedCells([_training(best)]))))
 
 
 def _training(spec: ModelCell) -> Cell:
@@ -102,15 +107,20 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
     for prior in config.priors:
         records = [read_task(payloads[cell]) for cell in config.task_cells(prior)]
         runs: dict[Contender, dict[float, list[RunRecord]]] = {c: {} for c in config.contenders(prior)}
+        tuned: dict[Contender, dict[float, list[RunRecord]]] = {}
         for cell, payload in payloads.items():
             if isinstance(cell, ModelCell) and cell.replicates == config.replicates(prior):
                 runs[cell.contender][cell.recipe.learning_rate] = read_runs(payload)
-        summary = summarise(records, runs, {contender: cost_of(contender.spec) for contender in runs})
+            elif isinstance(cell, ModelCell) and cell.replicates[0] == config.replicates(prior)[0]:
+                tuned.setdefault(cell.contender, {})[cell.recipe.learning_rate] = read_runs(payload)
+        costs = {contender: cost_of(contender.spec, config.dimensions, config.sequence) for contender in runs}
+        summary = summarise(records, runs, costs, tuned)
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
         rows += [entry(prior, row) for row in summary]
         notes += _notes(prior, records)
-    statements = [asdict(statement) for statement in read({"rows": rows})]
-    return {"inputs": INPUTS, "tasks": tasks, "rows": rows, "statements": statements, "notes": notes}
+    # of functions from context the paper says nothing
+    statements = [] if config.sequence else [asdict(statement) for statement in read({"rows": rows})]
+    return {"inputs": config.dimensions, "tasks": tasks, "rows": rows, "statements": statements, "notes": notes}
 
 
 def admit(config: RecursionConfig, payloads: Payloads) -> None:
@@ -189,24 +199,32 @@ def held_out(runs: Sequence[RunRecord]) -> float:
 
 
 def summarise(
-    tasks: Sequence[TaskRecord], runs: Mapping[Contender, Rates], costs: Mapping[Contender, RegressorCost]
+    tasks: Sequence[TaskRecord],
+    runs: Mapping[Contender, Rates],
+    costs: Mapping[Contender, RegressorCost],
+    tuned: Mapping[Contender, Rates] | None = None,
 ) -> list[Predictor]:
     """The rows of one prior: references, contenders, the exact posterior.
 
     Args:
         tasks: the functions. runs: for each contender and rate one record for each function, in their order.
+        tuned: records that chose the rate, where they are not those.
     """
     references = [
         Predictor(name, None, None, False, (), None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
         for name in tasks[0].scores
     ]
-    contenders = _compared([_row(tasks, contender, rates, costs[contender]) for contender, rates in runs.items()])
+    contenders = _compared(
+        [_row(tasks, c, rates, costs[c], (tuned or {}).get(c, rates)) for c, rates in runs.items()]
+    )
     return [*references[:-1], *contenders, references[-1]]
 
 
-def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: RegressorCost) -> Predictor:
+def _row(
+    tasks: Sequence[TaskRecord], contender: Contender, trained: Rates, cost: RegressorCost, rates: Rates
+) -> Predictor:
     rate = choose_rate(rates)
-    runs = rates[rate]
+    runs = trained[rate]
     scores = [run.score for run in runs if run.score is not None]
     diverged = len(runs) - len(scores)
     at_edge = len(rates) > 1 and rate in (min(rates), max(rates))
@@ -353,10 +371,10 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
     drawn = any(is_drawn(row) for rows in studied.values() for row in rows)
     return {
         # one model for all depths is another question than a model for each
-        "study": "recursion-dial" if drawn else "recursion",
+        "study": "recursion-context" if config.get("sequence") else "recursion-dial" if drawn else "recursion",
         "parameters": max(sizes, default=0),
-        "seen": f"{config['train_points']:,} training points",
-        "replicates": f"{config['seeds']} functions each",
+        "seen": f"{config['train_points']:,} training {'functions' if config.get('sequence') else 'points'}",
+        "replicates": f"{config['seeds']} {'sets of functions' if config.get('sequence') else 'functions each'}",
         "recipe": f"noise {config['noise']:g}, each depth at {_tuned(config['rates'])}",
         "figure": "expected RMSE",
         "margin": MARGIN,

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import nn
 
 from cemverify.conformance.implementations import contract, naming
 from cemverify.conformance.implementations.faults import words
 from cemverify.console.errors import UsageError
 from synthetic.gp.tasks import Stream, Streams
+from synthetic.studies.recursion.stacked import Stacked
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,10 @@ def specs(name: str, depths: Sequence[int], inputs: int) -> tuple[OwnSpec, ...]:
     return made
 
 
-class OwnStack(nn.Module):
-    """S models of the user's own, one for each replicate, their parameters and buffers stacked.
-
-    They are called one by one, because torch cannot vectorise whatever a user may write.
-    """
+class OwnStack(Stacked):
+    """S models of the user's own, one for each replicate."""
 
     def __init__(self, spec: OwnSpec, inputs: int, streams: Sequence[Streams]) -> None:
-        super().__init__()
         maker, code = _loaded(spec.name)
         if code != spec.code:
             raise UsageError(f"the file of {spec.name} is not the one that the study began with; start it again")
@@ -70,36 +66,8 @@ class OwnStack(nn.Module):
             if not isinstance(model, nn.Module):
                 raise UsageError(f"model {spec.name} made a {type(model).__name__}; a torch.nn.Module is needed")
             models.append(model)
-        parameters, buffers = (
-            [dict(named(model)) for model in models]
-            for named in (nn.Module.named_parameters, nn.Module.named_buffers)
-        )
+        super().__init__(spec.name, models)
         self.spec = spec
-        self.model = models[:1]  # in a list, so that its own weights are not among the parameters
-        self.names = [*parameters[0], *buffers[0]]
-        self.weights = nn.ParameterList(
-            nn.Parameter(torch.stack([each[name].detach() for each in parameters]), parameter.requires_grad)
-            for name, parameter in parameters[0].items()
-        )
-        for i, name in enumerate(buffers[0]):
-            self.register_buffer(f"buffer{i}", torch.stack([each[name] for each in buffers]))
-
-    def forward(self, inputs: Tensor, _steps: int | None = None) -> Tensor:
-        """Predictions (S, N) of inputs (S, N, d)."""
-        (model,) = self.model
-        model.train(torch.is_grad_enabled())  # dropout acts in training, and not where a model is scored
-        stacked = {name: t.unbind() for name, t in zip(self.names, (*self.weights, *self.buffers()), strict=True)}
-        made = []
-        for s, x in enumerate(inputs):
-            values = functional_call(model, {name: tensors[s] for name, tensors in stacked.items()}, (x,))
-            if not isinstance(values, Tensor) or values.shape not in ((len(x),), (len(x), 1)):
-                what = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-                raise UsageError(
-                    f"model {self.spec.name} maps points of shape {tuple(x.shape)} to {what}; one value for each is"
-                    f" needed, ({len(x)},) or ({len(x)}, 1)"
-                )
-            made.append(values.reshape(len(x)))
-        return torch.stack(made)
 
 
 @cache

@@ -26,6 +26,7 @@ def page_of(content: Mapping[str, Any]) -> Page:
     """
     dial = pictures.dial(content)
     named = {
+        "points": ("What is predicted after so many points of a function", pictures.points(content)),
         "dial": ("One model for all depths against a model for each", dial),
         "ratios": ("What more steps do", pictures.ratios(content)),
         "costs": ("What they cost", pictures.costs(content)),
@@ -35,7 +36,7 @@ def page_of(content: Mapping[str, Any]) -> Page:
     first, *rest = [*of_drawn(content), f"{headline(content)}."]
     blocks: list[str | Picture | Table] = [
         paragraph([f"**{first}**", *rest, of_rates(content)]),
-        shown_statements([Statement(**read) for read in content["statements"]]),
+        *([shown_statements([Statement(**read) for read in content["statements"]])] if content["statements"] else []),
         *(Picture(name, title, Curves(panels)) for name, (title, panels) in named.items() if panels),
         *on_the_page(content),
         _READ,
@@ -44,6 +45,8 @@ def page_of(content: Mapping[str, Any]) -> Page:
 
 
 def _title(content: Mapping[str, Any], dial: bool) -> str:
+    if content["made_by"]["configuration"].get("sequence"):
+        return "Functions from context: each next value from the points before"
     if dial:
         return "One model for all depths, on functions"
     if any(by_depth(rows, Family.NORMED_SUMMED) for rows in priors(content).values()):

@@ -23,6 +23,7 @@ from synthetic.studies.recursion.rows import (
     at_depths,
     best_depth,
     by_depth,
+    by_points,
     drawn_models,
     errors,
     families,
@@ -57,6 +58,20 @@ def ratios(content: Content) -> list[Panel]:
     return panels
 
 
+def points(content: Content) -> list[Panel]:
+    """Of functions from context: RMSE after 1, 2, ... points, each family at T = 1 and its best T, and references."""
+    panels = []
+    for prior, rows in priors(content).items():
+        scores = by_points(content, prior, rows)
+        best = [min(members, key=lambda row: row["rmse"]["mean"])["name"] for members in families(rows).values()]
+        names = dict.fromkeys(row["name"] for row in rows if row["contender"] is None or row["depth"] == 1)
+        shown = {name: scores[name][0][1:] for name in [*names, *best] if name in scores and name != "prior mean"}
+        curves = [Curve(name, range(1, len(rmse) + 1), rmse) for name, rmse in shown.items()]
+        ticks = [n for n in (*_TEST_TICKS, 32, 64) if n <= len(curves[0].y)] if curves else []
+        panels += [Panel(short(prior), "points seen", "RMSE", curves, None, ticks)] if curves else []
+    return panels
+
+
 def costs(content: Content) -> list[Panel]:
     """Distance to the Bayes-optimal predictor against matrix-product FLOPs of one prediction."""
     panels = []
@@ -77,9 +92,10 @@ def test_time(content: Content) -> list[Panel]:
     """Plain CEM trained at each T, evaluated with other numbers of steps, and the floor."""
     panels = []
     for prior, rows in priors(content).items():
-        models = {f"trained at T = {row['depth']}": row for row in families(rows).get(Family.CEM, [])}
+        trained = [row for row in families(rows).get(Family.CEM, []) if at_depths(row)]
+        models = {f"trained at T = {row['depth']}": row for row in trained}
         # another number of steps may double the error or multiply it by millions
-        panels.append(_over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log"))
+        panels += [_over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log")] if models else []
     return panels
 
 
@@ -147,6 +163,15 @@ def of_recursion(content: Content) -> Iterator[Picture]:
             "prior, on one scale.",
             panels,
             ("prior", "model", "steps", "RMSE"),
+        )
+    if panels := points(content):
+        yield stacked(
+            "points-seen",
+            headline(content),
+            "RMSE of the function without noise after so many of its points, a panel for each prior; every family"
+            " with T = 1 and with its best T.",
+            panels,
+            ("prior", "model", "points", "RMSE"),
         )
     yield from _energies(content)
 

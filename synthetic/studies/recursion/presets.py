@@ -11,7 +11,7 @@ from synthetic.gp.tasks import TaskConfig
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.stopping import STOPS
 from synthetic.studies.recursion.cells import ModelCell, Replicate, TaskCell
-from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender, family
+from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, OF_SEQUENCES, Contender, Family, family
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.regressors import DrawnSpec
 
@@ -39,11 +39,16 @@ class RecursionConfig:
     # train_points, test_points: sizes of each function's two sets
     train_points: int = 4096
     test_points: int = 1024
+    dimensions: int = INPUTS
+    # J: of each of so many functions to train on and to test, J points are seen one after the other; 0: a model
+    # learns one function
+    sequence: int = 0
+    tuning: int = 0  # on how many of the functions, or sets of them, a search trains; 0: on all
     noise: float = 0.1  # standard deviation on training targets
     recipe: Recipe = field(default_factory=Recipe)  # how everything is trained; its own learning rate is replaced
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "priors", tuple(canonical(prior, INPUTS) for prior in self.priors))
+        object.__setattr__(self, "priors", tuple(canonical(prior, self.dimensions) for prior in self.priors))
         for name, values in (
             ("prior", self.priors),
             ("T", self.depths),
@@ -65,11 +70,16 @@ class RecursionConfig:
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):
-            family(name).contenders(self.depths)
+            self.family(name).contenders(self.depths)
 
     def task(self, prior: str) -> TaskConfig:
         """The task of one prior: what its functions are drawn from, and how many points each has."""
-        return TaskConfig(prior, INPUTS, self.train_points, self.test_points, self.noise)
+        sizes = self.dimensions, self.train_points, self.test_points
+        return TaskConfig(prior, *sizes, self.noise, sequence=self.sequence)
+
+    def family(self, name: str) -> Family:
+        """The family of models of that name, of functions or of sequences."""
+        return family(name, of_sequences=self.sequence > 0)
 
     def replicates(self, prior: str) -> tuple[Replicate, ...]:
         """The functions that are drawn from one prior, one for each seed."""
@@ -79,16 +89,21 @@ class RecursionConfig:
         """The models that are compared on one prior."""
         edge = prior in (self.priors[0], self.priors[-1])
         names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
-        return [contender for name in names for contender in family(name).contenders(self.depths)]
+        return [contender for name in names for contender in self.family(name).contenders(self.depths)]
 
     def task_cells(self, prior: str) -> list[TaskCell]:
         """The functions of one prior, with their references."""
         return [TaskCell(replicate) for replicate in self.replicates(prior)]
 
-    def model_cell(self, prior: str, contender: Contender, rate: float) -> ModelCell:
-        """A contender on one prior at one rate; with stops where one model is to serve every depth."""
+    def model_cell(self, prior: str, contender: Contender, rate: float, *, tuning: bool = False) -> ModelCell:
+        """A contender on one prior at one rate; with stops where one model is to serve every depth.
+
+        Args:
+            tuning: on those functions alone on which a search trains.
+        """
         stops = STOPS if any(isinstance(c.spec, DrawnSpec) for c in self.contenders(prior)) else ()
-        return ModelCell(self.replicates(prior), contender, replace(self.recipe, learning_rate=rate), stops)
+        replicates = self.replicates(prior)[: self.tuning or None if tuning else None]
+        return ModelCell(replicates, contender, replace(self.recipe, learning_rate=rate), stops)
 
     @property
     def first_rates(self) -> tuple[float, ...]:
@@ -97,7 +112,8 @@ class RecursionConfig:
 
     def model_cells(self, prior: str) -> list[ModelCell]:
         """Every contender on one prior at its first rates."""
-        return [self.model_cell(prior, c, r) for c in self.contenders(prior) for r in self.first_rates]
+        search = not self.rates
+        return [self.model_cell(prior, c, r, tuning=search) for c in self.contenders(prior) for r in self.first_rates]
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,22 @@ class Preset:
     about: str  # one line for `--help`
     config: RecursionConfig  # the complete configuration
 
+
+def _context_recipe(steps: int) -> Recipe:
+    return Recipe(steps, batch=32, learning_rate=8e-3, held_out=1 / 32, check_every=50)
+
+
+_CONTEXT = RecursionConfig(
+    priors=("rbf(lengthscale=0.5)",),
+    seeds=6,
+    families=tuple(OF_SEQUENCES),
+    train_points=16384,
+    test_points=512,
+    dimensions=1,
+    sequence=16,
+    tuning=2,
+    recipe=_context_recipe(400),
+)
 
 PRESETS: Mapping[str, Preset] = {
     "smoke": Preset(
@@ -139,6 +171,18 @@ PRESETS: Mapping[str, Preset] = {
     "dial": Preset(
         "depth as a dial: one model for all T, against models for each; ten minutes",
         RecursionConfig(families=("cem", "shared-step", "drawn", "again")),
+    ),
+    "context-smoke": Preset(
+        "functions from context, to check that everything works: ten seconds",
+        replace(_CONTEXT, depths=(1, 2), seeds=2, rates=(8e-3,), train_points=512, recipe=_context_recipe(30)),
+    ),
+    "context-quick": Preset(
+        "functions from context, a first look: minutes",
+        replace(_CONTEXT, depths=(1, 2), train_points=4096, recipe=_context_recipe(150)),
+    ),
+    "context": Preset(
+        "functions from context: attention predicts each next value of a function from the points before",
+        _CONTEXT,
     ),
     "paper": Preset(
         "every prior and every family, longer training, compiled: for a GPU machine or a cluster",

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthetic.gp import sampling
+from synthetic.gp import sampling, sequences
+from synthetic.gp.priors import kernel
 from synthetic.gp.tasks import Task, ridge
 from synthetic.studies.recursion.rows import FLOOR
 
@@ -69,6 +70,19 @@ def fitted_gp(task: Task) -> Tensor:
     return means[0]
 
 
+def kernel_ridge_before(task: Task) -> Tensor:
+    """Kernel ridge regression on the points before, its penalty and lengthscale chosen on training functions."""
+    d = task.config.dimensions
+    choices = [(kernel(f"rbf(lengthscale={length})", d), p) for length in (0.35, *_LENGTHSCALES) for p in _PENALTIES]
+    return sequences.kernel_means(choices, task.inputs[:SEARCH_POINTS], task.test_inputs)
+
+
+def ridge_before(task: Task) -> Tensor:
+    """The linear fit with intercept to the points before, as `ridge`: its kernel is 1 + x . x'."""
+    linear = kernel("linear + constant", task.config.dimensions)
+    return sequences.kernel_means([(linear, task.config.noise**2)], task.inputs[:1], task.test_inputs)
+
+
 # In the order in which tables show them.
 REFERENCES: Mapping[str, Callable[[Task], Tensor]] = {
     # knows the prior, and has seen no data
@@ -78,4 +92,10 @@ REFERENCES: Mapping[str, Callable[[Task], Tensor]] = {
     "kernel ridge": kernel_ridge,
     "GP, fitted": fitted_gp,
     FLOOR: lambda task: task.mean,
+}
+OF_SEQUENCES: Mapping[str, Callable[[Task], Tensor]] = {
+    "prior mean": REFERENCES["prior mean"],
+    "ridge": ridge_before,
+    "kernel ridge": kernel_ridge_before,
+    FLOOR: REFERENCES[FLOOR],
 }

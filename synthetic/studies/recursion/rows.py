@@ -47,6 +47,7 @@ class Family(StrEnum):
     SUMMED = "CEM, steps sum to 1"
     NORMED_SUMMED = "CEM, norm inside, steps sum to 1"
     LAYERS = "CEM, T layers"
+    REFRESHED = "CEM, refreshed memory"
     REUSED = "MLP reused"
     MLP_LAYERS = "MLP, T layers"
 
@@ -124,6 +125,27 @@ def at_stops(row: Row) -> list[tuple[float, float, float | None]]:
         mean = None if None in figures else math.fsum(figures) / len(figures)
         means.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
     return means
+
+
+def by_points(content: Content, prior: str, rows: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:
+    """Of functions from context: RMSE after 0, 1, 2, ... points, and the excess in nats, means over their sets."""
+    tasks = [task["by_points"] for task in content["tasks"] if task["prior"] == prior and task.get("by_points")]
+    found = {}
+    for row in rows:
+        name = row["name"]
+        scores = [run.get("by_points") for run in row["runs"]] if row["contender"] else [task[name] for task in tasks]
+        if scores and None not in scores:
+            rmse, nats = (along(scores, quantity) for quantity in ("rmse", "nats"))
+            found[name] = rmse, nats
+    return found
+
+
+def sizes(content: Content) -> str:
+    """How much there is to train on and to test, in words."""
+    made = content["made_by"]["configuration"]
+    if J := made.get("sequence"):
+        return f"{made['train_points']} training and {made['test_points']} test functions of {J} points"
+    return f"{made['train_points']} training and {made['test_points']} test points"
 
 
 def along(runs: Sequence[Mapping[str, Any]], quantity: str) -> list[float]:

@@ -20,6 +20,7 @@ from synthetic.studies.recursion.rows import (
     at_depths,
     at_stops,
     by_depth,
+    by_points,
     drawn_models,
     errors,
     families,
@@ -29,6 +30,7 @@ from synthetic.studies.recursion.rows import (
     priors,
     shallowest,
     short,
+    sizes,
 )
 from synthetic.studies.recursion.worth import sentences
 
@@ -105,7 +107,7 @@ def _rate(content: Content, row: Row) -> str | None:
 
 def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
     """For each prior: errors and costs, models against CEM, the way down, other numbers of steps, stops."""
-    made = (_errors, _same_depth, _tuning, _ways_down, _test_depths, _stopped)
+    made = (_errors, _by_points, _same_depth, _tuning, _ways_down, _test_depths, _stopped)
     studied = priors(content).items()
     return [sheet for prior, rows in studied for make in made if (sheet := make(content, prior, rows)) is not None]
 
@@ -119,6 +121,7 @@ def on_the_page(content: Content) -> list[Table | str]:
         steps = [row for row in rows if row["contender"] is None or is_plain(row) or is_drawn(row)]
         blocks += [plain(errors_.only(kept)), *sentences(rows)]
         made = (
+            _by_points(content, prior, rows),
             _same_depth(content, prior, rows),
             _test_depths(content, prior, steps),
             _stopped(content, prior, rows),
@@ -157,8 +160,8 @@ def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     )
     made = content["made_by"]["configuration"]
     return Sheet(
-        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {made['train_points']} training"
-        f" points, {_functions(rows)} functions",
+        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sizes(content)},"
+        f" {_functions(content, rows)}",
         (
             *map(Column, ("model", "T")),
             Column("rate", spare=True),
@@ -173,8 +176,9 @@ def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     )
 
 
-def _functions(rows: Sequence[Row]) -> int:
-    return max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
+def _functions(content: Content, rows: Sequence[Row]) -> str:
+    n = max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
+    return f"{n} {'sets of ' if content['made_by']['configuration'].get('sequence') else ''}functions"
 
 
 def _best(rows: Sequence[Row]) -> str | None:
@@ -208,8 +212,8 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         ]
 
     return Sheet(
-        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sampling[0]}: {made['train_points']}"
-        f" training and {made['test_points']} test points, mean [95 % interval] of n = {_functions(rows)} functions",
+        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sampling[0]}:"
+        f" {sizes(content)}, mean [95 % interval] of n = {_functions(content, rows)}",
         (
             *map(Column, ("model", "rate", "parameters", "matmul FLOPs", "element-wise FLOPs")),
             *(Column(name, text=_mean_error) for name in ("RMSE", "observed RMSE", "excess")),
@@ -238,6 +242,22 @@ def _same_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | N
     columns = (Column("model"), *_compared_columns("ratio to CEM at the same T", ("p (Holm)",)))
     title = f"{prior}: models against CEM at the same T"
     return Sheet(title, columns, [Group("", compared)], name="same-T") if compared else None
+
+
+def _by_points(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+    """Of functions from context: the error after so many points, and the excess in nats."""
+    scores = by_points(content, prior, rows)
+    last = max((len(rmse) for rmse, _ in scores.values()), default=0) - 1
+    shown = sorted({*(n for n in _SHOWN_DEPTHS if n < last), 0, last})
+    lines: list[list[Entry]] = [
+        [name, *(Quantity(rmse[n]) for n in shown), Quantity(fmean(nats))] for name, (rmse, nats) in scores.items()
+    ]
+    columns = [Column(name, text=_error) for name in ("model", *map(str, shown))]
+    columns.append(Column("excess in nats", text=lambda figure: f"{figure.value:.3f}"))
+    title = (
+        f"{prior}: RMSE after so many points of a function, and (m - mu)^2 / 2v of the next value at all positions"
+    )
+    return Sheet(title, columns, [Group("", lines)], name="points") if scores else None
 
 
 def _tuning(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:

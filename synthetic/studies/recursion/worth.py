@@ -22,7 +22,11 @@ Errors = Mapping[int, Sequence[float]]  # of each function, by T or by the numbe
 
 # The numbers that are tried: so many in each octave of layers, and over all exponents.
 FINENESS = 256
-PAIRS = {"steps": (Family.CEM, Family.LAYERS), "uses of one MLP": (Family.REUSED, Family.MLP_LAYERS)}
+PAIRS = {
+    "steps": (Family.CEM, Family.LAYERS),
+    "steps on a refreshed memory": (Family.REFRESHED, Family.LAYERS),
+    "uses of one MLP": (Family.REUSED, Family.MLP_LAYERS),
+}
 
 
 @dataclass(frozen=True)
@@ -42,24 +46,15 @@ class Crossing:
         return f"{value} [{low}, {high}]"
 
 
-@dataclass(frozen=True)
-class Exponent:
-    """phi of worth = T^phi, fitted to all T > 1 at once."""
-
-    phi: Crossing
-    p: float  # of Hotelling's test that what the fit leaves is noise
-
-
 def worth(steps: Sequence[float], stacks: Errors) -> Crossing:
     """How many layers steps are worth that have these errors."""
     octaves = np.linspace(0.0, math.log2(max(stacks)), FINENESS * math.ceil(math.log2(max(stacks))) + 1)
     return _crossing(2**octaves, np.log(steps)[:, None] - _between(stacks, octaves))
 
 
-def exponent(steps: Errors, stacks: Errors) -> Exponent | None:
-    """phi of worth = T^phi; None of fewer than two T, or fewer functions than a test needs.
-
-    It is where the sum over T of log T gap(T^phi) has the mean 0.
+def exponent(steps: Errors, stacks: Errors) -> tuple[Crossing, float] | None:
+    """phi of worth = T^phi, where the sum over T of log T gap(T^phi) has the mean 0; and p of Hotelling's test that
+    what the fit leaves is noise. None of fewer than two T > 1, or fewer functions than a test needs.
     """
     from scipy import stats
 
@@ -74,14 +69,14 @@ def exponent(steps: Errors, stacks: Errors) -> Exponent | None:
     )
     phi = _crossing(phis, np.einsum("t,tsg->sg", logs, gaps))  # gaps: (T, S, G)
     if math.isinf(phi.value):
-        return Exponent(phi, 0.0)
+        return phi, 0.0
     at = int(np.searchsorted(phis, phi.value))
     # of another phi gaps differ along their slope; what is orthogonal to it no phi removes
     slope = np.gradient(gaps.mean(1), axis=1)[:, at]
     left = gaps[:, :, at].T @ np.linalg.svd(slope[None])[2][1:].T  # (S, T - 1)
     mean, q = left.mean(0), left.shape[1]
     t2 = functions * mean @ np.linalg.pinv(np.atleast_2d(np.cov(left.T))) @ mean
-    return Exponent(phi, float(stats.f.sf(t2 * (functions - q) / (q * (functions - 1)), q, functions - q)))
+    return phi, float(stats.f.sf(t2 * (functions - q) / (q * (functions - 1)), q, functions - q))
 
 
 def sentences(rows: Sequence[Row]) -> Iterator[str]:
@@ -93,20 +88,19 @@ def sentences(rows: Sequence[Row]) -> Iterator[str]:
             continue
         most = str(max(stacks))
         told = [f"{T} {word} are worth {worth(steps[T], stacks).shown('1', most)} layers" for T in deep]
-        fit = exponent(steps, stacks)
-        if fit is not None:
-            fits = math.isfinite(fit.phi.value) and fit.p >= 0.05
-            shown = fit.phi.shown("0", f"{math.log2(max(stacks)) / math.log2(max(deep)):g}")
-            told.append(f"worth = T^phi with phi = {shown}" if fits else f"no T^phi fits (p = {fit.p:.2g})")
+        if (fit := exponent(steps, stacks)) is not None:
+            phi, p = fit
+            shown = phi.shown("0", f"{math.log(max(stacks), max(deep)):g}")
+            fits = math.isfinite(phi.value) and p >= 0.05
+            told.append(f"worth = T^phi with phi = {shown}" if fits else f"no T^phi fits (p = {p:.2g})")
         yield f"{stacked.partition(',')[0]}: {'; '.join(told)}."
 
 
 def _between(stacks: Errors, octaves: Array) -> Array:
     """log RMSE of each function, (S, G), between the stacks at these log2 n (G,)."""
-    at = np.log2(sorted(stacks))
-    return np.stack(
-        [np.interp(octaves, at, np.log(curve)) for curve in np.array([stacks[n] for n in sorted(stacks)]).T]
-    )
+    sizes = sorted(stacks)
+    curves = np.log([stacks[n] for n in sizes]).T  # (S, number of stacks)
+    return np.stack([np.interp(octaves, np.log2(sizes), curve) for curve in curves])
 
 
 def _crossing(tried: Array, gaps: Array) -> Crossing:
