@@ -31,7 +31,7 @@ from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row
 from synthetic.studies.engine.plan import Plan, Setting
 from synthetic.studies.engine.rates import TuningCurve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
-from synthetic.studies.engine.tuning import StudyState, study
+from synthetic.studies.engine.tuning import StudyState, found_within, study
 from synthetic.studies.second_step import STUDY
 from synthetic.studies.second_step.conclusion import summarise
 from synthetic.studies.second_step.rows import LONGER, PLAIN, Key
@@ -165,7 +165,7 @@ def test_rows_whose_steps_differ_are_compiled_in_one_piece() -> None:
 def valley(lowest: float, start: list[int]) -> dict[int, float]:
     """What tuning tries of a curve whose lowest point lies there."""
     curve: dict[int, float] = {}
-    while numbers := wanted(curve, start):
+    while numbers := found_within(wanted(curve, start)):
         curve |= {k: (k - lowest) ** 2 for k in numbers}
     return curve
 

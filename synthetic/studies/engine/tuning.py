@@ -105,18 +105,27 @@ def _train(
     return [None if payload is None else restore(TrialRecord, payload) for payload in payloads]
 
 
+def found_within(numbers: Sequence[int]) -> Sequence[int]:
+    """The rates that are to be tried next.
+
+    Raises:
+        UsageError: one of them is beyond those that are tried at all.
+    """
+    if within(numbers) != numbers:
+        raise UsageError(
+            f"the best learning rate lies beyond {rate(LOWEST):.2g} to {rate(HIGHEST):.2g}: something other than the"
+            " rate is wrong with this model or its data"
+        )
+    return numbers
+
+
 def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str) -> Course[None]:
     """Finds the learning rate of a row; ends without one where a training is not there."""
     seeds = range(TUNING_SEED, TUNING_SEED + plan.tuning_seeds)
     before: TuningCurve | None = None
     for share in plan.shares:
         bits: dict[int, float] = {}
-        while numbers := wanted(bits, starts(before)):
-            if within(numbers) != numbers:
-                raise UsageError(
-                    f"the best learning rate lies beyond {rate(LOWEST):.2g} to {rate(HIGHEST):.2g}: something other"
-                    " than the rate is wrong with this model or its data"
-                )
+        while numbers := found_within(wanted(bits, starts(before))):
             pairs = [(k, seed) for k in numbers for seed in seeds]
             cells = [plan.cell(tuned.row, seed, "tuning", share, rate(k), corpus, device) for k, seed in pairs]
             labels = [f"tuning {tuned.row.name}, {share:.3g} of the length, rate {rate(k):.3g}" for k, _ in pairs]

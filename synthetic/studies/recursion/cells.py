@@ -21,7 +21,7 @@ from cemverify.runs.plain import restore
 from synthetic.gp.sequences import ByPoints, by_points, draw_sequences
 from synthetic.gp.tasks import Score, Stream, Streams, Task, TaskConfig, draw
 from synthetic.studies.engine.stopping import AtStop
-from synthetic.studies.recursion.contenders import Contender, stack
+from synthetic.studies.recursion.contenders import Contender, cost_of, stack
 from synthetic.studies.recursion.ensembles import Fit, Recipe, Stack, fit, squared_errors
 from synthetic.studies.recursion.references import OF_SEQUENCES, REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, RegressorStack
@@ -81,11 +81,12 @@ class ModelCell:
 
     @property
     def cost(self) -> float:
-        """Roughly the seconds that the cell takes on one core, from steps and depth; it only orders the cells."""
-        steps = len(self.replicates) * self.recipe.steps * self.recipe.batch / 128
-        if points := self.replicates[0].task.sequence:
-            return 1.0 + 2e-3 * points * steps * (0.2 + 0.8 * (self.contender.depth or 1))
-        return 1.0 + 3e-4 * steps * (1 + 0.5 * (self.contender.depth or 1))
+        """Roughly the seconds that the cell takes on one core; it orders the cells, and makes an estimate."""
+        task, points = self.replicates[0].task, len(self.replicates) * self.recipe.steps * self.recipe.batch
+        if task.sequence:  # whose many small operations take longer than their FLOPs say
+            return 1.0 + 1.6e-5 * points * task.sequence * (0.2 + 0.8 * (self.contender.depth or 1))
+        flops = cost_of(self.contender.spec, task.dimensions).training
+        return 1.0 + points * (flops.matmul / 3.5e10 + flops.elementwise / 4e9)
 
 
 @dataclass(frozen=True)

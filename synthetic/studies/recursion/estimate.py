@@ -16,12 +16,11 @@ def estimate(config: RecursionConfig) -> Table:
     total = 0.0
     for prior in config.priors:
         functions = config.task_cells(prior)
-        cells = [
-            [config.model_cell(prior, c, 1e-2, tuning=t) for c in config.contenders(prior)] for t in (True, False)
-        ]
-        searched, models = cells if not config.rates else cells[::-1]
-        seconds = sum(f.cost for f in functions) + rates * sum(m.cost for m in searched)
-        seconds += sum(m.cost for m in models) if config.tuning and not config.rates else 0.0
+        models, rest = (
+            [config.model_cell(prior, c, 1e-2, rest=r) for c in config.contenders(prior) if config.parts(prior)[r]]
+            for r in (False, True)
+        )
+        seconds = sum(f.cost for f in functions) + rates * sum(m.cost for m in models) + sum(m.cost for m in rest)
         rows.append([prior, len(functions), len(models), round(rates * len(models)), f"{seconds / 3600:.2f}"])
         total += seconds
     rows.append(["all", "", "", "", f"{total / 3600:.2f}"])

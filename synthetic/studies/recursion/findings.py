@@ -77,7 +77,7 @@ def _search(config: RecursionConfig, prior: str, contender: Contender, found: Fo
     tried: Sequence[float] = config.first_rates
     numbers: Sequence[int] = FIRST_RATES
     while tried:
-        specs = [config.model_cell(prior, contender, r, tuning=not config.rates) for r in tried]
+        specs = [config.model_cell(prior, contender, r) for r in tried]
         made = _by_spec(specs, (yield WantedCells([_training(spec) for spec in specs])))
         found.update(made)
         if config.rates:
@@ -86,8 +86,8 @@ def _search(config: RecursionConfig, prior: str, contender: Contender, found: Fo
         curve |= {k: held_out(runs[r]) for k, r in zip(numbers, tried, strict=True)}
         numbers = within(wanted(curve, FIRST_RATES))
         tried = [rate(k) for k in numbers]
-    if config.tuning:
-        best = config.model_cell(prior, contender, choose_rate(runs))
+    if config.parts(prior)[1]:
+        best = config.model_cell(prior, contender, choose_rate(runs), rest=True)
         found.update(_by_spec([best], (yield WantedCells([_training(best)]))))
 
 
@@ -107,14 +107,14 @@ def assemble(config: RecursionConfig, payloads: Payloads) -> dict[str, Any]:
     for prior in config.priors:
         records = [read_task(payloads[cell]) for cell in config.task_cells(prior)]
         runs: dict[Contender, dict[float, list[RunRecord]]] = {c: {} for c in config.contenders(prior)}
-        tuned: dict[Contender, dict[float, list[RunRecord]]] = {}
+        rest: dict[Contender, list[RunRecord]] = {}
         for cell, payload in payloads.items():
-            if isinstance(cell, ModelCell) and cell.replicates == config.replicates(prior):
+            if isinstance(cell, ModelCell) and cell.replicates == config.parts(prior)[0]:
                 runs[cell.contender][cell.recipe.learning_rate] = read_runs(payload)
-            elif isinstance(cell, ModelCell) and cell.replicates[0] == config.replicates(prior)[0]:
-                tuned.setdefault(cell.contender, {})[cell.recipe.learning_rate] = read_runs(payload)
+            elif isinstance(cell, ModelCell) and cell.replicates == config.parts(prior)[1]:
+                rest[cell.contender] = read_runs(payload)
         costs = {contender: cost_of(contender.spec, config.dimensions, config.sequence) for contender in runs}
-        summary = summarise(records, runs, costs, tuned)
+        summary = summarise(records, runs, costs, rest)
         tasks += [{"prior": prior, "seed": seed, **asdict(record)} for seed, record in enumerate(records)]
         rows += [entry(prior, row) for row in summary]
         notes += _notes(prior, records)
@@ -202,29 +202,27 @@ def summarise(
     tasks: Sequence[TaskRecord],
     runs: Mapping[Contender, Rates],
     costs: Mapping[Contender, RegressorCost],
-    tuned: Mapping[Contender, Rates] | None = None,
+    rest: Mapping[Contender, Sequence[RunRecord]] | None = None,
 ) -> list[Predictor]:
     """The rows of one prior: references, contenders, the exact posterior.
 
     Args:
         tasks: the functions. runs: for each contender and rate one record for each function, in their order.
-        tuned: records that chose the rate, where they are not those.
+        rest: records at the best rate for the functions that follow.
     """
     references = [
         Predictor(name, None, None, False, (), None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
         for name in tasks[0].scores
     ]
-    contenders = _compared(
-        [_row(tasks, c, rates, costs[c], (tuned or {}).get(c, rates)) for c, rates in runs.items()]
-    )
+    contenders = _compared([_row(tasks, c, rates, costs[c], (rest or {}).get(c, ())) for c, rates in runs.items()])
     return [*references[:-1], *contenders, references[-1]]
 
 
 def _row(
-    tasks: Sequence[TaskRecord], contender: Contender, trained: Rates, cost: RegressorCost, rates: Rates
+    tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: RegressorCost, rest: Sequence[RunRecord]
 ) -> Predictor:
     rate = choose_rate(rates)
-    runs = trained[rate]
+    runs = [*rates[rate], *rest]
     scores = [run.score for run in runs if run.score is not None]
     diverged = len(runs) - len(scores)
     at_edge = len(rates) > 1 and rate in (min(rates), max(rates))

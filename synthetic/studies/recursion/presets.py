@@ -43,7 +43,7 @@ class RecursionConfig:
     # J: of each of so many functions to train on and to test, J points are seen one after the other; 0: a model
     # learns one function
     sequence: int = 0
-    tuning: int = 0  # on how many of the functions, or sets of them, a search trains; 0: on all
+    tuning: int = 0  # on how many of the functions, or sets of them, a search trains at all its rates; 0: on all
     noise: float = 0.1  # standard deviation on training targets
     recipe: Recipe = field(default_factory=Recipe)  # how everything is trained; its own learning rate is replaced
 
@@ -95,15 +95,19 @@ class RecursionConfig:
         """The functions of one prior, with their references."""
         return [TaskCell(replicate) for replicate in self.replicates(prior)]
 
-    def model_cell(self, prior: str, contender: Contender, rate: float, *, tuning: bool = False) -> ModelCell:
+    def parts(self, prior: str) -> tuple[tuple[Replicate, ...], tuple[Replicate, ...]]:
+        """The functions on which models are trained at every rate that is tried; those on which at the best alone."""
+        functions, n = self.replicates(prior), self.seeds if self.rates else self.tuning or self.seeds
+        return functions[:n], functions[n:]
+
+    def model_cell(self, prior: str, contender: Contender, rate: float, *, rest: bool = False) -> ModelCell:
         """A contender on one prior at one rate; with stops where one model is to serve every depth.
 
         Args:
-            tuning: on those functions alone on which a search trains.
+            rest: on the other part of the functions.
         """
         stops = STOPS if any(isinstance(c.spec, DrawnSpec) for c in self.contenders(prior)) else ()
-        replicates = self.replicates(prior)[: self.tuning or None if tuning else None]
-        return ModelCell(replicates, contender, replace(self.recipe, learning_rate=rate), stops)
+        return ModelCell(self.parts(prior)[rest], contender, replace(self.recipe, learning_rate=rate), stops)
 
     @property
     def first_rates(self) -> tuple[float, ...]:
@@ -112,8 +116,7 @@ class RecursionConfig:
 
     def model_cells(self, prior: str) -> list[ModelCell]:
         """Every contender on one prior at its first rates."""
-        search = not self.rates
-        return [self.model_cell(prior, c, r, tuning=search) for c in self.contenders(prior) for r in self.first_rates]
+        return [self.model_cell(prior, c, r) for c in self.contenders(prior) for r in self.first_rates]
 
 
 @dataclass(frozen=True)
