@@ -41,6 +41,7 @@ DATA = (
     "cemverify/catalogue/retired.jsonl",
     "cemverify/commands/contract.md",
     "cemverify/results/result.schema.json",
+    "cemverify/start/agents.md",
     "cemverify/start/ci-github.yml",
     "cemverify/start/ci-gitlab.yml",
     "cemverify/start/ci-tox.ini",
