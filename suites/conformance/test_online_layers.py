@@ -159,6 +159,13 @@ def test_a_row_is_cut_between_mini_batches_alone() -> None:
     assert _cuts(3, 1, 1, few=False) == {"in two, after token 2": [2], "one token at a time": [1, 2]}
 
 
+def test_noise_is_told_from_a_row_in_pieces_in_float32_too() -> None:
+    module = module_of(
+        edited(EXAMPLE, ("state=(K, V),", 'state=(K, V),\n    working_dtype="float32",')), "delta_rule"
+    )
+    assert judged(module.mine, "structure/layer/pieces").verdict == Verdict.HOLDS
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "violated"),
     [

@@ -42,7 +42,8 @@ _states = partial(states, source="the state is all that a token leaves (docs/onl
 )
 def pieces_give_the_row(box: Box, q: Question) -> Evidence:
     whole, J, size = box.answer(q), token_count(box, q), box.layer.pieces
-    allowed = 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), whole, box.answer)
+    declared = partial(box.of_reference, mask=None)  # the layer's own nudges would grant noise what it likes
+    allowed = 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), declared(q), declared)
     comparisons = []
     for how, cuts in _cuts(J, size, q.seed, few=box.caller.kind.compiles).items():
         got = _in_pieces(box, q, cuts)
