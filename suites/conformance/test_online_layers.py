@@ -138,6 +138,16 @@ def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence:
     assert sentence in str(record.reason)
 
 
+def test_outputs_that_are_written_into_zeros_are_told_that_mapping_may_be_left_out() -> None:
+    def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
+        outputs = torch.zeros(m.v.shape, dtype=m.v.dtype)
+        outputs[:, 0] += m.v[:, 0]
+        return outputs, S
+
+    assert "put 'vmap' into not_offered" in str(judged(layer(update), "modes/layer/vmap", examples=4).reason)
+    assert "vmap" not in str(judged(layer(update), "structure/layer/reference", examples=4).reason)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "part"),
     [

@@ -68,6 +68,7 @@ def place(error: BaseException) -> tuple[str, int] | None:
 
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")
 _OTHER_STRIDES = "view size is not compatible"
+_TOO_FEW_AXES = ("vmap: inplace arithmetic", "doesn't match the broadcast shape")
 _OTHER_HEADS = ("divisible by num_heads", "divisible by the number of heads", "is invalid for input of size")
 
 
@@ -82,7 +83,7 @@ def undeclared(error: BaseException) -> str | None:
 
 
 def advice(error: BaseException, dtype: object) -> str:
-    """What to do about an exception that says which dtypes met, or that heads do not fit; empty for any other."""
+    """What to do about an exception that tells a usual mistake, such as dtypes that met; empty for any other."""
     message = words(error)
     if (feature := undeclared(error)) == "head-dim":
         return f". Heads are R wide, which need not be D / K: if yours always are, put {feature!r} into not_offered"
@@ -92,6 +93,8 @@ def advice(error: BaseException, dtype: object) -> str:
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
     if _OTHER_STRIDES in message:
         return ". An argument was not contiguous: use reshape, or contiguous() before view"
+    if any(phrase in message for phrase in _TOO_FEW_AXES) and _was_mapped(error):
+        return ". It writes into an array that is not mapped: if nobody maps it, put 'vmap' into not_offered"
     if not any(phrase in message for phrase in _OTHER_DTYPES):
         return ""
     width = str(dtype).removeprefix("torch.")
@@ -124,13 +127,14 @@ def lacking(error: BaseException, dtype: object) -> str | None:
         narrow = kernel[2] or named[kernel[1]]
         return f"dtype:{narrow}" if str(dtype) == f"torch.{narrow}" else None
     feature = next((feature for feature, rule in _NO_RULE.items() if rule.search(message)), None)
-    if (
-        feature == "vmap"
-    ):  # the call was mapped, and not only something inside of it, if that came before its own code
-        files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-        before = itertools.takewhile(is_library, files)
-        return "vmap" if any(os.path.basename(file) in ("vmap.py", "batching.py") for file in before) else None
-    return feature
+    return None if feature == "vmap" and not _was_mapped(error) else feature
+
+
+def _was_mapped(error: BaseException) -> bool:
+    """Whether the call was mapped, and not only something inside of it: the mapping came before its own code."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    before = itertools.takewhile(is_library, files)
+    return any(os.path.basename(file) in ("vmap.py", "batching.py") for file in before)
 
 
 _SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory", "resource_exhausted", "bad_alloc")
