@@ -191,6 +191,12 @@ def test_heads_that_do_not_fit_a_module_are_told_what_to_declare() -> None:
     assert advice(ValueError("something else"), torch.float64) == ""
 
 
+def test_dtypes_that_meet_under_another_default_are_told_apart_from_those_of_weights() -> None:
+    error = RuntimeError("expected scalar type Float but found Double")
+    assert "torch.eye(n, dtype=x.dtype)" in advice(error, torch.float32, torch.float64)
+    assert "convert the weights" in advice(error, torch.float64, torch.float32)
+
+
 # --- mistakes that are easy to make are named for what they are ---------------------------------------
 
 

@@ -157,7 +157,7 @@ class Caller:
                 raise misnamed from error
             if feature := lacking(error, self.dtype):
                 raise Unsupported.by(error, f": write not_offered=({feature!r},)") from error
-            raise Raised.by(error, advice(error, self.dtype)) from error
+            raise Raised.by(error, advice(error, self.dtype, torch.get_default_dtype())) from error
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call

@@ -82,8 +82,12 @@ def undeclared(error: BaseException) -> str | None:
     return "head-dim" if any(phrase in words(error) for phrase in _OTHER_HEADS) else None
 
 
-def advice(error: BaseException, dtype: object) -> str:
-    """What to do about an exception that tells a usual mistake, such as dtypes that met; empty for any other."""
+def advice(error: BaseException, dtype: object, usual: object = "torch.float32") -> str:
+    """What to do about an exception that tells a usual mistake, such as dtypes that met; empty for any other.
+
+    Args:
+        dtype: of the arguments of the call. usual: the default dtype in which it was made.
+    """
     message = words(error)
     if (feature := undeclared(error)) == "head-dim":
         return f". Heads are R wide, which need not be D / K: if yours always are, put {feature!r} into not_offered"
@@ -97,6 +101,8 @@ def advice(error: BaseException, dtype: object) -> str:
         return ". It writes into an array that is not mapped: if nobody maps it, put 'vmap' into not_offered"
     if not any(phrase in message for phrase in _OTHER_DTYPES):
         return ""
+    if str(usual) != "torch.float32":
+        return f". The default dtype was {usual}: give new arrays that of an argument, torch.eye(n, dtype=x.dtype)"
     width = str(dtype).removeprefix("torch.")
     return (
         f". Its arguments came as {width}: convert the weights (weight.to(x.dtype)), "
