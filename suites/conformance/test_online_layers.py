@@ -90,6 +90,23 @@ def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() ->
     assert torch.equal(found["output"][:, -1:], start["output"][:, -1:])
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.HOLDS), (0.99, Verdict.VIOLATED)])
+@pytest.mark.parametrize("absent", [("first-state",), ("last-state",), ("first-state", "last-state")])
+def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(
+    absent: tuple[str, ...], factor: float, verdict: Verdict
+) -> None:
+    """Sums of k v^T, all tokens at once."""
+
+    def update(S: Tensor | None, m: Any) -> tuple[Tensor, Tensor | None]:
+        assert (S is None) == ("first-state" in absent)
+        sums = torch.einsum("bjk,bjv->bjkv", m.k, factor * m.v).cumsum(1) + (0 if S is None else S[:, None])
+        return torch.einsum("bjk,bjkv->bjv", m.k, sums), None if "last-state" in absent else sums[:, -1]
+
+    declared = layer(update, loss=lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v), not_offered=absent)
+    for id_ in ("structure/layer/reference", "training/layer/reference"):
+        assert judged(declared, id_, examples=12).verdict == verdict
+
+
 def test_numpys_loss_is_differentiated_as_closely_as_is_granted() -> None:
     own = {
         "loss": lambda S, m: ((np.einsum("bk,bkv->bv", m.k, S) - m.v) ** 2).sum(-1) / 2,

@@ -715,7 +715,7 @@ def _rows_of(rows: list[int], g: Named, memory: Named) -> tuple[Named, Named]:
 def form_of(layer: EnergyLayer) -> Form:
     """What questions to a layer look like."""
     state: Mapping[str, Shape] = layer.state
-    form = Form(state, layer.memories, layer.shortest, layer.step.noise > 0, zeros=layer.outputs)
+    form = Form(state, layer.memories, layer.shortest, layer.step.noise > 0, zeros=layer.zeros)
     if ARRAY_KINDS[layer.arrays].compiles:
         form = replace(form, shapes=_SHAPES)
     moved = layer.energy is not None and "autograd" in layer.not_offered and not tokens_move_at_once(layer)

@@ -141,10 +141,11 @@ class EnergyLayer:
     ranges: Mapping[str, Domain] = field(default_factory=dict)
     draw: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     reads_memory: tuple[str, ...] = ()
-    # of a layer whose every token is a step (see `online`): the arrays of the state that are outputs, which a call
-    # sets; the update without a first state, of packed and of padded rows; at multiples of how many tokens a row may
-    # be cut; and loops that differ from the declared one in one thing
+    # of a layer whose every token is a step (see `online`): the arrays of the state that are outputs, and all that a
+    # call sets; the update without a first state, of packed and of padded rows; at multiples of how many tokens a row
+    # may be cut; and loops that differ from the declared one in one thing
     outputs: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     ways: Mapping[str, Callable[..., Any]] = field(default_factory=dict, repr=False)
     pieces: int = 0
     others: Mapping[str, Callable[..., Any]] = field(default_factory=dict, repr=False)

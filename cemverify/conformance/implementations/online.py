@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -38,6 +38,7 @@ Arrays = dict[str, Any]
 Bundle = Callable[[Mapping[str, Any]], Any]
 _STEP = 2.0**-10  # of differences, where arrays carry no gradients
 _OFF = 2.0**-30  # how far such a gradient may be off in an answer, at least
+_ENDS = ("first-state", "last-state")  # which a layer may be without
 OTHER_WIDTH = "differences of another width"  # the loop that tells how far it is
 
 
@@ -92,7 +93,8 @@ def online_layer(
         preconditioner: P: f(S, v, token) of the state before the token and the gradient v.
         reads: whether `read` gets the state after the token's step, or the one before.
         parameters, working_dtype, arrays, offers, domain, draw, shortest: as for `energy_layer`.
-        not_offered: as there, and "no-state" and "pieces" (a row given in pieces, the state of one to the next).
+        not_offered: as there, and "no-state", "pieces" (a row given in pieces, the state of one to the next),
+            "first-state" (S is always None) and "last-state" (the functions return outputs and None).
         update_packed: update_packed(S, tokens, bounds), of rows that are laid end to end: all N tokens are one row,
             (1, N, ...); row i has those from bounds[i] to bounds[i + 1], integers; S has a state for each row, or is
             None. The outputs are (1, N, ...).
@@ -123,19 +125,32 @@ def online_layer(
     _require(not last_step or (bool(momentum) and {*last_step} | kept <= states.keys() and not kept & {*last_step}),
              "last_step gives, with momentum, arrays of the state the others that hold their last steps")  # fmt: skip
     as_state, as_answer = _bundle("State", states), tuple(outputs)
+    lacking = {*(not_offered := tuple(not_offered))}
+    starts, ends = (name not in lacking for name in _ENDS)
 
     def calling(function: Callable[..., Any]) -> Callable[..., Arrays]:
         @wraps(function)  # where it is written
         def call(x: Any, *further: Any) -> Arrays:
-            S = None if x is None else as_state({name: getattr(x, name) for name in states})
-            return answered(function(S, *further))
+            given = None if x is None else {name: getattr(x, name) for name in states}
+            returned = function(None if given is None or not starts else as_state(given), *further)
+            return answered(returned, None if ends else given)
 
         return call
 
-    def answered(returned: Any) -> Arrays:
+    def answered(returned: Any, last: Arrays | None) -> Arrays:
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
             raise NotAnArray(f"it returned one {type(returned).__name__}, expected a pair: outputs, last state")
-        return {**_by_name(returned[1], tuple(states)), **_by_name(returned[0], as_answer)}
+        return (last or _by_name(returned[1], tuple(states))) | _by_name(returned[0], as_answer)
+
+    def looping(one: Recurrence) -> Callable[..., Arrays]:
+        """The loop from zeros, or to the state that it was given, where the layer has no other."""
+
+        def loop(x: Any, memory: Any) -> Arrays:
+            given = {name: getattr(x, name) for name in states}
+            start = given if starts else {name: 0 * a for name, a in given.items()}
+            return one(SimpleNamespace(**start), memory) | ({} if ends else given)
+
+        return one if starts and ends else loop
 
     loop = Recurrence(
         loss, read, _function(step_size, "step_size"), _function(momentum, "momentum") if momentum else None,
@@ -145,21 +160,24 @@ def online_layer(
     ways = {"no-state": update, "packed-rows": update_packed, "left-padding": update_padded}
     ways["right-padding"] = update_padded
     absent = {name: f"it has no function for {name.replace('-', ' ')}" for name, way in ways.items() if way is None}
-    absent |= dict.fromkeys((name for name in not_offered if name in OF_STATES), "declared")
-
+    absent |= dict.fromkeys((name for name in OF_STATES if name in lacking), "declared")
+    if not (starts and ends):
+        absent |= dict.fromkeys(("no-state", "pieces"), "it has no state there")
     layer = energy_layer(
-        update=calling(update), reference=loop, state={**states, **outputs}, memory=tokens, returns="next state",
-        parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain, draw=draw,
-        shortest=shortest, not_offered=[name for name in not_offered if name not in OF_STATES], offers=offers,
+        update=calling(update), reference=looping(loop), state={**states, **outputs}, memory=tokens,
+        returns="next state", parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain,
+        draw=draw, shortest=shortest, offers=offers,
+        not_offered=[name for name in not_offered if name not in (*OF_STATES, *_ENDS)],
         tolerance=_OFF if arrays == "numpy" else None,
     )  # fmt: skip
     features = dict(layer.not_offered) | {"own-state": "its outputs have no state of their own"}
     features = {name: reason for name, reason in features.items() if name not in OF_STATES} | absent
     facts: Any = {
         "outputs": as_answer,
+        "zeros": as_answer if starts else (*as_answer, *states),
         "ways": MappingProxyType({name: calling(way) for name, way in ways.items() if way is not None}),
         "pieces": gradient_at if isinstance(gradient_at, int) else 1,
-        "others": MappingProxyType(loop.others()),
+        "others": MappingProxyType({name: looping(one) for name, one in loop.others().items()}),
         "not_offered": MappingProxyType(features),
     }
     assert layer.reference is not None
