@@ -155,6 +155,14 @@ def test_what_is_no_answer_is_told_as_such(update: Callable[..., Any], sentence:
     assert sentence in str(record.reason)
 
 
+def test_another_default_dtype_is_told_as_such() -> None:
+    def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
+        return m.v @ torch.eye(3), S
+
+    record = judged(layer(update, working_dtype="float32"), "structure/layer/settings", examples=4)
+    assert "The default dtype was torch.float64" in str(record.reason)
+
+
 def test_outputs_that_are_written_into_zeros_are_told_that_mapping_may_be_left_out() -> None:
     def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
         outputs = torch.zeros(m.v.shape, dtype=m.v.dtype)

@@ -48,7 +48,7 @@ def changes_of(
     with caller.guarded():
         seeded = _watched(lambda: seeded_by(*calls), noticed)
         with at_other_values():
-            _watched(calls[0], noticed)
+            _watched(caller.guarded()(calls[0]), noticed)  # within, so that an exception is read in these settings
             for call in refused:
                 _watched(_tolerated(call), noticed)
     if caller.kind.name == "torch":
