@@ -194,6 +194,16 @@ def test_a_row_is_cut_between_mini_batches_alone() -> None:
     assert _cuts(3, 1, 1, few=False) == {"in two, after token 2": [2], "one token at a time": [1, 2]}
 
 
+def test_a_state_that_left_the_domain_of_first_ones_is_carried_on() -> None:
+    def update(S: Tensor, m: Any) -> tuple[Tensor, Tensor]:
+        sums = S[:, None] + torch.einsum("bjk,bjv->bjkv", m.k, m.v).cumsum(1)
+        return torch.einsum("bjk,bjkv->bjv", m.k, sums), sums[:, -1]
+
+    correlated = {"loss": lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v), "domain": {"state": (0.1, 1)}}
+    record = judged(layer(update, **correlated, not_offered=("no-state",)), "structure/layer/pieces", examples=12)
+    assert record.verdict == Verdict.HOLDS
+
+
 def test_noise_is_told_from_a_row_in_pieces_in_float32_too() -> None:
     module = module_of(
         edited(EXAMPLE, ("state=(K, V),", 'state=(K, V),\n    working_dtype="float32",')), "delta_rule"

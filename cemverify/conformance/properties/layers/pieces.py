@@ -41,10 +41,8 @@ _states = partial(states, source="the state is all that a token leaves (docs/onl
     looks_around=True,
 )
 def pieces_give_the_row(box: Box, q: Question) -> Evidence:
-    whole, J, size = box.answer(q), token_count(box, q), box.layer.pieces
-    declared = partial(box.of_reference, mask=None)  # the layer's own nudges would grant noise what it likes
-    allowed = 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), declared(q), declared)
-    comparisons = []
+    whole, J, size = box.answer(q, inside=True), token_count(box, q), box.layer.pieces
+    allowed, comparisons = _allowed(box, q, whole), []
     for how, cuts in _cuts(J, size, q.seed, few=box.caller.kind.compiles).items():
         got = _in_pieces(box, q, cuts)
         comparisons += compared(f"a row {how} = the row", got, whole, allowed)
@@ -64,11 +62,10 @@ def pieces_give_the_row(box: Box, q: Question) -> Evidence:
     looks_around=True,
 )
 def none_is_zeros(box: Box, q: Question) -> Evidence:
-    q = replace(q, x={name: torch.zeros_like(a) for name, a in q.x.items()})  # which need not lie in its domain
-    got, expected = _begun(box, q, nothing=True), _begun(box, q, nothing=False)
-    allowed = 2 * beyond_nudges(
-        box, q, rounding(box, q, expected) + solved(box), expected, partial(_begun, box, nothing=False)
-    )
+    q = replace(q, x={name: torch.zeros_like(a) for name, a in q.x.items()})
+    with_zeros = partial(box.answer, inside=True)  # which need not lie in its domain
+    got, expected = _from_nothing(box, q), with_zeros(q)
+    allowed = 2 * beyond_nudges(box, q, rounding(box, q, expected) + solved(box), expected, with_zeros)
     telling = moved(flat(expected), along(allowed, flat(expected)))
     return Evidence.of(*compared("without a first state = with zeros", got, expected, allowed), telling=telling)
 
@@ -136,7 +133,7 @@ def _are_separate(box: Box, q: Question, rows: Sequence[range], claim: str, got:
         got: the outputs of all their tokens, one after the other, (N, ...), and the last states (B, ...).
     """
     outputs, whole = box.layer.outputs, box.answer(q)
-    allowed = 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), whole, box.answer)  # (B,)
+    allowed = _allowed(box, q, whole)  # (B,)
     alone = [box.answer(along_axis(q.rows([i]), box.form, TOKENS, row), padded=False) for i, row in enumerate(rows)]
     of_tokens = allowed.repeat_interleave(torch.tensor([len(row) for row in rows]))  # (N,)
     expected = {name: torch.cat([a[name][0] if name in outputs else a[name] for a in alone]) for name in got}
@@ -145,6 +142,12 @@ def _are_separate(box: Box, q: Question, rows: Sequence[range], claim: str, got:
         for name, a in got.items()
     ]
     return Evidence.of(*comparisons, telling=moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole))))
+
+
+def _allowed(box: Box, q: Question, whole: Arrays) -> Tensor:
+    """Twice what roundoff may do to an answer, (B,); the layer's own nudges would grant noise what it likes."""
+    declared = partial(box.of_reference, mask=None)
+    return 2 * beyond_nudges(box, q, rounding(box, q, whole) + solved(box), declared(q), declared)
 
 
 def _lengths(box: Box, q: Question, J: int) -> list[int]:
@@ -195,14 +198,11 @@ def _padded(box: Box, q: Question, mask: Tensor, way: str) -> Arrays:
 
 
 @experiment(lambda arguments: shapes(arguments.q.x))
-def _begun(box: Box, q: Question, *, nothing: bool) -> Arrays:
-    """What a row gives without a first state, or with the question's, which is not brought into its domain."""
-    zeros, memory, *_ = box.compiled.own(q, inside=True)
-    function, arguments = (
-        (box.layer.ways["no-state"], (None, memory)) if nothing else (box.layer.update, (zeros, memory))
-    )
+def _from_nothing(box: Box, q: Question) -> Arrays:
+    """What a row gives without a first state."""
+    _, memory, *_ = box.compiled.own(q, inside=True)
     with box.caller.guarded():
-        return box.read(box.caller.kind.called(function, arguments), q.x)
+        return box.read(box.caller.kind.called(box.layer.ways["no-state"], (None, memory)), q.x)
 
 
 def _cuts(J: int, size: int, seed: int, *, few: bool) -> dict[str, list[int]]:
