@@ -190,7 +190,6 @@ def test_a_loop_that_differs_in_one_thing_is_told_by_it(right: str, wrong: str, 
 
 def test_a_row_is_cut_between_mini_batches_alone() -> None:
     assert _cuts(9, 4, 0, few=False) == {"in two, after token 4": [4], "batch by batch": [4, 8]}
-    assert _cuts(4, 4, 0, few=False) == {}
     assert _cuts(3, 1, 1, few=False) == {"in two, after token 2": [2], "one token at a time": [1, 2]}
 
 
@@ -202,6 +201,11 @@ def test_a_state_that_left_the_domain_of_first_ones_is_carried_on() -> None:
     correlated = {"loss": lambda S, m: -torch.einsum("bk,bkv,bv->b", m.k, S, m.v), "domain": {"state": (0.1, 1)}}
     record = judged(layer(update, **correlated, not_offered=("no-state",)), "structure/layer/pieces", examples=12)
     assert record.verdict == Verdict.HOLDS
+
+
+def test_every_row_is_long_enough_to_be_cut_between_mini_batches() -> None:
+    record = judged(load("examples.online_layers.ttt_linear:mine"), "structure/layer/pieces", examples=20)
+    assert (record.verdict, record.discarded) == (Verdict.HOLDS, 0)
 
 
 def test_noise_is_told_from_a_row_in_pieces_in_float32_too() -> None:

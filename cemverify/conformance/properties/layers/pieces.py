@@ -41,13 +41,16 @@ _states = partial(states, source="the state is all that a token leaves (docs/onl
     looks_around=True,
 )
 def pieces_give_the_row(box: Box, q: Question) -> Evidence:
-    whole, J, size = box.answer(q, inside=True), token_count(box, q), box.layer.pieces
+    J, size = token_count(box, q), box.layer.pieces
+    if size >= J:  # its tokens once more, until there is a mini-batch to be cut after
+        J, q = J + size, along_axis(q, box.form, TOKENS, [i % J for i in range(J + size)])
+    whole = box.answer(q, inside=True)
     allowed, comparisons = _allowed(box, q, whole), []
     for how, cuts in _cuts(J, size, q.seed, few=box.caller.kind.compiles).items():
         got = _in_pieces(box, q, cuts)
         comparisons += compared(f"a row {how} = the row", got, whole, allowed)
-    telling = bool(comparisons) and moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole)))
-    return Evidence.of(*comparisons, telling=telling)
+    telling = moved(flat(box.difference(whole, q.x)), along(allowed, flat(whole)))
+    return replace(Evidence.of(*comparisons, telling=telling), case=q)
 
 
 @_states(
@@ -208,8 +211,6 @@ def _from_nothing(box: Box, q: Question) -> Arrays:
 def _cuts(J: int, size: int, seed: int, *, few: bool) -> dict[str, list[int]]:
     """Where a row is cut, at multiples of a size: in two at a place of its turn, and one after the other."""
     places = list(range(size, J, size))
-    if not places:
-        return {}
     cut = places[seed % len(places)]
     if few:  # where every length is compiled, in halves
         return {"in two": [places[(len(places) - 1) // 2]]}
