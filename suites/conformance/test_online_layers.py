@@ -90,6 +90,14 @@ def test_several_steps_of_a_token_are_those_of_as_many_tokens_that_keep_all() ->
     assert torch.equal(found["output"][:, -1:], start["output"][:, -1:])
 
 
+@pytest.mark.parametrize(("tolerance", "verdict"), [(None, Verdict.VIOLATED), (1e-3, Verdict.HOLDS)])
+def test_a_solver_that_stops_early_may_be_off_by_its_tolerance(tolerance: float | None, verdict: Verdict) -> None:
+    text = edited(EXAMPLE, ("/ K**0.5)\n    return", "/ K**0.5 + 1e-3)\n    return"))
+    text = edited(text, ("state=(K, V),", f"state=(K, V), tolerance={tolerance},"))
+    record = judged(module_of(text, "solved").mine, "structure/layer/reference", examples=12)
+    assert record.verdict == verdict
+
+
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.HOLDS), (0.99, Verdict.VIOLATED)])
 @pytest.mark.parametrize("absent", [("first-state",), ("last-state",), ("first-state", "last-state")])
 def test_a_layer_without_a_state_at_an_end_is_compared_with_the_loop_without_it(

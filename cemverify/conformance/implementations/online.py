@@ -65,6 +65,7 @@ def online_layer(
     domain: Mapping[str, Domain] | None = None,
     draw: Mapping[str, Sampler] | None = None,
     shortest: int = 1,
+    tolerance: float | None = None,
     update_packed: Callable[..., Any] | None = None,
     update_padded: Callable[..., Any] | None = None,
     several: Sequence[str] = (),
@@ -92,7 +93,7 @@ def online_layer(
             other functions get a state without it.
         preconditioner: P: f(S, v, token) of the state before the token and the gradient v.
         reads: whether `read` gets the state after the token's step, or the one before.
-        parameters, working_dtype, arrays, offers, domain, draw, shortest: as for `energy_layer`.
+        parameters, working_dtype, arrays, offers, domain, draw, shortest, tolerance: as for `energy_layer`.
         not_offered: as there, and "no-state", "pieces" (a row given in pieces, the state of one to the next),
             "first-state" (S is always None) and "last-state" (the functions return outputs and None).
         update_packed: update_packed(S, tokens, bounds), of rows that are laid end to end: all N tokens are one row,
@@ -168,7 +169,7 @@ def online_layer(
         returns="next state", parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain,
         draw=draw, shortest=shortest, offers=offers,
         not_offered=[name for name in not_offered if name not in (*OF_STATES, *_ENDS)],
-        tolerance=_OFF if arrays == "numpy" else None,
+        tolerance=max(_OFF, tolerance or 0) if arrays == "numpy" else tolerance,
     )  # fmt: skip
     features = dict(layer.not_offered) | {"own-state": "its outputs have no state of their own"}
     features = {name: reason for name, reason in features.items() if name not in OF_STATES} | absent
