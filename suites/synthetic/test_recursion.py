@@ -472,10 +472,7 @@ DEPTHS = (1, 2, 4, 8)
 def test_intervals_of_worth_and_exponent_cover_the_truth_in_95_of_100_studies() -> None:
     covered, fitted, total = [0, 0], 0, 200
     for seed in range(total):
-        stacks, steps = (
-            curves(dict.fromkeys(DEPTHS, 0.3), 2 * seed),
-            curves(dict.fromkeys(DEPTHS, 0.15), 2 * seed + 1),
-        )
+        stacks, steps = (curves(dict.fromkeys(DEPTHS, e), 2 * seed + i) for i, e in enumerate((0.3, 0.15)))
         fit = exponent(steps, stacks)
         assert fit is not None
         for i, (found, truth) in enumerate(((worth(steps[4], stacks), 2.0), (fit[0], 0.5))):
@@ -504,10 +501,10 @@ def content_rows(steps: dict[int, list[float]], stacks: dict[int, list[float]]) 
             "contender": {"family": name},
             "depth": n,
             "diverged": 0,
-            "runs": [{"score": {"expected": e}} for e in errors],
+            "runs": [{"score": {"expected": e}} for e in found],
         }
         for name, curve in (("CEM", steps), ("CEM, T layers", stacks))
-        for n, errors in curve.items()
+        for n, found in curve.items()
     ]
 
 

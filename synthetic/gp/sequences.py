@@ -66,7 +66,10 @@ def draw_sequences(config: TaskConfig, streams: Streams) -> Task:
         points, normals = x[first : first + BATCH], z[first : first + BATCH]
         covariance = evaluate(kernel, points, points).detach()  # (N, J, J)
         covariance.diagonal(dim1=-2, dim2=-1).add_(jitter)
-        values.append((_factor(covariance, config) @ normals[..., None])[..., 0])
+        factor, info = torch.linalg.cholesky_ex(covariance)
+        if bool(info.any()):
+            raise UsageError(f"prior {config.prior}: its covariance is not positive definite; choose another one")
+        values.append((factor @ normals[..., None])[..., 0])
     f = torch.cat(values)
     y = f + config.noise * e
     mean, variance = conditioned(kernel, x[n:], y[n:], config.noise**2, jitter)
@@ -106,11 +109,3 @@ def kernel_means(kernels: Sequence[tuple[Kernel, float]], chosen_on: Tensor, pai
         kernels, key=lambda choice: float((means(choice, chosen_on) - chosen_on[..., -1]).square().mean())
     )
     return means(best, pairs)
-
-
-def _factor(covariance: Tensor, config: TaskConfig) -> Tensor:
-    factor: Tensor
-    factor, info = torch.linalg.cholesky_ex(covariance)
-    if bool(info.any()):
-        raise UsageError(f"prior {config.prior}: its covariance is not positive definite; choose other parameters")
-    return factor

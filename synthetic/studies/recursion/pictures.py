@@ -164,15 +164,6 @@ def of_recursion(content: Content) -> Iterator[Picture]:
             panels,
             ("prior", "model", "steps", "RMSE"),
         )
-    if panels := points(content):
-        yield stacked(
-            "points-seen",
-            headline(content),
-            "RMSE of the function without noise after so many of its points, a panel for each prior; every family"
-            " with T = 1 and with its best T.",
-            panels,
-            ("prior", "model", "points", "RMSE"),
-        )
     yield from _energies(content)
 
 
