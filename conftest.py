@@ -31,6 +31,9 @@ from cemverify.processes import forkserver
 from cemverify.processes.cores import cores
 from cemverify.processes.devices import find_device
 
+if not torch.cuda.is_available():  # Triton asks it when it is imported, which torch's compiler does
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
 _DEFAULT = hypothesis.settings.get_profile("default")
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}

@@ -17,21 +17,24 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from cemverify.cem.descent import Descent
+from cemverify.cem.devices import is_compiled, kind
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.energies.interaction import InteractionMemory
 from cemverify.cem.energies.lean import LeanElementwise
 from cemverify.cem.energies.tiled import Reading, TiledInteraction
+from cemverify.cem.positions import Alibi
 from cemverify.cem.torch_internals import is_transforming
 
-# As it is written; attention weights by tiles, and hidden numbers not kept; tokens by blocks, of whose steps little
-# is kept for the backward pass.
-Path = Literal["formula", "tiles", "blocks"]
+# As it is written; attention weights by tiles, and hidden numbers not kept; tiles whose weights our own kernels make,
+# where they can; tokens by blocks, of whose steps little is kept for the backward pass.
+Path = Literal["formula", "tiles", "rows", "blocks"]
 
 # Attention on this many pairs of a token and one remembered, or more, goes by tiles: below, its weights are few.
 PAIRS = 256 * 256
@@ -41,6 +44,10 @@ HIDDEN = 2**20
 USUAL_ROWS = {"cpu": 512, "cuda": 2048}
 # Rows of weights in a tile: few waste little beyond the causal half, many make few calls.
 USUAL_TILE = {"cpu": 64, "cuda": 256}
+# Where our own kernels make the weights of a tile, of how many rows, and up to how many columns: a row has to fit in
+# registers.
+ROWS_ON = {"cuda"} if find_spec("triton") else set[str]()
+ROWS_TILE, LONGEST_ROW = 512, 8192
 # Where torch's fused attention is taken for more steps than are kept, though it computes each of them again.
 FUSED_ON = {"cuda"}
 # Up to so many steps are kept for the backward pass; what more would keep is computed again.
@@ -80,7 +87,8 @@ _watching: list[list[tuple[Energy, Path]]] = []
 def watched() -> Iterator[Sequence[tuple[Energy, Path]]]:
     """The energies that layers called inside descend, in their order, each with the path that is taken.
 
-    On the meta device, where nothing is computed, it is the path that the same sizes take elsewhere.
+    On the meta device, where nothing is computed, it is the path that the same sizes take on a CPU, or on the device
+    that it stands for (`meta_stands_for`).
     """
     paths: list[tuple[Energy, Path]] = []
     _watching.append(paths)
@@ -95,10 +103,13 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
 
     One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats. Where a
     derivative of another kind is asked for (vmap, forward mode), only the formula has it; and a compiler fuses the
-    formula by itself, where it could not look into the loops.
+    formula by itself, where it could not look into the loops, but for tiles whose weights are made by our kernels.
     """
-    if torch.compiler.is_compiling() or is_transforming() or not isinstance(energy, Interaction | Elementwise):
+    if is_transforming() or not isinstance(energy, Interaction | Elementwise):
         return "formula"
+    if _forced and torch.compiler.is_compiling():
+        rows = _forced[-1][0] == "rows" and fits_rows(descent, energy, start, memory)
+        return "rows" if rows else "formula"
     if _forced:
         return _forced[-1][0]
     if start.device.type == "meta":
@@ -107,7 +118,10 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
 
 
 def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tensor, memory: Any) -> Path:
-    """The path that size alone decides, whatever the device and the caller's will."""
+    """The path that sizes and the device decide, whatever the caller's will."""
+    if is_compiled(start):
+        long = isinstance(energy, Interaction) and start.shape[1] * memory.length >= PAIRS
+        return "rows" if long and fits_rows(descent, energy, start, memory) else "formula"
     # steps that differ, or carry the last move on, are no function of the state alone: they are kept
     again = descent.alike and descent.steps > KEPT_STEPS and torch.is_grad_enabled()
     if isinstance(energy, Elementwise):
@@ -117,8 +131,19 @@ def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tenso
         return "formula"
     if again:
         return "blocks"
+    if fits_rows(descent, energy, start, memory):
+        return "rows"
     plain = energy.diagonal is None and energy.bias is None
     return "formula" if plain or energy.is_fused(start, memory) else "tiles"
+
+
+def fits_rows(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> bool:
+    """Whether kernels of ours can make the weights: causal, with a diagonal that is shared, and no bias but ALiBi."""
+    if not isinstance(energy, Interaction) or kind(start) not in ROWS_ON or start.dtype == torch.float64:
+        return False
+    shared = energy.diagonal is not None and energy.diagonal.dim() == 1 and not descent.preconditioner.per_head
+    sloped = energy.bias is None or isinstance(energy.bias, Alibi)
+    return shared and energy.causal and sloped and memory.length <= LONGEST_ROW
 
 
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
@@ -132,16 +157,20 @@ def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     _, rows, tile = _forced[-1] if _forced else (path, None, None)
     if path == "blocks":
         return descend(descent, energy, start, memory, rows=rows, tile=tile)
-    if path == "tiles" and isinstance(energy, Elementwise):
+    if path in ("tiles", "rows") and isinstance(energy, Elementwise):
         energy = LeanElementwise.of(energy)
-    elif path == "tiles" and isinstance(energy, Interaction):
-        energy = TiledInteraction.of(energy, tile or usual_tile(start), saves_weights=False)
+    elif path in ("tiles", "rows") and isinstance(energy, Interaction):
+        energy = _in_tiles(descent, energy, start, memory, tile, by_rows=path == "rows")
     return descent(energy, start, memory)
 
 
-def usual_tile(start: Tensor) -> int:
-    """The default number of rows of a tile."""
-    return USUAL_TILE.get(start.device.type, 256)
+def _in_tiles(
+    descent: Descent, energy: Interaction, start: Tensor, memory: Any, tile: int | None, *, by_rows: bool
+) -> TiledInteraction:
+    """The energy in tiles of so many rows, or of the usual number; their weights by our kernels where they can be."""
+    by_rows = by_rows and fits_rows(descent, energy, start, memory)
+    usual = ROWS_TILE if by_rows else USUAL_TILE.get(start.device.type, 256)
+    return TiledInteraction.of(energy, tile or usual, by_rows=by_rows)
 
 
 def descend(
@@ -173,7 +202,7 @@ def descend(
         if rows is None and tile is None and _is_fused(energy, start, memory):
             usual_rows = start.shape[1]  # a step of all tokens at once takes little memory
         else:
-            problem = _tiled(problem, tile or usual_tile(start))
+            problem = _tiled(problem, start, tile)
     tensors = list(_tensors(problem))
     apply: Any = _Blocked.apply
     output: Tensor = apply(problem, rows or usual_rows, start, *tensors)
@@ -188,14 +217,14 @@ def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> 
     return unmasked and (start.device.type == "cpu" or start.dtype != torch.float64)
 
 
-def _tiled(problem: _Problem, tile: int) -> _Problem:
+def _tiled(problem: _Problem, start: Tensor, tile: int | None) -> _Problem:
     """The problem with its energy in tiles, which keep attention weights unless what the steps read is kept."""
     assert isinstance(problem.energy, Interaction)
-    energy = TiledInteraction.of(problem.energy, tile, saves_weights=False)
+    energy = _in_tiles(problem.descent, problem.energy, start, problem.memory, tile, by_rows=True)
     tiled = _Problem(problem.descent, energy, problem.memory)
-    return (
-        tiled if tiled.recalls else dataclasses.replace(tiled, energy=dataclasses.replace(energy, saves_weights=True))
-    )
+    if tiled.recalls or energy.by_rows:
+        return tiled
+    return dataclasses.replace(tiled, energy=dataclasses.replace(energy, saves_weights=True))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from cemverify.cem import blocked
 from cemverify.cem.blocked import watched
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
@@ -313,3 +314,25 @@ def test_the_size_of_a_pass_and_the_compiler_decide_too() -> None:
     assert paths(model, LONG)["mlp"] == "formula"
     assert paths(model, replace(LONG, accumulate=1))["mlp"] == "tiles"
     assert paths(model, LONG, compiled=True) == {"attention": "formula", "mlp": "formula"}
+
+
+def test_what_is_told_of_a_gpu_is_what_is_taken_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "ROWS_ON", {"cuda"})
+    narrow = replace(LONG, precision="bfloat16")
+    told = {
+        (name, compiled): paths(on_meta(config), narrow, device="cuda", compiled=compiled)["attention"]
+        for compiled in (False, True)
+        for name, config in {
+            "diagonal": cem(2, position="alibi", diagonal="shared"),
+            "many steps": cem(3, position="alibi", diagonal="shared"),
+            "no diagonal": cem(2, position="alibi"),
+        }.items()
+    }
+    assert told == {
+        ("diagonal", False): "rows",
+        ("many steps", False): "blocks",
+        ("no diagonal", False): "formula",  # with ALiBi as features
+        ("diagonal", True): "rows",
+        ("many steps", True): "rows",
+        ("no diagonal", True): "formula",
+    }

@@ -126,10 +126,11 @@ def run(options: argparse.Namespace) -> int:
         write_results(place, progress, None, None)
         return 0
     floor = _source_bits(choice, corpus, plan)
-    outcome = StudyOutcome(*(plan, progress.result, f"the {corpus.name}", corpus.unit, floor), len(progress.todo))
+    about = plan, progress.result, f"the {corpus.name}", corpus.unit, floor
+    outcome = StudyOutcome(*about, len(progress.todo), place.device)
     findings = study.read(outcome)
     envelope.show(terminal(findings.page.tables))
-    envelope.show(f"\n{words(tuning.paths_of(plan), compiled=plan.compiled)}")
+    envelope.show(f"\n{words(tuning.paths_of(plan, place.device), compiled=plan.compiled)}")
     envelope.show(f"\n{findings.conclusion}")
     content = {**everything(study.name, outcome, findings), "corpus": corpus.describe()}
     result = envelope.result("readings", maker, findings.page.tables, content)

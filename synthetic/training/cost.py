@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from cemverify.cem.blocked import watched
+from cemverify.cem.devices import meta_stands_for
 from cemverify.cem.energies import Convexified, Elementwise, Interaction
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from synthetic.flops import matmul_flops
@@ -58,25 +59,27 @@ def cost_of(model: LanguageModel, context: int) -> Cost:
 Paths = Mapping[str, str]
 
 _KINDS = {Interaction: "attention", Elementwise: "mlp", Convexified: "mlp"}
-_WORDS = {"formula": "by the formula", "tiles": "by tiles", "blocks": "by blocks"}
+_WORDS = {"formula": "by the formula", "tiles": "by tiles", "rows": "by rows", "blocks": "by blocks"}
 
 
-def paths(model: LanguageModel, recipe: Recipe, *, compiled: bool = False) -> Paths:
-    """The paths of a model on the meta device, trained with a recipe.
+def paths(model: LanguageModel, recipe: Recipe, *, device: str = "cpu", compiled: bool = False) -> Paths:
+    """The paths of a model on the meta device, trained with a recipe on a device.
 
     Args:
-        compiled: whether through torch.compile, which takes the formula.
+        compiled: whether through torch.compile, which takes our kernels where they go, and else the formula.
     """
+    if recipe.precision == "bfloat16":
+        model = model.bfloat16()
     rows = max(1, recipe.batch // recipe.accumulate)
     with torch.device("meta"):
         tokens = torch.zeros(rows, recipe.context, dtype=torch.int64)
-    with watched() as seen:
+    with meta_stands_for(device, compiled=compiled), watched() as seen:
         model(tokens)
     by_kind: dict[str, set[str]] = {}
     for energy, path in seen:
         for kind, name in _KINDS.items():
             if isinstance(energy, kind):
-                by_kind.setdefault(name, set()).add("formula" if compiled else path)
+                by_kind.setdefault(name, set()).add(path)
     return {name: " and ".join(sorted(taken)) for name, taken in sorted(by_kind.items())}
 
 

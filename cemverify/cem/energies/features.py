@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cemverify.cem.devices import kind
 from cemverify.cem.positions import Alibi
 
 # Where ALiBi goes in as features; on a CPU tiles are as fast.
@@ -41,7 +42,7 @@ class FeaturedKeys:
 def fits(keys: Tensor) -> bool:
     """Whether features are as exact as a bias for keys (B, K, S, R), and fused attention takes them."""
     narrow = keys.dtype in (torch.bfloat16, torch.float16)
-    return keys.device.type in FEATURES_ON and narrow and keys.shape[2] > 1 and keys.shape[3] + TERMS <= WIDEST
+    return kind(keys) in FEATURES_ON and narrow and keys.shape[2] > 1 and keys.shape[3] + TERMS <= WIDEST
 
 
 def featured(keys: Tensor, bias: Alibi, temperature: float) -> FeaturedKeys:

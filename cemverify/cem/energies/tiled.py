@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 from cemverify.cem.positions import Alibi
+from cemverify.cem.precision import add_product
 from cemverify.cem.torch_internals import softmax_backward
 
 Context = Literal["none", "summed", "per-head"]
@@ -35,6 +36,8 @@ class TiledInteraction(Interaction):
     Attributes:
         tile: rows in a tile.
         saves_weights: whether weights are kept for the backward pass, or computed again there.
+        by_rows: whether the weights of a tile are made by kernels of ours (`cemverify.cem.energies.rows`), as they
+            can be where a diagonal that the heads share is there, and no bias but ALiBi.
         note: told what each evaluation reads from the memory.
         recalled: what an earlier evaluation at the same states has read, which is not computed again; its derivative
             is.
@@ -44,15 +47,18 @@ class TiledInteraction(Interaction):
 
     tile: int = 64
     saves_weights: bool = False
+    by_rows: bool = False
     note: Callable[[Reading], None] | None = field(default=None, repr=False)
     recalled: Reading | None = field(default=None, repr=False)
     sums: Reading | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, energy: Interaction, tile: int, *, saves_weights: bool) -> TiledInteraction:
+    def of(
+        cls, energy: Interaction, tile: int, *, saves_weights: bool = False, by_rows: bool = False
+    ) -> TiledInteraction:
         """The given interaction energy, evaluated in tiles."""
         e = energy
-        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, saves_weights)
+        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, saves_weights, by_rows)
 
     @property
     def formula(self) -> Interaction:
@@ -106,6 +112,7 @@ class TiledInteraction(Interaction):
         if self.diagonal is not None:
             shared = self.diagonal.dim() == 1
             weighted = x * self.diagonal if shared else x[:, None] * self.diagonal[:, None]
+        kernels = self.by_rows and kind == "summed"
         how = _How(
             scale=1 / self.temperature,
             tile=self.tile,
@@ -113,8 +120,16 @@ class TiledInteraction(Interaction):
             context=kind,
             heads=self.heads,
             saves_weights=self.saves_weights,
+            by_rows=kernels,
         )
-        return self._queries(x, memory), memory.keys, weighted, memory.states, self._tile_bias(rows, memory), how
+        bias = self._slopes(memory) if kernels else self._tile_bias(rows, memory)
+        return self._queries(x, memory), memory.keys, weighted, memory.states, bias, how
+
+    def _slopes(self, memory: InteractionMemory) -> Tensor:
+        """m of ALiBi's m (j - i), (K,) of float32; zeros without it."""
+        if isinstance(self.bias, Alibi):
+            return -self.bias.sign * self.bias.slopes.float()
+        return torch.zeros(self.heads, device=memory.keys.device)
 
     def _tile_bias(self, rows: int, memory: InteractionMemory) -> Tensor | None:
         """The bias, (K, J, S), or (K, 1, S) where it is one number for each column and another for each row."""
@@ -137,6 +152,7 @@ class _How:
         scale: 1 / tau. tile: rows of a tile. past: what row 0 sees beside itself; None if every row sees all.
         context: what is read from the states: nothing, one sum for all heads, one for each. heads: K.
         saves_weights: whether weights are kept for the backward pass.
+        by_rows: whether kernels of ours make the weights; the bias is then ALiBi's slopes (K,).
     """
 
     scale: float
@@ -145,6 +161,7 @@ class _How:
     context: Context
     heads: int
     saves_weights: bool
+    by_rows: bool = False
 
     def tiles(self, rows: int, length: int) -> Iterator[tuple[int, int, int]]:
         """First row, row after the last, and columns of each tile."""
@@ -206,8 +223,12 @@ def _read(
     context = None
     if h is not None and how.context != "none":
         context = q.new_empty(B, *((K,) if how.context == "per-head" else ()), J, h.shape[2])
+    tiles = how.tiles(J, k.shape[1])
+    if how.by_rows:
+        _rows().read((q, k, w, h), bias, tiles, how.scale, (attended, context))
+        return attended.view(B, K, J, R), context
     added = _Added.of(bias, q, how)
-    for a, b, s in how.tiles(J, k.shape[1]):
+    for a, b, s in tiles:
         p = _weights(q, k, w, h, added, a, b, s, how)  # (B, K, r, s)
         attended[:, a:b].baddbmm_(p.flatten(0, 1), k[:, :s], beta=0)
         if context is not None and h is not None:
@@ -218,6 +239,13 @@ def _read(
         if keep is not None:
             keep(p)
     return attended.view(B, K, J, R), context
+
+
+def _rows() -> Any:
+    """`cemverify.cem.energies.rows`, which needs Triton; to import that takes as long as torch does."""
+    from cemverify.cem.energies import rows
+
+    return rows
 
 
 def _first(
@@ -247,19 +275,24 @@ def _first(
     else:
         d_k, d_h = sums[0].view(B * K, S, R), sums[1]
     d_bias = torch.zeros_like(bias) if bias is not None and wanted[4] else None
-    added = _Added.of(bias, q, how)
-    for i, (a, b, s) in enumerate(how.tiles(J, S)):
+    tiles, added = how.tiles(J, S), _Added(None, None, None)
+    if how.by_rows:
+        _rows().derivative((q, k, w, h), bias, tiles, how.scale, (d_o, d_c), (d_q, d_k, d_w, d_h))
+        tiles = iter(())
+    else:
+        added = _Added.of(bias, q, how)
+    for i, (a, b, s) in enumerate(tiles):
         p = saved[i] if saved else _weights(q, k, w, h, added, a, b, s, how)
         d_p = torch.bmm(d_o[:, a:b], k[:, :s].mT).view(B, K, b - a, s)
-        _add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o[:, a:b])
+        add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o[:, a:b])
         if d_c is not None and h is not None and d_h is not None:
             if how.context == "summed":
                 d_p += (d_c[:, a:b] @ h[:, :s].mT)[:, None]
-                _add_product(d_h[:, :s], p.sum(1).mT, d_c[:, a:b])
+                add_product(d_h[:, :s], p.sum(1).mT, d_c[:, a:b])
             else:
                 of_heads = d_c[:, :, a:b].flatten(1, 2)  # (B, K r, D)
                 d_p.view(B, -1, s).baddbmm_(of_heads, h[:, :s].mT)
-                _add_product(d_h[:, :s], p.view(B, -1, s).mT, of_heads)
+                add_product(d_h[:, :s], p.view(B, -1, s).mT, of_heads)
         d_s = softmax_backward(d_p, p)  # (B, K, r, s)
         if d_bias is not None:
             summed = d_s.to(d_bias.dtype).sum(0)  # (K, r, s)
@@ -270,16 +303,16 @@ def _first(
                 d_bias[:, a:b, :s] += summed
         flat = d_s.flatten(0, 1)
         d_q[:, a:b].baddbmm_(flat, k[:, :s], beta=0, alpha=how.scale)
-        _add_product(d_k[:, :s], flat.mT, q[:, a:b], how.scale)
+        add_product(d_k[:, :s], flat.mT, q[:, a:b], how.scale)
         if w is not None and d_w is not None and h is not None and d_h is not None:
             if w.dim() == 3:
                 over_heads = d_s.sum(1)  # (B, r, s)
                 d_w[:, a:b].baddbmm_(over_heads, h[:, :s], beta=0, alpha=how.scale)
-                _add_product(d_h[:, :s], over_heads.mT, w[:, a:b], how.scale)
+                add_product(d_h[:, :s], over_heads.mT, w[:, a:b], how.scale)
             else:
                 of_heads = d_s.flatten(1, 2)  # (B, K r, s)
                 d_w[:, :, a:b] = (of_heads @ h[:, :s]).view(B, K, b - a, -1).mul_(how.scale)
-                _add_product(d_h[:, :s], of_heads.mT, w[:, :, a:b].flatten(1, 2), how.scale)
+                add_product(d_h[:, :s], of_heads.mT, w[:, :, a:b].flatten(1, 2), how.scale)
     of_memory = (d_k.view(B, K, S, R), d_h) if sums is None else (None, None)
     gradients = (d_q.view(B, K, J, R), of_memory[0], d_w, of_memory[1], d_bias)
     return [None if g is None or t is None else g.to(t.dtype) for g, t in zip(gradients, inputs, strict=True)]
@@ -299,11 +332,13 @@ def _second(
     if weighted is not None and states is not None:
         scores = scores + (weighted[:, None] if weighted.dim() == 3 else weighted) @ states.mT[:, None]
     scores = scores * how.scale
+    columns = torch.arange(keys.shape[2], device=keys.device)
+    rows = (how.past or 0) + torch.arange(J, device=keys.device)
+    if bias is not None and how.by_rows:
+        bias = bias[:, None, None] * (columns - rows[:, None])
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if how.past is not None:
-        columns = torch.arange(keys.shape[2], device=keys.device)
-        rows = how.past + torch.arange(J, device=keys.device)
         scores = scores.masked_fill(columns[None, :] > rows[:, None], -math.inf)
     p = torch.softmax(scores, -1)
     outputs, d_outputs = [p @ keys], [d_attended]
@@ -391,14 +426,6 @@ def _flush(p: Tensor) -> None:
     if p.device.type == "cpu":
         limits = torch.finfo(p.dtype)
         torch.threshold_(p, limits.tiny / limits.eps, 0.0)
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
-    """total += scale a @ b for stacks of matrices, in the precision of the total."""
-    if total.dtype == a.dtype:
-        total.baddbmm_(a, b, alpha=scale)
-    else:
-        total.add_(torch.bmm(a, b), alpha=scale)
 
 
 def _stacks(q: Tensor, *operands: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:

@@ -22,12 +22,12 @@ ROWS, TILE = 5, 2
 
 
 def _as_for_many(steps: int) -> AbstractContextManager[None]:
-    """The path that a layer of T steps takes on many tokens."""
-    return blocked.using("tiles" if steps <= blocked.KEPT_STEPS else "blocks", rows=ROWS, tile=TILE)
+    """The path that a layer of T steps takes on many tokens; by tiles where our kernels cannot go."""
+    return blocked.using("rows" if steps <= blocked.KEPT_STEPS else "blocks", rows=ROWS, tile=TILE)
 
 
 def attention(x: Tensor, h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
-    """x^(T) by tiles, beyond two steps by blocks too: (B, J, D)."""
+    """x^(T) by rows or tiles, beyond two steps by blocks too: (B, J, D)."""
     fused = x.device.type in blocked.FUSED_ON and config.diagonal == "none" and config.position in ("none", "rotary")
     by_all = config.steps > blocked.KEPT_STEPS and fused  # where torch's own attention takes all tokens at once
     with blocked.using("blocks") if by_all else _as_for_many(config.steps):
@@ -47,7 +47,7 @@ def block(h: Tensor, weights: Weights, config: BlockConfig) -> Tensor:
 
 
 def decode(h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
-    """Attention of h on itself, token by token from a cache, each by tiles: (B, J, D)."""
+    """Attention of h on itself, token by token from a cache, each by rows or tiles: (B, J, D)."""
     with _as_for_many(config.steps):
         return formula.decode(h, weights, config)
 

@@ -40,6 +40,7 @@ class StudyOutcome:
     # bits per unit that no predictor can do without on the windows that judge; None of text
     floor: float | None = None
     missing: int = 0  # trainings that are next, 0 if all are there
+    device: str = "cpu"  # where models are trained
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,6 @@ def everything(study: str, outcome: StudyOutcome, findings: Findings) -> dict[st
         ],
         "pairs": [asdict(pair) for pair in findings.compared],
         **findings.more,
-        "paths": paths_of(outcome.plan),
+        "paths": paths_of(outcome.plan, outcome.device),
         "page": findings.page.content,
     }

@@ -152,11 +152,10 @@ def check_fits(plan: Plan, corpus: Corpus) -> None:
     part_windows(corpus.validation.tokens, "whole" if plan.papers else "judging", 1, plan.recipe.context)
 
 
-def paths_of(plan: Plan) -> dict[str, Paths]:
-    """The paths that the layers of each row take, by its name."""
-    return {
-        row.name: paths(looped_on_meta(row.design.looped), plan.recipe, compiled=plan.compiled) for row in plan.rows
-    }
+def paths_of(plan: Plan, device: str) -> dict[str, Paths]:
+    """The paths that the layers of each row take on a device, by its name."""
+    models = {row.name: looped_on_meta(row.design.looped) for row in plan.rows}
+    return {name: paths(m, plan.recipe, device=device, compiled=plan.compiled) for name, m in models.items()}
 
 
 def trainings(plan: Plan) -> Mapping[str, float]:

@@ -50,8 +50,9 @@ class TrainingFindings:
     @cached_property
     def paths(self) -> dict[str, Paths]:
         """The paths that the layers of each contender take, by its name."""
-        recipe, compiled = self.config.recipe, self.ground.machine.compiled
-        return {c.name: paths(on_meta(c.model), recipe, compiled=compiled) for c in self.config.contenders}
+        recipe, here = self.config.recipe, self.ground.machine
+        models = {c.name: on_meta(c.model) for c in self.config.contenders}
+        return {name: paths(m, recipe, device=here.device, compiled=here.compiled) for name, m in models.items()}
 
 
 def payload(findings: TrainingFindings) -> dict[str, Any]:
