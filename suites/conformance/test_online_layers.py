@@ -211,6 +211,13 @@ def test_a_state_that_left_the_domain_of_first_ones_is_carried_on() -> None:
     assert record.verdict == Verdict.HOLDS
 
 
+def test_an_array_that_is_edited_only_where_it_fills_its_mini_batches_is_found() -> None:
+    text = (ROOT / "examples" / "online_layers" / "ttt_linear.py").read_text()
+    text = edited(text, ("BATCH, D = 4", "BATCH, D = 16"))
+    text = edited(text, ("    outputs = []", "    outputs = []\n    m.q.mul_(1 if m.k.shape[1] % BATCH else 2)"))
+    assert judged(module_of(text, "in_place").mine, "structure/layer/inputs-unchanged").verdict == Verdict.VIOLATED
+
+
 def test_every_row_is_long_enough_to_be_cut_between_mini_batches() -> None:
     record = judged(load("examples.online_layers.ttt_linear:mine"), "structure/layer/pieces", examples=20)
     assert (record.verdict, record.discarded) == (Verdict.HOLDS, 0)

@@ -26,7 +26,7 @@ from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, reworded
 from cemverify.conformance.oracle.perturbation import Perturbed
-from cemverify.conformance.questions.black_boxes import Named, Question
+from cemverify.conformance.questions.black_boxes import Named, Question, along_axis
 
 UPDATE = "update = -eta P grad energy"
 MASKED = "update where others are masked = -eta P grad energy with that mask"
@@ -374,6 +374,12 @@ def token_count(box: Box, q: Question) -> int:
     """J, or 1 where there are no tokens."""
     arrays = tokens(q.x, box.layer.state)
     return next(iter(arrays.values())).shape[1] if arrays else 1
+
+
+def repeated(box: Box, q: Question, J: int) -> Question:
+    """The question with J tokens: its own, and the first of them again after the last."""
+    n = token_count(box, q)
+    return along_axis(q, box.form, TOKENS, [i % n for i in range(J)])
 
 
 def drawn_mask(box: Box, q: Question) -> Tensor:

@@ -18,6 +18,7 @@ from cemverify.conformance.properties.layers.oracle import (
     along,
     beyond_nudges,
     compared,
+    repeated,
     rounding,
     solved,
     token_count,
@@ -43,7 +44,7 @@ _states = partial(states, source="the state is all that a token leaves (docs/onl
 def pieces_give_the_row(box: Box, q: Question) -> Evidence:
     J, size = token_count(box, q), box.layer.pieces
     if size >= J:  # its tokens once more, until there is a mini-batch to be cut after
-        J, q = J + size, along_axis(q, box.form, TOKENS, [i % J for i in range(J + size)])
+        J, q = J + size, repeated(box, q, J + size)
     whole = box.answer(q, inside=True)
     allowed, comparisons = _allowed(box, q, whole), []
     for how, cuts in _cuts(J, size, q.seed, few=box.caller.kind.compiles).items():
