@@ -66,14 +66,15 @@ def short(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 def test_the_smoke_has_the_published_sizes_and_on_a_gpu_the_papers_smallest() -> None:
     """Of the paper's vocabulary it has the parameters of docs/mathematics.md §15."""
-    expected = {"Llama RoPE": 86_371_488, "Llama ALiBi": 86_371_488} | dict.fromkeys(
-        ("CEM T=1", "CEM T=2", "CEM T=3"), 70_082_208
-    )
+    D, K, layers = 672, 8, 8
+    shared = 70_082_208 - layers * (K * D * (1 + 2 * 4) - D + 2 * 16 * D)  # one diagonal P each, and none of low rank
+    expected = {"Llama RoPE": 86_371_488, "Llama ALiBi": 86_371_488, "CEM T=1": shared, "CEM T=2": shared}
     study = smoke_on_cuda(paper.VOCABULARY)
     # the inner norm's gains, 2 per block, are the block's own
     assert {c.name: parameters(c.model) for c in study.contenders} == expected
     small = {c.name: parameters(c.model) for c in smoke(256).contenders}
-    assert small == {name: 857_216 if name.startswith("Llama") else 723_584 for name in expected}
+    names = [*expected, "CEM T=3"]
+    assert small == {name: 857_216 if name.startswith("Llama") else 723_584 for name in names}
     assert (study.recipe.context, study.recipe.precision, study.recipe.learning_rate) == (2048, "bfloat16", 0.002)
 
 
@@ -249,6 +250,10 @@ def test_a_model_far_behind_the_baseline_fails() -> None:
 
     level = [entry(rotary, 1.0), entry(alibi, 2.0), entry(cem, 2.2)]  # it has the positions of the second
     assert reasons_to_fail(level, bigram=3.0, band=1.15, floor=None) == []
+    still = replace(level[0], training=replace(level[0].training, bits=(1.5, 1.5)))
+    assert reasons_to_fail([still], bigram=3.0, band=1.15, floor=None) == [
+        "the loss of Llama RoPE does not fall: 1.500 bits per token at first, 1.500 at last"
+    ]
     behind = [*level[:2], entry(cem, 2.4)]
     assert reasons_to_fail(behind, bigram=3.0, band=1.15, floor=None) == [
         "CEM T=1 needs 2.400 bits per token, more than 1.15 times the 2.000 of the best baseline"

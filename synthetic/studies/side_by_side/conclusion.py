@@ -36,7 +36,7 @@ class TrainingFindings:
     @property
     def passed(self) -> str:
         """What a run says that passes: how far its models are ahead of the yardsticks."""
-        sentence = "every model needs fewer bits than a bigram model"
+        sentence = "every loss falls, and every model needs fewer bits than a bigram model"
         baselines = [result.contender.baseline for result in self.results]
         if math.isfinite(self.config.band) and any(baselines) and not all(baselines):
             sentence += (
@@ -172,8 +172,9 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
 def reasons_to_fail(results: Sequence[ModelResult], bigram: float, band: float, floor: Tensor | None) -> list[str]:
     """One sentence for each thing that is wrong; [] is a pass.
 
-    Every loss is finite; every model needs fewer bits per token than a bigram model, and not fewer than mathematics
-    allows; energies fall for every token where they must; and every model keeps within the band of the baseline.
+    Every loss is finite and falls; every model needs fewer bits per token than a bigram model, and not fewer than
+    mathematics allows; energies fall for every token where they must; and every model keeps within the band of the
+    baseline.
 
     Args:
         bigram: bits per token of a bigram model on the same validation windows.
@@ -214,8 +215,12 @@ def _best_baseline(result: ModelResult, results: Sequence[ModelResult]) -> float
 
 
 def _reasons_of_one(result: ModelResult, bits: float, bigram: float, floor: Tensor | None) -> list[str]:
-    name = result.contender.name
+    name, losses = result.contender.name, result.training.bits
     reasons = []
+    tenth = math.ceil(len(losses) / 10)
+    first, last = (math.fsum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
+    if len(losses) > 1 and not last < first:
+        reasons.append(f"the loss of {name} does not fall: {first:.3f} bits per token at first, {last:.3f} at last")
     if not bits < bigram:
         reasons.append(
             f"{name} needs {bits:.3f} bits per token, not fewer than the {bigram:.3f} of a bigram model; it may need"

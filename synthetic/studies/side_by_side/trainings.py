@@ -151,8 +151,8 @@ def train_contender(
 ) -> ModelResult:
     """Trains a contender and measures it on windows of the validation part, (W, J+1)."""
     recipe = config.recipe
-    model = LanguageModel(contender.model, torch.Generator().manual_seed(run.seed))
-    few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1]
+    model = LanguageModel(contender.model, torch.Generator().manual_seed(run.seed)).to(machine.device)
+    few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1].to(machine.device)
     start = steps_of(model, few)
     if recipe.precision == "float64":
         model = model.double()
@@ -162,7 +162,6 @@ def train_contender(
     folder = None if run.folder is None else run.folder / contender.slug
     if folder is not None and (run.every is not None or run.resume):
         saving = Saving(folder / "checkpoint.safetensors", run.every or recipe.steps, specification, run.resume)
-    few = few.to(machine.device)
     observe = _progress(contender.name, recipe, machine)
     forget_peak_memory(machine.device)
     batches = Batches(corpus.train.tokens, run.seed, recipe.batch, recipe.context)
