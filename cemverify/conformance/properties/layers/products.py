@@ -220,8 +220,9 @@ def _jax_product(box: Box, function: Any) -> Any:
 
 
 def _finite(products: Leaves, function: Any) -> Leaves:
-    if function is not _descended and not all(bool(a.isfinite().all()) for a in products.values()):
-        raise NotFinite("a gradient of the update is NaN or infinite")
+    undefined = [name for name, a in products.items() if not bool(a.isfinite().all())]
+    if undefined and function is not _descended:
+        raise NotFinite(f"a gradient of the update is NaN or infinite: that of {', '.join(undefined)}")
     return products
 
 
