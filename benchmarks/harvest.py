@@ -23,14 +23,15 @@ import torch
 from benchmarks import attention, decoding, training
 from benchmarks.measuring import Findings
 from benchmarks.rehearsal import absent_gpu
-from cemverify.cem import blocked, presets
+from benchmarks.rehearsal.traffic import table as traffic_table
+from cemverify.cem import presets
 from cemverify.cem.presets import CONTEXT
 from cemverify.console.errors import UsageError
 from cemverify.results import envelope, provenance
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
-from synthetic.training.machine import peak_flops, synchronise
+from synthetic.training.machine import compiles, peak_flops, synchronise
 
 _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
 
@@ -79,6 +80,20 @@ def rehearse(setting: Setting) -> Iterator[Findings]:
     part = ["benchmarks/rehearsal", "--each", setting.scaled("6", "3")]
     part += ["-k", setting.scaled("path or fault or 86M and t2", "path or fault or t2")]
     yield _tested("A GPU rehearsed on fake tensors", part, setting)
+
+
+def count(setting: Setting) -> Iterator[Findings]:
+    """Kernels and bytes of a step of the 86M models, by part, without a GPU: what its time is to be explained by."""
+    if why := absent_gpu.missing():
+        yield Findings(skipped=why)
+        return
+    file = setting.folder / "traffic.json"
+    file.unlink(missing_ok=True)
+    code, text = _run(["-m", "benchmarks.rehearsal.traffic", str(file)], setting.seconds)
+    if not file.exists():
+        raise UsageError(_why(code, text))
+    counted = envelope.read_json(file)
+    yield Findings([traffic_table(counted)], {"traffic": counted})
 
 
 def _tested(title: str, options: Sequence[str], setting: Setting) -> Findings:
@@ -185,7 +200,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         shape = setting.scaled(attention.Shape(max(1, 16384 // J), J, 768, 12), attention.Shape(1, J, 64, 2))
         chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
         # the formula beside it where its weights are few enough to fit
-        paths: tuple[blocked.Path, ...] = ("tiles", "blocks", "formula") if J <= 4096 else ("tiles", "blocks")
+        paths: tuple[attention.Way, ...] = ("by size", "tiles", "formula") if J <= 4096 else ("by size", "tiles")
         rows += attention.measure(
             shape,
             chosen,
@@ -204,13 +219,17 @@ def attend(setting: Setting) -> Iterator[Findings]:
 def train(setting: Setting) -> Iterator[Findings]:
     """Steps of training at the paper's sizes: tokens per second, utilisation, memory."""
     speed = peak_flops(setting.device, setting.scaled("bfloat16", "float32"))
+    counts = read_stage(setting.folder, "counts")
+    traffic = None if counts is None else counts["data"].get("traffic")
     contenders = [
         c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
     ]
+    compiling = compiles(setting.device, None)
+    contenders = [c for c in contenders if compiling or not c.compiled]
     if setting.small:
         contenders = [replace(c, name=f"small{c.name[3:]}", model=_shrunk(c.model)) for c in contenders]
     # what the page is most wanted for comes first, should the time not suffice
-    contenders.sort(key=lambda c: ("full" in c.name, c.path == "formula"))
+    contenders.sort(key=lambda c: ("full" in c.name, c.path is not None, c.path == "formula"))
     steps: list[training.Step] = []
     started = time.monotonic()
     for c in contenders:
@@ -220,12 +239,12 @@ def train(setting: Setting) -> Iterator[Findings]:
         steps.append(training.measure(c, batch=batch, context=context, device=setting.device, steps=5, seconds=4.0))
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        order = {c.name + str(c.path): i for i, c in enumerate(contenders)}
-        listed = sorted(steps, key=lambda s: (s.contender.name[:4], order[s.contender.name + str(s.contender.path)]))
+        order = {c: i for i, c in enumerate(contenders)}
+        listed = sorted(steps, key=lambda s: (s.contender.name[:4], order[s.contender]))
         data = {"training": training.as_json(listed), "peak_flops": speed, "asked": len(contenders)}
         precision = setting.scaled("bfloat16", "float32")
         title = f"A step of training, products in {precision}; utilisation is of {speed / 1e12:.3g} TFLOP/s"
-        yield Findings([training.table(title, listed, speed)], data)
+        yield Findings([training.table(title, listed, speed, traffic)], data)
 
 
 def decode(setting: Setting) -> Iterator[Findings]:
@@ -271,6 +290,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
 # By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.
 STAGES: Sequence[Stage] = (
     Stage("rehearsal", rehearse, 90, None, on_cpu=900),
+    Stage("counts", count, 120, None, on_cpu=600),
     Stage("device", device, 40, "the speed of a GPU"),
     Stage("suites", suites, 100, "the GPU-marked suites"),
     Stage("check-float32", check("float32"), 140, "the catalogue on a GPU in float32", on_cpu=150),
@@ -487,5 +507,9 @@ LEGEND = """\
 - **Training**: forward, backward and update on random tokens, parameters in float32. *CEM* has a shared diagonal,
   ALiBi, and preconditioners that are diagonal and shared by the heads. *Full CEM* has the paper's low-rank ones per
   head, for which each head reads the states out by itself. *Utilisation* is the model's FLOPs, counted as above, over
-  what square products reach on the same device. "Out of memory" is a finding.
+  what square products reach on the same device. "Out of memory" is a finding. *GB* is what the step moves, counted as
+  below, and *roofline / time* the share of the time that these bytes and the products take at an H100's speeds.
+- **Predicted**: kernels and bytes counted on fake tensors, each operation by what it reads and writes; *compiled* is
+  what torch's Inductor plans for a CPU. The roofline is that of an H100: copying at 2.96 TB/s, square products at 766
+  TFLOP/s, as measured; flash attention at 300 TFLOP/s and 2 microseconds for the shortest kernel, as assumed.
 - **Checks**: `cemverify check` with 24 examples for each property; properties that do not hold are named."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak, seeded
 from cemverify.cem import blocked, presets
@@ -23,7 +23,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfi
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
-from synthetic.training.machine import peak_memory, synchronise
+from synthetic.training.machine import Machine, peak_memory, synchronise
 from synthetic.training.training import surprisals
 
 
@@ -34,6 +34,12 @@ class Contender:
     name: str
     model: LanguageModelConfig
     path: blocked.Path | None = None
+    compiled: bool = False  # as models are trained on a GPU
+
+    @property
+    def how(self) -> str:
+        """How it is computed, in words."""
+        return "compiled" if self.compiled else self.path or "by size"
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,11 @@ def without_diagonal(config: LanguageModelConfig) -> LanguageModelConfig:
 
 def contenders(size: str, depths: Sequence[int]) -> list[Contender]:
     """Llama of the paper's size, and CEM with the preconditioners of the studies and of the paper, by both paths."""
-    rows = [Contender(f"{size} Llama RoPE", presets.llama(size))]
+    rows = [Contender(f"{size} Llama RoPE", presets.llama(size), compiled=compiled) for compiled in (True, False)]
     for T in depths:
-        config = shared_preconditioners(presets.full_cem(size, T))
-        rows += [Contender(f"{size} CEM T={T}", config, path) for path in ("blocks", "formula")]
+        name, config = f"{size} CEM T={T}", shared_preconditioners(presets.full_cem(size, T))
+        rows += [Contender(name, config, compiled=compiled) for compiled in ((True, False) if T <= 2 else (False,))]
+        rows += [Contender(name, config, path) for path in ("blocks", "formula")]
     for T in depths:
         rows.append(Contender(f"{size} full CEM T={T}", presets.full_cem(size, T), "blocks"))
     return rows
@@ -99,20 +106,22 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
     flops = training_flops(contender.model, context) * batch * context
     measured = Step(contender, batch, context, flops, (), None)
     try:
-        model = LanguageModel(contender.model, seeded()).to(device)
+        machine = Machine(device, contender.compiled)
+        model = machine.wrap(LanguageModel(contender.model, seeded()))
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         tokens = torch.randint(contender.model.vocabulary, (batch, context + 1), generator=seeded()).to(device)
         forget_peak(device)
         taken: list[float] = []
-        started = time.monotonic()
         for i in range(steps + 1):
             synchronise(device)
             began = time.perf_counter()
-            loss(model, tokens, contender.path).backward()  # type: ignore[no-untyped-call]
+            loss(model, tokens, contender.path, machine.fused(surprisals)).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             optimiser.zero_grad()
             synchronise(device)
-            if i > 0:
+            if i == 0:
+                started = time.monotonic()  # the first step starts libraries, and may compile
+            else:
                 taken.append(time.perf_counter() - began)
             if i > 0 and time.monotonic() - started > seconds:
                 break
@@ -138,7 +147,12 @@ def _alone(contender: Contender, batch: int, context: int, device: str, steps: i
     return replace(step, peak=peak_memory("cpu") - before)
 
 
-def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None) -> Tensor:
+def loss(
+    model: nn.Module,
+    tokens: Tensor,
+    path: blocked.Path | None = None,
+    of: Callable[[Tensor, Tensor], Tensor] = surprisals,
+) -> Tensor:
     """The mean of -log p(next token) over tokens (B, J+1), in nats; products in bfloat16 on a GPU."""
     kind = tokens.device.type
     with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
@@ -147,7 +161,7 @@ def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None)
         else:
             with blocked.using(path):
                 logits = model(tokens[:, :-1])
-    return surprisals(logits, tokens[:, 1:]).mean()
+    return of(logits, tokens[:, 1:]).mean()
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:
@@ -163,10 +177,25 @@ def _counted(config: LanguageModelConfig, context: int) -> float:
         return matmul_flops(model, tokens) / context
 
 
-def table(title: str, steps: Sequence[Step], peak_flops: float) -> Table:
-    """One line for each contender."""
+def table(title: str, steps: Sequence[Step], peak_flops: float, traffic: Mapping[str, Any] | None = None) -> Table:
+    """One line for each contender.
+
+    Args:
+        traffic: what steps move, by model, by how it is computed, and by part (`benchmarks.rehearsal.traffic`).
+    """
     columns = ("model", "path", "parameters", "batch", "GFLOP / token", "tokens / s", "utilisation", "peak GB")
-    return Table(title, columns, [_cells(step, peak_flops) for step in steps])
+    if traffic is None:
+        return Table(title, columns, [_cells(step, peak_flops) for step in steps])
+    rows = [[*_cells(step, peak_flops), *_moved(step, traffic)] for step in steps]
+    return Table(title, (*columns, "GB moved", "roofline / time"), rows)
+
+
+def _moved(step: Step, traffic: Mapping[str, Any]) -> list[str]:
+    counted = traffic.get(step.contender.name, {}).get(step.contender.how)
+    if counted is None or not step.seconds:
+        return ["", ""]
+    counted = counted["step"]
+    return [f"{counted['bytes'] / 1e9:.0f}", f"{counted['seconds'] / statistics.median(step.seconds):.2f}"]
 
 
 def _cells(step: Step, peak_flops: float) -> list[Any]:
@@ -174,7 +203,7 @@ def _cells(step: Step, peak_flops: float) -> list[Any]:
     tokens = step.batch * step.context
     own = [
         config.name,
-        config.path or "by size",
+        config.how,
         f"{parameters(config.model) / 1e6:.1f}M",
         f"{step.batch} x {step.context:,}",
         f"{step.flops / tokens / 1e9:.2f}",
@@ -196,7 +225,7 @@ def as_json(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
     return [
         {
             "model": step.contender.name,
-            "path": step.contender.path or "by size",
+            "path": step.contender.how,
             "parameters": parameters(step.contender.model),
             "batch": step.batch,
             "context": step.context,
