@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from functools import partial
@@ -143,6 +144,14 @@ def test_compiled_they_are_one_graph_and_the_same_numbers(monkeypatch: pytest.Mo
         strict=True,
     ):
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5 * float(e.detach().abs().max()))
+
+
+def test_triton_compiles_them_for_an_h100_with_loads_of_sixteen_bytes() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "suites.cem.assembled"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    # of a row four times four bytes, and one slope at a time
+    assert done.stdout.splitlines() == 2 * [".b32 .v4.b32"], done.stderr
 
 
 @pytest.mark.thorough
