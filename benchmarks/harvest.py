@@ -22,8 +22,7 @@ import torch
 
 from benchmarks import attention, decoding, training
 from benchmarks.measuring import Findings
-from benchmarks.rehearsal import absent_gpu
-from benchmarks.rehearsal.traffic import table as traffic_table
+from benchmarks.rehearsal import absent_gpu, traffic
 from cemverify.cem import presets
 from cemverify.cem.presets import CONTEXT
 from cemverify.console.errors import UsageError
@@ -93,7 +92,13 @@ def count(setting: Setting) -> Iterator[Findings]:
     if not file.exists():
         raise UsageError(_why(code, text))
     counted = envelope.read_json(file)
-    yield Findings([traffic_table(counted)], {"traffic": counted})
+    yield Findings([traffic.table(counted["training"])], {"traffic": counted})
+
+
+def _counted(setting: Setting, what: str) -> Any:
+    """What the stage before has counted of training or attention; None if it has not run."""
+    counts = read_stage(setting.folder, "counts")
+    return None if counts is None else counts["data"].get("traffic", {}).get(what)
 
 
 def _tested(title: str, options: Sequence[str], setting: Setting) -> Findings:
@@ -200,7 +205,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         shape = setting.scaled(attention.Shape(max(1, 16384 // J), J, 768, 12), attention.Shape(1, J, 64, 2))
         chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
         # the formula beside it where its weights are few enough to fit
-        paths: tuple[attention.Way, ...] = ("by size", "tiles", "formula") if J <= 4096 else ("by size", "tiles")
+        paths = traffic.WAYS if J <= 4096 else traffic.WAYS[:2]
         rows += attention.measure(
             shape,
             chosen,
@@ -213,14 +218,14 @@ def attend(setting: Setting) -> Iterator[Findings]:
         title = "Attention, forward and backward, against four linear maps and torch's fused attention"
         if not setting.small:
             title += ", bfloat16, 16,384 tokens, D = 768, K = 12"
-        yield Findings([attention.table(title, rows)], {"attention": attention.as_json(rows)})
+        table = attention.table(title, rows, None if setting.small else _counted(setting, "attention"))
+        yield Findings([table], {"attention": attention.as_json(rows)})
 
 
 def train(setting: Setting) -> Iterator[Findings]:
     """Steps of training at the paper's sizes: tokens per second, utilisation, memory."""
     speed = peak_flops(setting.device, setting.scaled("bfloat16", "float32"))
-    counts = read_stage(setting.folder, "counts")
-    traffic = None if counts is None else counts["data"].get("traffic")
+    counts = _counted(setting, "training")
     contenders = [
         c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
     ]
@@ -244,7 +249,7 @@ def train(setting: Setting) -> Iterator[Findings]:
         data = {"training": training.as_json(listed), "peak_flops": speed, "asked": len(contenders)}
         precision = setting.scaled("bfloat16", "float32")
         title = f"A step of training, products in {precision}; utilisation is of {speed / 1e12:.3g} TFLOP/s"
-        yield Findings([training.table(title, listed, speed, traffic)], data)
+        yield Findings([training.table(title, listed, speed, counts)], data)
 
 
 def decode(setting: Setting) -> Iterator[Findings]:
@@ -290,7 +295,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
 # By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.
 STAGES: Sequence[Stage] = (
     Stage("rehearsal", rehearse, 90, None, on_cpu=900),
-    Stage("counts", count, 120, None, on_cpu=600),
+    Stage("counts", count, 200, None, on_cpu=600),
     Stage("device", device, 40, "the speed of a GPU"),
     Stage("suites", suites, 100, "the GPU-marked suites"),
     Stage("check-float32", check("float32"), 140, "the catalogue on a GPU in float32", on_cpu=150),
@@ -497,9 +502,10 @@ LEGEND = """\
 - **Attention**: one layer, forward and backward to its input and its parameters. *Time / MHA* is the geometric mean
   of ratios taken in turn, with a 95 % interval, against four linear maps and `scaled_dot_product_attention` of the
   same width. *FLOPs / MHA* counts causal attention by half and nothing twice. *Time / FLOPs* is their quotient, 1 if
-  CEM makes as good use of the device as MHA. *formula* evaluates the energy's gradient as it is written; *blocks* a
-  block of tokens at a time, recomputed in the backward pass. *Error / budget* is the worst error of the output and
-  gradients of the path by blocks against float64, over twice the formula's own; no time is shown where it exceeds 1.
+  CEM makes as good use of the device as MHA. *by size* is the path that a layer takes by itself; *formula* evaluates
+  the energy's gradient as it is written, *tiles* a few rows of weights at a time. *Error / budget* is the worst error
+  of the path's output and gradients against float64, over twice the formula's own; no time is shown where it exceeds
+  1. *GB moved* and *roofline / time* are counted as *predicted* below.
 - **Rehearsal**: paths on tensors that claim to be on a GPU and hold no numbers. One fails where a GPU would refuse
   it, where autocast left a product in float32, and where the CPU would wait for the GPU and should not. What a step
   holds is counted and set beside the formula of `--estimate`; each of eight processes has its share, or sends every

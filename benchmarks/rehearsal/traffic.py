@@ -27,10 +27,12 @@ if __name__ == "__main__":
 import torch
 from torch import Tensor
 
+from benchmarks import attention
 from benchmarks.rehearsal.watching import a_gpu
 from benchmarks.training import parameters, shared_preconditioners, without_diagonal
 from cemverify.cem import blocked, presets
 from cemverify.cem.energies import features
+from cemverify.cem.layers import CEMAttention
 from cemverify.cem.models import Block, LanguageModel, LanguageModelConfig
 from cemverify.cem.torch_internals import TorchDispatchMode, tree_leaves
 from cemverify.results.envelope import Table
@@ -42,6 +44,7 @@ from synthetic.training.training import autocast, surprisals
 # attention, and the shortest kernel.
 BANDWIDTH, PRODUCTS, FLASH, SHORTEST = 2.96e12, 766e12, 300e12, 2e-6
 B, J = 8, presets.CONTEXT
+WAYS: tuple[attention.Way, ...] = ("by size", "tiles", "formula")  # that the harvest times
 
 # what computes nothing, though its schema does not say that it returns a view
 _NO_KERNEL = frozenset(
@@ -162,6 +165,22 @@ def _step(parts: Mapping[str, Traffic], layers: int) -> Traffic:
     return step
 
 
+def of_attention(kind: attention.Kind, shape: attention.Shape, way: attention.Way) -> Traffic:
+    """One layer of attention in bfloat16, forward and backward, as `benchmarks.attention` times it."""
+    meter = Meter()
+    with a_gpu(), contextlib.nullcontext() if way == "by size" else blocked.using(way):
+        layer = CEMAttention(kind.config(shape.dim, shape.heads), torch.Generator("cpu"))
+        for part in layer.modules():
+            for name, parameter in part._parameters.items():
+                if parameter is not None:
+                    part._parameters[name] = torch.nn.Parameter(parameter.detach().to(torch.bfloat16))
+        h = torch.zeros(shape.batch, shape.tokens, shape.dim, dtype=torch.bfloat16, requires_grad=True)
+        with meter:
+            out: Tensor = layer(h)
+            out.backward(torch.zeros_like(out))  # type: ignore[no-untyped-call]
+    return meter.traffic
+
+
 # --- as it is planned -------------------------------------------------------------------------------------
 
 LENGTHS = (256, 384, 512)  # of windows for which a plan is made; what it moves is c + p J + q J^2
@@ -270,15 +289,22 @@ def counts() -> dict[str, dict[str, dict[str, Traffic]]]:
 
 
 def table(counted: Mapping[str, Any]) -> Table:
-    """A line for each part of a step, of what `main` counts."""
+    """A line for each part of a step, by model and by how it is computed."""
     rows = [
-        [name, how, part, f"{t['kernels']:,}", f"{t['bytes'] / 1e9:.1f}", f"{1e3 * t['seconds']:.1f}"]
+        [name, how, part, *_cells(t)]
         for name, ways in counted.items()
         for how, parts in ways.items()
         for part, t in parts.items()
     ]
     title = f"Predicted: a step of {B} x {J:,} tokens; attention, MLP and block are those of one layer"
-    return Table(title, ("model", "path", "part", "kernels", "GB", "roofline ms"), rows)
+    return Table(title, ("model", "path", "part", *COLUMNS), rows)
+
+
+COLUMNS = ("kernels", "GB", "roofline ms")
+
+
+def _cells(t: Mapping[str, Any]) -> list[str]:
+    return [f"{t['kernels']:,}", f"{t['bytes'] / 1e9:.1f}", f"{1e3 * t['seconds']:.1f}"]
 
 
 PAGE = """\
@@ -302,17 +328,29 @@ assumed.
 
 def main(file: str) -> None:
     """Writes what was counted, as JSON or as a page."""
-    content = {
+    steps = {
         name: {how: {part: asdict(traffic) for part, traffic in parts.items()} for how, parts in ways.items()}
         for name, ways in counts().items()
     }
+    shapes = [attention.Shape(16384 // tokens, tokens, 768, 12) for tokens in (1024, 2048)]
+    layers = [
+        {"attention": kind.name, "path": way, "tokens": shape.tokens, **asdict(of_attention(kind, shape, way))}
+        for shape in shapes
+        for kind in attention.kinds((1, 2))
+        for way in WAYS
+    ]
+    content = {"training": steps, "attention": layers}
     Path(file).write_text(page(content) if file.endswith(".md") else json.dumps(content) + "\n")
 
 
 def page(counted: Mapping[str, Any]) -> str:
     """The page of what was counted."""
+    rows = [[f"{t['tokens']:,}", t["attention"], t["path"], *_cells(t)] for t in counted["attention"]]
+    title = "Predicted: one layer of attention, forward and backward, bfloat16, 16,384 tokens, D = 768, K = 12"
+    layers = Table(title, ("tokens", "attention", "path", *COLUMNS), rows)
+    tables = markdown([table(counted["training"]), layers])
     speeds = {"bandwidth": BANDWIDTH / 1e12, "products": PRODUCTS / 1e12}
-    return PAGE.format(torch=torch.__version__.partition("+")[0], table=markdown([table(counted)]), **speeds)
+    return PAGE.format(torch=torch.__version__.partition("+")[0], table=tables, **speeds)
 
 
 if __name__ == "__main__":
