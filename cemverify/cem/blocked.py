@@ -17,14 +17,13 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from cemverify.cem.descent import Descent
-from cemverify.cem.devices import is_compiled, kind
+from cemverify.cem.devices import is_compiled, kind, triton_missing
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.energies.interaction import InteractionMemory
 from cemverify.cem.energies.lean import LeanElementwise
@@ -46,7 +45,7 @@ USUAL_ROWS = {"cpu": 512, "cuda": 2048}
 USUAL_TILE = {"cpu": 64, "cuda": 256}
 # Where our own kernels make the weights of a tile, of how many rows, and up to how many columns: a row has to fit in
 # registers.
-ROWS_ON = {"cuda"} if find_spec("triton") else set[str]()
+ROWS_ON = {"cuda"} if triton_missing() is None else set[str]()
 ROWS_TILE, LONGEST_ROW = 512, 8192
 # Where torch's fused attention is taken for more steps than are kept, though it computes each of them again.
 FUSED_ON = {"cuda"}

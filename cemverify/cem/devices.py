@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import sysconfig
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +24,17 @@ def kind(tensor: Tensor) -> str:
 def is_compiled(tensor: Tensor) -> bool:
     """Whether what is computed of it goes through torch.compile."""
     return torch.compiler.is_compiling() or (tensor.is_meta and _meta[-1][1])
+
+
+def triton_missing() -> str | None:
+    """What is not there and Triton needs to compile a kernel on a GPU, in words; None if all is."""
+    if find_spec("triton") is None:
+        return "Triton, and it is not installed (pip install triton)"
+    if not any(name and shutil.which(name) for name in (os.environ.get("CC"), "gcc", "clang", "cc")):
+        return "a C compiler, and there is none (CC, gcc, clang, cc)"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python.h, and it is not there (a package such as python3-dev has it)"
+    return None
 
 
 @contextlib.contextmanager

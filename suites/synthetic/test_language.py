@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from cemverify.cem import devices
 from cemverify.cem import presets as paper
 from cemverify.console.parsing import again as again_
 from cemverify.results import envelope
@@ -275,8 +276,8 @@ def test_without_a_compiler_training_goes_on_with_a_sentence(
     assert said("cpu", None) == said("cuda", False) == ""
     monkeypatch.setattr(torch, "compile", fail)
     assert "torch.compile fails on this machine (ptxas is too old); training goes on" in said("cpu", True)
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)
-    assert "needs Triton on a GPU" in said("cuda", None)
+    monkeypatch.setattr(devices, "find_spec", lambda _: None)
+    assert "on a GPU needs Triton" in said("cuda", None)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     assert "needs a C++ compiler" in said("cpu", True)

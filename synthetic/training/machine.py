@@ -7,18 +7,17 @@ import copy
 import os
 import shutil
 import sys
-import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from cemverify.cem.devices import triton_missing
 from cemverify.cem.models import LanguageModel
 from cemverify.cem.torch_internals import limit_recompilations
 from cemverify.console.errors import UsageError, one_of
@@ -100,14 +99,11 @@ def compiles(device: str, asked: bool | None) -> bool:
 
 def compiler_missing(device: str) -> str | None:
     """Why torch.compile cannot work here, in a sentence; None if it can, which one small function has shown."""
-    cuda = device.startswith("cuda")
-    own, *usual = ("CC", "gcc", "clang", "cc") if cuda else ("CXX", "g++", "clang++", "c++")
-    if not any(name and shutil.which(name) for name in (os.environ.get(own), *usual)):
-        return f"torch.compile needs a C{'' if cuda else '++'} compiler and there is none ({own}, {', '.join(usual)})"
-    if cuda and find_spec("triton") is None:
-        return "torch.compile needs Triton on a GPU, and it is not installed (pip install triton)"
-    if cuda and not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "torch.compile needs Python.h on a GPU, and it is not there (a package such as python3-dev has it)"
+    if device.startswith("cuda"):
+        if (missing := triton_missing()) is not None:
+            return f"torch.compile on a GPU needs {missing}"
+    elif not any(name and shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++", "c++")):
+        return "torch.compile needs a C++ compiler and there is none (CXX, g++, clang++, c++)"
     try:
         torch.compile(torch.neg)(torch.ones(8, device=device))
     except Exception as error:
