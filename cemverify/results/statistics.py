@@ -156,31 +156,6 @@ def compare(values: Sequence[float], references: Sequence[float], margin: float 
     return replace(comparison, conclusion=_conclusion(comparison, narrower, margin))
 
 
-def from_intervals(ratio: Ratio, narrower: Ratio, margin: float = MARGIN) -> PairedComparison:
-    """The comparison that gave a ratio its intervals, where the pairs themselves were not kept.
-
-    Args:
-        ratio, narrower: with the 95 % and with the 90 % interval, whose widths tell the number of pairs.
-    """
-    from scipy import stats
-
-    wide, narrow = (math.log(r.high / r.low) / 2 if r.low and r.high else 0.0 for r in (ratio, narrower))
-    n, critical = _pairs(wide, narrow) if narrow else (0, math.inf)
-    p = float(2 * stats.t.sf(abs(math.log(ratio.mean)) / (wide / critical), n - 1)) if n >= FEWEST else None
-    comparison = PairedComparison(ratio, n, p, None, None, None, "inconclusive")
-    return replace(comparison, conclusion=_conclusion(comparison, narrower, margin))
-
-
-def _pairs(wide: float, narrow: float) -> tuple[int, float]:
-    """How many pairs the half-widths of two intervals of logarithms are of, and the quantile in the wider one."""
-    from scipy import stats
-
-    at = range(2, 1001)
-    t95, t90 = (stats.t.ppf(level, np.array(at) - 1) for level in (0.975, 0.95))
-    place = int(np.argmin(np.abs(t95 / t90 - wide / narrow)))
-    return at[place], float(t95[place])
-
-
 def correct(comparisons: Sequence[Compared]) -> list[Compared]:
     """The comparisons of one table, with their t tests corrected by Holm's method; None stays None."""
     adjusted = iter(holm([c.t_test for c in comparisons if c is not None and c.t_test is not None]))

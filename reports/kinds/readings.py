@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cemverify.results.numbers import shown_verdict
-from cemverify.results.statistics import MARGIN, Ratio, correct, from_intervals
+from cemverify.results.numbers import NOTHING, shown_verdict
 from synthetic.figures.sheets import Column, Group, Quantity, Sheet
 
 
@@ -19,24 +18,10 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def verdicts(content: Mapping[str, Any]) -> list[str]:
-    """The verdict on each ratio.
-
-    Files of older versions may lack it. Then it follows from the intervals, corrected by Holm's method for all ratios
-    of the file.
-    """
-    ratios, margin = content["ratios"], content.get("margin", MARGIN)
-    pairs = [
-        from_intervals(Ratio(r["mean"], *r["interval95"]), Ratio(r["mean"], *r["interval90"]), margin)
-        if r["interval95"]
-        else None
-        for r in ratios
-    ]
-    noun = "functions" if "functions" in content.get("replicates", "") else "seeds"
-    told = []
-    for r, pair in zip(ratios, correct(pairs), strict=True):
-        n = 1 if pair is None else pair.n
-        told.append(shown_verdict(r.get("verdict") or (pair.conclusion if pair else ""), n, noun))
-    return told
+    """The verdict on each ratio; a dash where a file of an older version has none."""
+    replicates = content["replicates"]  # "6 functions each", "1 seed"
+    n, noun = int(replicates.split()[0]), "functions" if "function" in replicates else "seeds"
+    return [shown_verdict(r.get("verdict") or NOTHING, n, noun) for r in content["ratios"]]
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:

@@ -13,7 +13,6 @@ from cemverify.results.statistics import (
     FEWEST,
     compare,
     correct,
-    from_intervals,
     holm,
     mean_interval,
     paired_ratio,
@@ -115,15 +114,6 @@ def test_the_interval_of_a_mean_error_stays_above_zero_and_is_that_of_the_mean_w
     plain = scipy.stats.t.interval(0.95, 4, np.mean(alike), scipy.stats.sem(alike))
     assert mean_interval(**asdict(spread(alike))) == pytest.approx(plain, abs=1e-5)
     assert mean_interval(0.25, None, 1) is mean_interval(0.0, 0.0, 3) is None
-
-
-@pytest.mark.parametrize("n", [3, 6, 32])
-def test_intervals_alone_tell_the_comparison_that_gave_them(n: int) -> None:
-    values, references = pairs(n, 0.97, 0.05, 1)
-    whole = compare(values, references)
-    told = from_intervals(whole.ratio, paired_ratio(values, references, confidence=0.9))
-    assert (told.n, told.conclusion) == (n, whole.conclusion)
-    assert told.t_test == (None if n < FEWEST else pytest.approx(whole.t_test, rel=1e-6))
 
 
 def test_what_is_equivalent_depends_on_the_margin_of_the_study() -> None:
