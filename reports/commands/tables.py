@@ -40,7 +40,7 @@ exit code: 0, or 2 with one sentence on stderr if a path does not exist or is no
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `python -m reports tables` to its parser."""
-    from cemverify.console.parsing import path, whole
+    from cemverify.console.parsing import path
 
     add_paths(parser)
     parser.add_argument(
@@ -60,12 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='only these, in this order; "ratio" means "ratio to T = 1" too, and a summary has "rate"',
     )
     parser.add_argument("--all", action="store_true", help="fold nothing")
-    parser.add_argument(
-        "--width",
-        metavar="N",
-        type=whole(20, 100_000),
-        help="columns of the terminal (default: those of the one at hand; without one, lines are not cut)",
-    )
     parser.add_argument(
         "--output", metavar="DIR", type=path, help="also write DIR/report.md and one DIR/NN-KIND.csv for each table"
     )
@@ -89,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     tables = [replace(printed(sheet, mark), label=label) for _, sheet, label in kept]
     origins = [source.origin for source, _, _ in kept]
     if options.format == "terminal":
-        text = terminal(tables, origins, options.width or columns(sys.stdout))
+        text = terminal(tables, origins, columns(sys.stdout))
     elif options.format == "csv":
         text = comma_separated(tables, origins, [numbers(sheet) for _, sheet, _ in kept])
     else:

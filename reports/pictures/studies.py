@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -18,33 +17,8 @@ from synthetic.figures.drawing import INK, Picture, picture
 _MOST_MODELS = 14
 
 
-def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """Losses, and bits per byte against what they cost."""
-    yield from _losses(content)
-    yield from _costs(content)
-
-
 def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """The ratios with their intervals, and the curves of the study's page where the file has it."""
-    yield from _ratios(content)
-    for block in content.get("page", {}).get("blocks", ()):
-        if isinstance(block, Mapping) and "panels" in block["chart"]:
-            panels = [_panel(panel) for panel in block["chart"]["panels"]]
-            if any(panel.curves for panel in panels):
-                about = "A chart of the study's page."
-                columns = ("panel", "model", "x", "y")
-                yield stacked(f"page-{block['name']}", block["title"], about, panels, columns)
-
-
-def _panel(stored: Mapping[str, Any]) -> Panel:
-    """A panel of a page, from what a result file keeps of it."""
-    curves = [Curve(*(curve[name] for name in ("name", "x", "y", "low", "high"))) for curve in stored["curves"]]
-    level = None if stored["level"] is None else (stored["level"][0], stored["level"][1])
-    rest = {name: stored[name] for name in ("title", "x_label", "y_label", "ticks", "x_scale", "y_scale")}
-    return Panel(**rest, curves=curves, level=level)
-
-
-def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
+    """The ratios with their intervals; the other pictures of a study stand beside its page."""
     ratios = [r for r in content["ratios"] if r["interval95"]]
     if not ratios:
         return
@@ -142,7 +116,8 @@ def _reached(row: Mapping[str, Any], flops: float, seconds: Sequence[float]) -> 
 # --- language -------------------------------------------------------------------------------------
 
 
-def _losses(content: Mapping[str, Any]) -> Iterator[Picture]:
+def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
+    """The losses; what the models come to and what they cost are numbers of the table."""
     rates = {
         m["name"]: _smooth(m["training_bits_per_token"]) for m in content["models"] if m["training_bits_per_token"]
     }
@@ -151,53 +126,14 @@ def _losses(content: Mapping[str, Any]) -> Iterator[Picture]:
         return
     drawn = curves[:_MOST_MODELS]
     best = min(drawn, key=lambda curve: curve.y[-1])
-    label = "training loss, bits per token"
+    label, bigram = "training loss, bits per token", content["corpus"]["bits_per_byte"].get("bigram")
+    level = ("bigram model", bigram) if bigram else None
     yield stacked(
         "loss-curves",
         f"At the end of this training {brief(best.name, 100)} has the lowest loss",
         "Training loss against the step, averaged over neighbouring steps; the dashed line is the bigram model.",
-        [Panel("", "training step", label, drawn, _bigram(content), x_scale="linear", y_scale="log")],
+        [Panel("", "training step", label, drawn, level, x_scale="linear", y_scale="log")],
         ("panel", "model", "step", "bits per token"),
-    )
-
-
-def _bigram(content: Mapping[str, Any]) -> tuple[str, float] | None:
-    bits = content["corpus"]["bits_per_byte"].get("bigram")
-    return ("bigram model", bits) if bits else None
-
-
-def _costs(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """Bits per byte against parameters and FLOPs; the best model is named if every other is far enough away."""
-    scored = [m for m in content["models"] if m["validation_bits_per_byte"] is not None]
-    if not scored:
-        return
-    models = [
-        (m, m["validation_bits_per_byte"], m["validation_standard_error"] or 0.0)
-        for m in sorted(scored, key=lambda m: float(m["validation_bits_per_byte"]))
-    ]
-    panels = []
-    for label in ("parameters", "training FLOPs per token"):
-        curves = [
-            Curve(
-                m["name"],
-                [m["parameters"] if label == "parameters" else m["flops_per_token"]["training"]],
-                *([bits], [bits - error], [bits + error]),
-            )
-            for m, bits, error in models[:_MOST_MODELS]
-        ]
-        panels.append(Panel("", label, "validation bits per byte", curves, _bigram(content), x_scale="linear"))
-    best, least, uncertain = models[0]
-    # more than two standard errors of the difference
-    clear = all(bits - least > 2 * math.hypot(error, uncertain) for _, bits, error in models[1:])
-    yield stacked(
-        "bits-per-byte",
-        f"{brief(best['name'], 100)} has the fewest bits per byte, {least:.3f}"
-        if clear
-        else f"{least:.3f} bits per byte is the least, and no model surely the best",
-        "Validation bits per byte of each model against its parameters and against its training FLOPs, on one scale; "
-        "bars are the standard error over windows.",
-        panels,
-        ("panel", "model", "parameters or FLOPs", "bits per byte"),
     )
 
 

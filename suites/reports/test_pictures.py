@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,15 +20,15 @@ from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.pictures.gallery import pictures_of
 from suites.kit.colours import contrast
-from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, a_study, violated
+from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, violated
 from synthetic.figures.drawing import COLOURS, STYLE, WIDTH, inline
 from synthetic.studies.recursion.tables import headline, sheets
 
 NAMES = {
     "check": "margins",
     "recursion": "rmse-against-T excess-against-T test-time-depth energy-along-steps",
-    "language": "loss-curves bits-per-byte",
-    "study": "ratios page-rates",
+    "language": "loss-curves",
+    "study": "ratios",
     "readings": "ratios",
     "benchmarks": "roofline",
 }
@@ -129,13 +129,6 @@ def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.Cap
         assert drawn[-1].startswith(magic)
 
 
-def test_every_model_of_a_study_of_learning_rates_has_a_curve_with_each_rate() -> None:
-    drawn = next(picture for picture in pictures_of(a_study()) if picture.name == "page-rates")
-    points = {(str(model), float(str(rate))) for _, model, rate, *_ in drawn.data.rows}
-    models = ("Llama, RoPE", "Llama, ALiBi", "full CEM, T = 2", "full CEM, T = 2, widened")
-    assert points == set(product(models, (5.0, 10.0, 20.0, 40.0, 80.0)))
-
-
 def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_decides() -> None:
     content = a_recursion()
     row = content["rows"][6]
@@ -166,8 +159,3 @@ def test_a_picture_says_what_it_leaves_out_and_has_the_steps_of_its_table() -> N
     assert re.search(r"errors above [\d.]+ are not shown \(up to 5e\+08\)", drawn.svg)
     (names,) = [[c.name for c in sheet.columns] for sheet in sheets(content) if "with T' steps" in sheet.title]
     assert {f"T' = {steps}" for _, _, steps, _ in drawn.data.rows if steps} <= set(names)
-
-
-def test_no_model_is_called_the_best_within_the_error_of_another() -> None:
-    assert "no model surely the best" in pictures_of(a_language({"a": 2.90, "b": 2.95}))[1].title
-    assert pictures_of(a_language({"a": 2.5, "b": 2.95}))[1].title == "a has the fewest bits per byte, 2.500"
