@@ -25,7 +25,7 @@ from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
 from synthetic.corpora.tokens import Batches, Tokens, read_tokens, spread_windows
-from synthetic.corpora.yardsticks import Counts, yardsticks
+from synthetic.corpora.yardsticks import yardsticks
 
 
 @pytest.fixture
@@ -223,15 +223,6 @@ def test_a_chain_is_its_own_tokeniser() -> None:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
-    tokens = Tokens(np.arange(1000, dtype=np.uint16))
-    batches = Batches(tokens, seed=3, size=4, context=16)
-    later_first = [batches(step) for step in (7, 0, 7)]
-    assert torch.equal(later_first[0], later_first[2])
-    assert not torch.equal(batches(0), batches(1))
-    assert not torch.equal(batches(1), Batches(tokens, seed=4, size=4, context=16)(0))
-
-
 def test_a_batch_is_made_of_windows_and_reaches_both_ends() -> None:
     batches = Batches(Tokens(np.arange(20, dtype=np.uint16)), seed=0, size=64, context=4)
     drawn = torch.cat([batches(step) for step in range(10)])  # (640, 5)
@@ -256,16 +247,6 @@ def test_the_yardsticks_are_right_on_a_corpus_small_enough_to_count() -> None:
     assert bits.uniform == 8
     assert bits.unigram == pytest.approx(-math.log2(unigram), rel=1e-12)
     assert bits.bigram == pytest.approx(-(math.log2(after_a["a"]) + math.log2(after_a["b"])) / 2, rel=1e-12)
-
-
-def test_every_row_of_the_counts_is_a_distribution() -> None:
-    counts = Counts(tokens_of("to be or not to be").head(100), 256)
-    everything = np.arange(256)
-    assert counts.unigram(everything).sum() == pytest.approx(1)
-    for previous in (ord("t"), ord("z")):
-        row = counts.bigram(np.full(256, previous), everything)
-        assert row.sum() == pytest.approx(1)
-        assert row.min() > 0
 
 
 # --- sources whose entropy is known ---------------------------------------------------------------
@@ -437,13 +418,6 @@ def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(her
     write_texts(path, [text.replace("sum", "mus") for text in TEXTS])  # as long as before
     assert digest_of(path.parent) != first
     assert notes
-
-
-def test_a_dataset_of_the_hub_is_known_by_its_name(here: Path) -> None:
-    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
-    key = dataset(DatasetSpec("owner/name", revision="v1")).key
-    assert (key["name"], key["revision"]) == ("owner/name", "v1")
-    assert "content" not in key
 
 
 def test_an_error_in_mid_stream_counts_the_rows_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

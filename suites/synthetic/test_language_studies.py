@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from cemverify.cem import presets as paper
-from cemverify.cem.models import LanguageModel
 from cemverify.results.statistics import Expected, compare
 from suites.cem.test_models import COUNTS
 from suites.synthetic.test_second_step import CHAIN
@@ -122,13 +121,6 @@ def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_man
     torch.testing.assert_close(model(tokens), model.norm(h) @ model.head.mT, rtol=0, atol=0)
     D, M, L = 64, 176, 2
     assert cost(twice, 64).forward - cost(once, 64).forward == L * 6 * D * M
-
-
-def test_applied_once_it_is_the_plain_model() -> None:
-    model, tokens = paired(variant(plan("reuse"), ROTARY).design.looped, 0), torch.arange(12).reshape(1, 12)
-    plain = LanguageModel(model.config, torch.Generator())
-    plain.load_state_dict(model.state_dict())
-    torch.testing.assert_close(model(tokens), plain(tokens), rtol=0, atol=0)
 
 
 # --- what it costs --------------------------------------------------------------------------------

@@ -113,12 +113,6 @@ def test_non_stationary_priors_are_not_stationary_and_the_rbf_is(name: str) -> N
         assert (abs(float(K[0, 1] - K[2, 3])) < 1e-12) == stationary
 
 
-def test_where_lengthscales_agree_gibbs_is_an_rbf() -> None:
-    x = points(50, 10)
-    flat = dense("gibbs(lengthscale=1.5, contrast=0)", x)
-    torch.testing.assert_close(flat, dense("rbf(lengthscale=1.5)", x), rtol=0, atol=1e-14)
-
-
 def test_hyperparameters_are_float64_to_the_last_digit() -> None:
     kernel = priors.kernel("0.1*rational-quadratic(lengthscale=0.3, alpha=0.7)", 10)
     values = [kernel.outputscale.item(), kernel.base_kernel.lengthscale.item(), kernel.base_kernel.alpha.item()]
