@@ -244,7 +244,8 @@ def test_a_norm_adds_the_epsilon_of_its_configuration() -> None:
 
 def test_what_holds_tensors_is_not_compared_by_them() -> None:
     """Tensors have no one truth to compare by, and torch 2.11 cannot compile what hashes its fields."""
-    modules = [import_module(name) for _, name, _ in walk_packages(cem.__path__, "cemverify.cem.")]
+    names = {name for _, name, _ in walk_packages(cem.__path__, "cemverify.cem.")}
+    modules = map(import_module, names - {"cemverify.cem.energies.rows"})  # which needs Triton, and has no class
     classes = {c for module in modules for c in vars(module).values() if isinstance(c, type) and is_dataclass(c)}
     holding = [c for c in classes if any(str(f.type).startswith("Tensor") for f in fields(c))]
     assert len(holding) > 10
