@@ -19,15 +19,12 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
-from torch import Tensor, from_numpy
+from torch import Tensor
 
 from cemverify.console.errors import UsageError
 from synthetic.corpora.sources import Document, DocumentSource, PartName
 
 Matrix = NDArray[np.float64]
-BATCHES_OF_MEANS = 32
-BURN_IN = 64  # symbols after which the memory of where a stretch began is taken for gone
 LONGEST = 4096  # states; the transitions of more take gigabytes
 
 
@@ -66,16 +63,6 @@ class ChainSpec:
     def hidden_states(self) -> int:
         """S, the number of hidden states."""
         return self.vocabulary**self.order if self.kind == "markov" else self.states
-
-
-@dataclass(frozen=True)
-class Rate:
-    """An entropy rate in bits per symbol."""
-
-    bits: float
-    # low, high: its 95 % interval; equal to bits if it is known in closed form
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -119,28 +106,6 @@ class Chain:
             belief = (joint / evidence[:, None]) @ self.transition
         following: Matrix = bits[:, 1:]
         return following
-
-    def rate(self) -> Rate | None:
-        """The entropy rate: in closed form for a Markov chain, for a hidden one estimated with its interval.
-
-        The estimate is the mean surprisal of the validation stretch behind a burn-in; its interval is Student's over
-        the means of equal batches, which are long enough to be nearly independent. None where they would not be:
-        the stretch of a hidden chain is too short to estimate from.
-        """
-        if self.spec.kind == "markov":
-            # each state's row of A has one entry for each symbol that may follow
-            with np.errstate(divide="ignore", invalid="ignore"):
-                terms = np.where(self.transition > 0, -self.transition * np.log2(self.transition), 0.0)
-            bits = float(self.stationary @ terms.sum(1))
-            return Rate(bits, bits, bits)
-        stretch = np.frombuffer(self.symbols("validation"), np.uint8)
-        each = len(stretch) // BATCHES_OF_MEANS
-        if each <= 2 * BURN_IN:
-            return None
-        batches = from_numpy(stretch[: each * BATCHES_OF_MEANS].reshape(BATCHES_OF_MEANS, each).astype(np.int64))
-        means = self.surprisals(batches)[:, BURN_IN:].mean(1)
-        half = float(stdtrit(len(means) - 1, 0.975)) * float(means.std(ddof=1)) / math.sqrt(len(means))
-        return Rate(float(means.mean()), float(means.mean()) - half, float(means.mean()) + half)
 
 
 def draw(spec: ChainSpec) -> Chain:

@@ -67,7 +67,6 @@ def payload(findings: TrainingFindings) -> dict[str, Any]:
             "validation": {**_part(corpus.validation), "scored_tokens": ground.windows[:, 1:].numel()},
             "bits_per_byte": per_byte,
             "floor_bits_per_byte": None if ground.floor is None else float(ground.floor.mean()) * ground.per_byte,
-            "entropy_rate": None if ground.rate is None else asdict(ground.rate),
         },
         "peak_flops_per_second": ground.peak_flops,
         "compiled": ground.machine.compiled,
@@ -132,13 +131,6 @@ def _yardsticks_table(ground: Ground) -> Table:
     ]
     if ground.floor is not None:
         rows.append(["floor, exact", f"{float(ground.floor.mean()):.4f}", models])
-    if ground.rate is not None:
-        exact = ground.rate.low == ground.rate.high
-        interval = "" if exact else f" [{ground.rate.low:.4f}, {ground.rate.high:.4f}]"
-        over = "the source, in closed form" if exact else "the source, estimated, 95 % interval"
-        rows.append(["entropy rate", f"{ground.rate.bits:.4f}{interval}", over])
-    elif ground.floor is not None:
-        rows.append(["entropy rate", NOTHING, "the source; its validation part is too short to estimate it"])
     return Table(title, ("yardstick", f"bits/{unit}", f"on which {corpus.token}s"), rows)
 
 

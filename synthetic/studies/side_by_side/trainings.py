@@ -19,7 +19,6 @@ from cemverify.console.streams import note
 from cemverify.processes.cores import cores, on_one_thread
 from cemverify.results.envelope import check_outputs
 from cemverify.runs.executors import processes
-from synthetic.corpora.chains import Rate
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokenisers import Symbols
@@ -87,9 +86,7 @@ class Ground:
     corpus: Corpus
     windows: Tensor  # (W, J+1), of the validation part
     yardsticks: Yardsticks
-    floor: Tensor | None  # the least bits per token there can be on each window, (W,)
-    # of the source. None of most corpora; a hidden chain may be too short to estimate its rate from
-    rate: Rate | None
+    floor: Tensor | None  # the least bits per token there can be on each window, (W,); None of text
     peak_flops: float  # FLOP/s of matrix products on this device
     machine: Machine
 
@@ -114,7 +111,6 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> tuple[LanguageConf
         ground = Ground(
             *(corpus, windows, yardsticks(corpus.train.tokens, corpus.vocabulary, windows)),
             None if chain is None else from_numpy(chain.surprisals(windows).mean(1)),
-            None if chain is None else chain.rate(),
             peak_flops(machine.device, config.recipe.precision),
             machine,
         )
