@@ -170,7 +170,7 @@ def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
     spent = 0
     for kind, anchor, title in _QUESTIONS:
         chosen = [source for source in sources if source.content["kind"] == kind]
-        # what is violated comes first, and is what a picture is wanted for
+        # what is violated comes first
         chosen.sort(key=lambda source: -source.content.get("counts", {}).get("violated", 0) if kind == "check" else 0)
         if not chosen:
             continue

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from reports.pictures import studies, verdicts
+from reports.pictures import studies
 from synthetic.figures.drawing import Picture
 from synthetic.studies.recursion import pictures as recursion
 
 DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = {
-    "check": verdicts.of_check,
     "recursion": recursion.of_recursion,
     "language": studies.of_language,
     "readings": studies.of_readings,

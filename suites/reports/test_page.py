@@ -145,7 +145,7 @@ def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_el
     assert "<h2" not in first
     assert rest.count("<article") == 2, "one block per cause"
     assert "3 more properties" in rest
-    assert rest.index("</article>") < rest.index('id="holds-title"'), "margins come after it"
+    assert rest.index("</article>") < rest.index('id="holds-title"'), "what holds comes after it"
 
 
 def test_a_result_from_before_there_were_diagnoses_is_grouped_by_the_wrong_part(tmp_path: Path) -> None:

@@ -20,12 +20,11 @@ from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.pictures.gallery import pictures_of
 from suites.kit.colours import contrast
-from suites.reports.examples import MAKERS, a_check, a_language, a_readings, a_recursion, violated
+from suites.reports.examples import MAKERS, a_language, a_readings, a_recursion
 from synthetic.figures.drawing import COLOURS, STYLE, WIDTH, inline
 from synthetic.studies.recursion.tables import headline, sheets
 
 NAMES = {
-    "check": "margins",
     "recursion": "rmse-against-T excess-against-T test-time-depth energy-along-steps",
     "language": "loss-curves",
     "study": "ratios",
@@ -98,7 +97,7 @@ def test_the_same_data_gives_the_same_bytes_and_leaves_the_callers_settings_alon
 
 
 def test_inside_a_page_a_picture_takes_the_pages_colours_and_shares_no_names() -> None:
-    svg = pictures_of(a_check(properties=[violated("a/b/c")]))[0].svg
+    svg = pictures_of(a_readings())[0].svg
     first, second = inline(svg, "one-"), inline(svg, "two-")
     ids = [{e.attrib["id"] for e in ElementTree.fromstring(s).iter() if "id" in e.attrib} for s in (first, second)]  # noqa: S314
     assert ids[0]

@@ -31,13 +31,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Dash = Literal["-", "--", "-.", ":"]
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")
 INK, QUIET, GRID = "#1f2428", "#5c6670", "#d9dde1"
-GOOD, BAD, UNSURE, ABSENT = "#2f7f5f", "#c03221", "#96600f", "#c3c9cf"
-# of text on these, and of the gaps between them
-PAPER = "#fefefe"
 # The same in a page, which has light and dark values of each.
 _NAMES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS, 1)}
-_NAMES |= {INK: "ink", QUIET: "quiet", GRID: "grid", PAPER: "paper"}
-_NAMES |= {GOOD: "good", BAD: "bad", UNSURE: "unsure", ABSENT: "absent"}
+_NAMES |= {INK: "ink", QUIET: "quiet", GRID: "grid"}
 VARIABLES: Mapping[str, str] = {c: f"var(--{name}, {c})" for c, name in _NAMES.items()}
 STYLE: Mapping[Any, Any] = {
     "svg.hashsalt": "cemverify",
