@@ -190,12 +190,6 @@ def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[st
     assert width < 120 or all(pattern in flat for pattern in patterns)  # the longest take 49 columns, and wrap before
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("id_", [p.id for p in catalogue() if "cuda" not in p.id])
-def test_every_explanation_shows_a_violation(id_: str) -> None:
-    assert f"VIOLATED {id_}" in property_page.violation(by_id(id_), None)
-
-
 # --- the page of the contract ---
 
 PAGE = Path(__file__).parents[2] / "docs" / "contract.md"

@@ -312,9 +312,6 @@ def drawn_to_rest(factor: float) -> EnergyLayer:
     return on_a_domain(near_rest, lambda x: -4 * factor * x**-3, lambda x: -20 * (x**-2).sum(-1))
 
 
-PAYOFF = torch.tensor([[1.0, 0.4, -0.3], [0.4, 0.5, 0.6], [-0.3, 0.6, 0.8]], dtype=torch.float64)
-
-
 def of_signs(where: float) -> EnergyLayer:
     return on_a_domain(
         lambda x: signs_of(x) * x.abs().clamp(min=0.25),  # away from zero

@@ -182,14 +182,6 @@ def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
     assert time.monotonic() - started < 40 * layer_process.timeout
 
 
-def test_an_answer_of_another_type_is_a_fault(ends: tuple[ChildProcess, socket.socket]) -> None:
-    layer_process, theirs = ends
-    for n, wrong in enumerate((True, None, torch.ones(1), [torch.ones(1, dtype=torch.float64)]), start=1):
-        theirs.sendall(frames(wire.answer({"number": n, "answer": wrong})))
-        with pytest.raises(Tampered, match="something that no call returns"):
-            ask(layer_process)
-
-
 def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
     ends: tuple[ChildProcess, socket.socket],
 ) -> None:
