@@ -7,8 +7,8 @@ import argparse
 from cemverify.console.parsing import path
 
 DESCRIPTION = """\
-Compares old results with new ones: verdicts and margins, errors and bits per byte by paired tests (Holm), times as
-ratios from one kind of machine. Results of the same kind and subject are paired; two single files are compared even
+Compares old results with new ones: verdicts and margins, ratios of a study by their intervals, times as ratios from
+one kind of machine. Results of the same kind and subject are paired; two single files are compared even
 if they are of different implementations.
 """
 

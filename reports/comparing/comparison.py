@@ -14,8 +14,6 @@ RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = {
     "check": verdicts.of_checks,
     "power": verdicts.of_powers,
     "claims": verdicts.of_claims,
-    "recursion": figures.of_recursions,
-    "language": figures.of_languages,
     "readings": figures.of_readings,
     "benchmarks": figures.of_benchmarks,
 }

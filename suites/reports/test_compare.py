@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
+from reports.comparing.comparison import RULES
 from suites.reports.examples import (
     MAKERS,
     a_benchmark,
@@ -20,8 +21,8 @@ from suites.reports.examples import (
     a_language,
     a_power,
     a_property,
+    a_readings,
     a_recursion,
-    a_study,
     violated,
 )
 
@@ -51,22 +52,6 @@ def perturbed(content: Any, value: Any, *path: Any) -> Any:
     return changed
 
 
-def with_seeds(bits: float, *, diverged: Sequence[int] = (), seeds: int = 9) -> Any:
-    """A study whose first row is judged with some seeds, each of which has 0.5 % more bits per byte."""
-    content = a_study()
-    row = content["rows"][0]
-    row["judged"] = {str(seed): copy.deepcopy(row["judged"]["0"]) for seed in range(seeds)}
-    for seed, record in enumerate(row["judged"].values()):
-        record["groups"] = [] if seed in diverged else [bits * (1 + 0.005 * seed)]
-    return content
-
-
-def five(content: Any) -> Any:
-    """A recursion study of five functions."""
-    rows = [{**row, "runs": row["runs"][:5]} for row in content["rows"]]
-    return {**content, "rows": rows}
-
-
 CHECK, POWER, CLAIMS, TIMES = a_check(), a_power(), a_claims(), a_benchmark()
 LEDGER, ATLAS = {**CLAIMS, "claims": []}, {**CHECK, "kind": "atlas"}
 ONE = a_check("mine", [a_property("a/b/c")])
@@ -74,13 +59,6 @@ TWO = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
 BROKEN = a_check("mine", [a_property("a/b/c"), violated("a/b/d")])
 QUICK = a_check("mine", [a_property("a/b/c")], unasked=["a/b/d"])
 THEIRS = a_check("theirs", [violated("a/b/c"), a_property("a/b/d", "not offered", None)])
-ERRORS, NOISE = a_recursion(), a_recursion((1.06, 0.94, 1.03, 0.96, 1.02, 0.98))
-WORSE = a_recursion((1.2, 1.19, 1.21, 1.2, 1.19, 1.21))
-RMSE = f"RMSE of CEM, T = 4 on rbf(lengthscale=2): {ERRORS['rows'][6]['rmse']['mean']:.4g} -> "
-RATES = perturbed(WORSE, [0.03], "made_by", "configuration", "rates")
-BITS, NEAR, FAR, GONE = (a_language({"a": a, "b": 3.0}) for a in (2.9, 2.95, 3.3, None))
-SEEDS, HIGHER, LOST = with_seeds(2.0), with_seeds(2.2), with_seeds(2.0, diverged=[3])
-NAME = f"bits per byte of {SEEDS['rows'][0]['name']}"
 
 # an old result and a new one, the exit code, and what is printed
 CASES: Mapping[str, tuple[Any, ...]] = {
@@ -92,20 +70,8 @@ CASES: Mapping[str, tuple[Any, ...]] = {
     "lost claim": (CLAIMS, perturbed(LEDGER, {"claim": "7-sign"}, "made_by", "configuration"), 1, "holds -> missing"),
     "repair": (BROKEN, TWO, 0, "a/b/d: violated -> holds", "0 regressions, 1 improvement"),
     "kind without a rule": (ATLAS, ATLAS, 0, "no rule compares results of this kind"),
-    "noise": (ERRORS, NOISE, 0, "the same"),
-    "larger errors": (ERRORS, WORSE, 1, f"REGRESSION  {RMSE}", "(ratio 1.200 ["),
-    "smaller errors": (WORSE, ERRORS, 0, "IMPROVEMENT "),
-    "other rates": (ERRORS, RATES, 1, "learning rates tried: [0.01] -> [0.03] ("),
-    "few functions": (five(ERRORS), five(WORSE), 0, "5 pairs are too few to compare: 6 are needed"),
-    "bits within their errors": (BITS, NEAR, 0, "the same"),
-    "bits": (BITS, FAR, 1, "REGRESSION  bits per byte of a: 2.9 -> 3.3"),
-    "divergence": (BITS, GONE, 1, "REGRESSION  bits per byte of a: 2.9 -> diverged"),
-    "seeds": (SEEDS, HIGHER, 1, f"REGRESSION  {NAME}: 2.04 -> 2.244 (ratio 1.100"),
-    "a seed diverges": (SEEDS, LOST, 1, f"REGRESSION  {NAME}: 0 diverged -> 1 diverged", "9 seeds (8 compared"),
-    # seeds that both files trained are compared, and the others are counted
-    "the same seed diverged": (LOST, with_seeds(2.2, diverged=[3]), 1, "9 seeds (8 compared", "(ratio 1.100"),
-    "another seed diverged": (LOST, with_seeds(2.2, diverged=[4]), 1, "9 seeds (7 compared", "(ratio 1.100"),
-    "a seed is missing": (SEEDS, with_seeds(2.2, seeds=8), 1, "9 seeds -> 8 seeds (8 compared", "(ratio 1.100"),
+    "ratio": (a_readings(0.9), a_readings(1.1), 1, "REGRESSION  ratio of", "0.9 -> 1.1 (the 95 % intervals exclude"),
+    "ratio within its interval": (a_readings(0.9), a_readings(0.91), 0, "the same"),
     "time within the margin": (TIMES, a_benchmark(1.05), 0, "the same"),
     "time": (TIMES, a_benchmark(1.5), 1, "REGRESSION  time of T=1 (tiles), 512 tokens"),
     "two implementations": (
@@ -118,7 +84,7 @@ CASES: Mapping[str, tuple[Any, ...]] = {
     "the new run ended early": (TWO, QUICK, 0, "properties: (not asked, as the new run ended before: 1)"),
     "the old run ended early": (QUICK, BROKEN, 1, "a/b/d: not tested -> violated (the old run ended before it)"),
     "missing": (TWO, ONE, 1, "REGRESSION  a/b/d: holds -> missing"),
-    **{f"the same {kind}": (make(), make(), 0, "the same") for kind, make in MAKERS.items()},
+    **{f"the same {kind}": (make(), make(), 0, "the same") for kind, make in MAKERS.items() if kind in RULES},
 }
 
 
@@ -152,13 +118,9 @@ def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) -> None:
-    recipe = perturbed(ERRORS, {"steps": 99}, "made_by", "configuration", "recipe")
-    text = perturbed(a_language(), "another", "corpus", "digest")
     other = perturbed(TIMES, "another machine", "made_by", "device", "name")
     for old, new, reason in (
         (a_check(), a_language(), "the old are results of check mylayer:mine, and the new of language"),
-        (ERRORS, recipe, "and is {'steps': 99}"),
-        (a_language(), text, "the models learnt from different text"),
         (TIMES, other, "compared on one machine only"),
         (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
         (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),
