@@ -63,9 +63,9 @@ class Panel:
     y_label: str
     curves: Sequence[Curve]  # what it shows
     level: tuple[str, float] | None = None  # a horizontal line with its name, a floor say
-    ticks: Sequence[float] = ()  # where the x axis has its marks; by itself if (), which "log" cannot
+    ticks: Sequence[float] = ()  # where the x axis has its marks; by itself if ()
     # x_scale, y_scale: "log2" has its marks at powers of two, "from 0" is linear and begins at 0
-    x_scale: Literal["log2", "log", "linear"] = "log2"
+    x_scale: Literal["log2", "linear"] = "log2"
     y_scale: Literal["log", "linear", "from 0"] = "linear"
 
 
@@ -166,12 +166,10 @@ def _cut(panel: Panel, edge: float) -> str:
 def _scaled(axis: Axes, panel: Panel, edge: float) -> None:
     if panel.x_scale == "linear":
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axis.xaxis.set_major_formatter(FuncFormatter(_engineering))
     else:
-        base, style = (2, ",.5g") if panel.x_scale == "log2" else (10, "g")
-        axis.set_xscale("log", base=base)
+        axis.set_xscale("log", base=2)
         axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:{style}}"))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
     if panel.y_scale == "from 0":
@@ -185,13 +183,6 @@ def _scale_y(axis: Axes) -> None:
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-
-
-def _engineering(value: float, _: int | None = None) -> str:
-    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{value / factor:g}{letter}"
-    return f"{value:g}"
 
 
 # --- curves, for a wide page -----------------------------------------------------------------------
