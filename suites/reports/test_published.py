@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import shutil
 from pathlib import Path
@@ -57,6 +58,16 @@ def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_f
     assert benchmarks.__main__.main(["--report", named[0], "--page", named[1]]) == 0
     for name in ("benchmarks.md", "benchmarks-roofline.svg"):
         assert (folder / name).read_bytes() == (RESULTS / name).read_bytes(), name
+
+
+def test_every_learning_rate_that_a_published_study_searched_for_lies_between_worse_ones() -> None:
+    rows = [row for file in RESULTS.glob("recursion*.json") for row in read(file).get("rows", ()) if row.get("tried")]
+    assert rows
+    for row in rows:
+        found = {rate: math.inf if error is None else error for rate, error in row["tried"]}
+        best = row["learning_rate"]
+        assert (found[best], len(found) >= 4) == (min(found.values()), True), row["name"]
+        assert min(found) < best < max(found), row["name"]
 
 
 def with_page() -> list[str]:
