@@ -83,8 +83,9 @@ def test_a_page_that_its_file_holds_is_made_again_with_its_pictures_byte_for_byt
 
 
 def test_what_a_page_is_made_of_lies_beside_every_page() -> None:
-    """Its cells, or all that the page says; of several studies, the files of those."""
+    """Its cells, its rows, or all that the page says; of several studies, the files of those."""
     with_cells = {file.name.partition(".")[0] for file in RESULTS.glob("*.cells.jsonl")}
+    with_cells |= {file.stem for file in RESULTS.glob("*.json") if "rows" in read(file)}
     readings = {file.stem for file in RESULTS.glob("*.json") if read(file)["kind"] == "readings"}
     assert readings - with_cells - set(with_page()) == set()
     assert [stem for stem in readings if not (RESULTS / f"{stem}.md").exists()] == []
