@@ -15,6 +15,7 @@ from torch import Tensor
 from cemverify.cem.energies.convexified import Convexified
 from cemverify.cem.energies.curvature import Curvature
 from cemverify.cem.energies.elementwise import Elementwise, ElementwiseMemory
+from cemverify.cem.energies.features import FeaturedKeys
 from cemverify.cem.energies.hopfield import Hopfield, HopfieldMemory
 from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 
@@ -32,6 +33,6 @@ class Energy(Protocol):
 
 
 __all__ = [
-    "Convexified", "Curvature", "Elementwise", "ElementwiseMemory", "Energy", "Hopfield", "HopfieldMemory",
-    "Interaction", "InteractionMemory",
+    "Convexified", "Curvature", "Elementwise", "ElementwiseMemory", "Energy", "FeaturedKeys", "Hopfield",
+    "HopfieldMemory", "Interaction", "InteractionMemory",
 ]  # fmt: skip
