@@ -201,6 +201,7 @@ def test_a_task_of_one_function_and_its_cells_have_nothing_of_sequences() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_command_gives_the_same_page_of_functions_from_context(tmp_path: Path) -> None:
     pages = []
     for store in "ab":
