@@ -28,8 +28,7 @@ from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.asking.views import incoming
 from cemverify.conformance.implementations.arrays import ArrayKind
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import NotFinite
-from cemverify.conformance.implementations.named import packed, unpacked
+from cemverify.conformance.implementations.named import packed
 from cemverify.conformance.oracle.evidence import Evidence, moved
 from cemverify.conformance.properties.base import Offer
 from cemverify.conformance.properties.derivatives import with_other_signs
@@ -38,6 +37,8 @@ from cemverify.conformance.properties.layers.oracle import along, compared, gold
 from cemverify.conformance.properties.layers.products import (
     both_products,
     cotangents,
+    displacements,
+    finite,
     gradients_of_update,
     products_are_equal,
     pulled_back,
@@ -197,13 +198,8 @@ def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context
         leaves = {name: leaf for name, leaf in leaves.items() if name not in box.layer.whole}
         for leaf in leaves.values():
             leaf.requires_grad_()
-        answers = unpacked(box.update_on(*_packed(x, memory), noise), q.x)
-        if box.layer.step.returns == "next state":
-            answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
-        products = pulled_back(answers, leaves, cotangent, incoming(q.seed)[1])
-    if not all(bool(a.isfinite().all()) for a in products.values()):
-        raise NotFinite("a gradient of the update is NaN or infinite")
-    return products
+        products = pulled_back(displacements(box, x, memory, noise), leaves, cotangent, incoming(q.seed)[1])
+    return finite(products)
 
 
 def _leaves(box: Box, q: Question, context: Context) -> dict[str, torch.Size]:

@@ -140,7 +140,7 @@ def apart(some: Leaves, others: Leaves) -> float:
 def gradients_of_update(box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool) -> Leaves:
     """Products of the cotangent with the update's Jacobian, by name: in the parameters, or in state and memory."""
     with recorded(box, of_parameters) as parameters:
-        return _products(box, q, parameters, cotangent, _update)
+        return _products(box, q, parameters, cotangent, displacements)
 
 
 @experiment(lambda parameters: _leaves(parameters.box, parameters.q, of_parameters=False))
@@ -165,7 +165,8 @@ def recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
 
 def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
     if box.caller.kind is JAX:
-        return _finite(_products_by_jax(box, q, cotangent, function), function)
+        products = _products_by_jax(box, q, cotangent, function)
+        return products if function is _descended else finite(products)
     with torch.enable_grad(), box.caller.guarded():
         x = {name: box.caller.array(a) for name, a in q.x.items()}
         memory = {name: box.array_of(name, a) for name, a in q.memory.items()}
@@ -175,7 +176,7 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
         leaves = {**parameters} if parameters else arrays
         lay = incoming(q.seed if function is not _descended else 0)[1]
         products = pulled_back(function(box, x, memory, box.own(q)[2]), leaves, cotangent, lay)
-    return _finite(products, function)
+    return products if function is _descended else finite(products)
 
 
 def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: Any) -> Leaves:
@@ -219,14 +220,19 @@ def _jax_product(box: Box, function: Any) -> Any:
     return _PRODUCTS[key][1]
 
 
-def _finite(products: Leaves, function: Any) -> Leaves:
+def finite(products: Leaves) -> Leaves:
+    """The products, if all of them are numbers.
+
+    Raises:
+        NotFinite: one is not; the message names the arrays.
+    """
     undefined = [name for name, a in products.items() if not bool(a.isfinite().all())]
-    if undefined and function is not _descended:
+    if undefined:
         raise NotFinite(f"a gradient of the update is NaN or infinite: that of {', '.join(undefined)}")
     return products
 
 
-def _update(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
+def displacements(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
     """What the layer returns, as displacements."""
     returned = box.update_on(packed(x, "State"), packed(memory, "Memory") if memory else None, noise)
     answers = unpacked(returned, x)
@@ -237,7 +243,7 @@ def _update(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
 
 def _update_along(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
     """What of that leads along the domain."""
-    return _along(box, x, _update(box, x, memory, noise))
+    return _along(box, x, displacements(box, x, memory, noise))
 
 
 def _along(box: Box, x: Leaves, ways: list[Any]) -> list[Any]:
@@ -320,7 +326,7 @@ def update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, Le
 
     with recorded(box, False), box.caller.guarded():
         with torch.no_grad():
-            made(_update)
+            made(displacements)
         with set_to(box, values, counted=bool(q.seed % 2)):
             with torch.no_grad():
                 got = made(_update_along)
