@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from cemverify.catalogue.budgets import USUAL
+from cemverify.catalogue.index import listed
 from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject, as_subject, module
@@ -37,8 +38,7 @@ from cemverify.conformance.oracle.budgets import energy_budget
 from cemverify.conformance.oracle.evidence import Compared, Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.oracle.relations import relation_budget
-from cemverify.conformance.properties import layers
-from cemverify.conformance.properties.base import CONTROLS, Over, Property, of_module
+from cemverify.conformance.properties.base import CONTROLS, Over, Property
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
 from cemverify.conformance.properties.layers.oracle import golden as descended
@@ -215,7 +215,7 @@ def layer_property(
         last = getattr(function, "__name__", "").replace("_", "-").strip("-") if name is None else name
         about = f"layer_property {last!r}"
         _check(about, function, last, claim, source, of, options)
-        implied = (need for family in layers.FAMILIES for p in of_module(family) for need in p.needs)
+        implied = (need for p in listed() if p.kind == "energy layer" for need in p.needs)
         of_layers = sorted({*LAYER_FEATURES, *SHARED_FEATURES, *implied})
         wanted = _all_words(about, "needs", needs, of_layers if of == "energy layer" else FEATURES)
         tried = _all_words(about, "controls", controls, CONTROLS)
