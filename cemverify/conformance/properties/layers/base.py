@@ -51,7 +51,7 @@ class Cases(Questions):
     # whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
     # property's own: then in one shape
     plain: bool = False
-    sometimes: str | None = None  # one that every fourth scattered question takes
+    sometimes: tuple[str, ...] = ()  # some that every fourth scattered question takes, in turn
     tokens: int = 0  # that another fourth of them has, unless each shape is compiled
 
     def search(self, offer: Offer) -> SearchStrategy[Any] | None:
@@ -62,6 +62,8 @@ class Cases(Questions):
 
     def scattered(self, offer: Offer, seed: int) -> Any | None:
         form = self._form(offer)
+        if self.sometimes and seed % 4 == 1:
+            return dressed(scattered(form, seed, self._drawn), self.sometimes[seed // 4 % len(self.sometimes)])
         if self.many and seed % self.many == 1 and form.shapes is None:
             return crowded(form, seed, self.least)
         if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
@@ -69,8 +71,6 @@ class Cases(Questions):
         if self.tokens and seed % 4 == 2 and form.shapes is None:
             return crowded(form, seed, self._drawn, "J", self.tokens)
         question = scattered(form, seed, self._drawn)
-        if self.sometimes is not None and seed % 4 == 0:
-            return dressed(question, self.sometimes)
         return question if self.texture is None else self._dressed(offer, question)
 
     def smaller(self, offer: Offer, question: Any) -> Iterator[Any]:

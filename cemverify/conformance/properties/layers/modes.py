@@ -37,7 +37,7 @@ def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
         premise="the update differs from zero by more than the roundoff of the dtype",
         dtype=dtype,
         # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count
-        cases=Cases(texture="plain", plain=True, sometimes="faint", tokens=0 if dtype == torch.float32 else 600),
+        cases=Cases(texture="plain", plain=True, sometimes=("faint",), tokens=0 if dtype == torch.float32 else 600),
         source="a plain evaluation of the gradient in the same dtype",
         **more,
     )

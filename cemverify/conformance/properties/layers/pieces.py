@@ -37,7 +37,7 @@ _states = partial(states, source="the state is all that a token leaves (docs/onl
     "or computes from a chunk's place in the row, is lost where the row is cut.",
     premise="there are several tokens, and the update is not zero",
     needs={"pieces"},
-    cases=Cases({"J": 2}, long=2, sometimes="large"),
+    cases=Cases({"J": 2}, long=2, sometimes=("large",)),
     controls={"random"},
     looks_around=True,
 )

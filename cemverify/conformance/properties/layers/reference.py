@@ -49,7 +49,7 @@ _states = partial(states, needs={"reference"}, source="the declared reference", 
     why="A form that is written in chunks, in parallel or for a device is compared with the plain one by some "
     "tolerance, at a few lengths. It errs at others: in the last chunk, in a batch of one, at the ends of ranges.",
     premise="the update is not zero",
-    cases=Cases(long=2, many=9, sometimes="large"),
+    cases=Cases(long=2, many=9, sometimes=("large",)),
     controls={"random"},
     looks_around=True,
 )
@@ -73,7 +73,8 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
     why="A backward pass that is written by hand, or goes chunk by chunk, is right where it was tried.",
     premise="some gradient is not zero",
     needs={"reference", "gradients"},
-    cases=Cases(long=2, plain=True, sometimes="exploding-memory"),  # where a branch not taken is infinite
+    # where a branch not taken is infinite, and where a norm has no gradient
+    cases=Cases(long=2, plain=True, sometimes=("exploding-memory", "zero-memory")),
     looks_around=True,
 )
 def gradients_are_the_references(box: Box, q: Question) -> Evidence:

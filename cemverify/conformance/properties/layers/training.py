@@ -53,7 +53,7 @@ def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
     **_TRAINS,
     premise="some gradient is not zero",
     needs=_NEEDS,
-    cases=Cases(plain=True, sometimes="exploding-states", long=5, many=9),
+    cases=Cases(plain=True, sometimes=("exploding-states", "zero-states", "zero-memory"), long=5, many=9),
     looks_around=True,
 )
 def states_get_their_gradient(box: Box, q: Question) -> Evidence:
