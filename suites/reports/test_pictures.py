@@ -25,7 +25,7 @@ from synthetic.figures.drawing import COLOURS, STYLE, WIDTH, inline
 from synthetic.studies.recursion.tables import headline, sheets
 
 NAMES = {
-    "recursion": "rmse-against-T excess-against-T test-time-depth energy-along-steps",
+    "recursion": "rmse-against-T test-time-depth",
     "language": "loss-curves",
     "study": "ratios",
     "readings": "ratios",
@@ -147,14 +147,14 @@ def test_a_picture_says_what_it_leaves_out_and_has_the_steps_of_its_table() -> N
     row["runs"][0]["at_depth"][15] = 3e9
     row["rmse"]["std"] = 1.0
     content["rows"].append({**row, "depth": None, "contender": {**row["contender"], "family": "mymodel:mlp"}})
-    against, _, drawn, *_ = pictures_of(content)
+    against, drawn = pictures_of(content)
     assert "only in the tables: mymodel:mlp" in against.svg
     reached, edge = (max(float(str(y[i] or 0)) for y in against.data.rows) for i in (5, 3))
     assert f"intervals are cut off at {3 * edge:.2g} (they reach {reached:.2g})" in against.svg
     assert "models have their smallest mean error" in drawn.title
     for row in content["rows"]:
         row["runs"] = row["runs"][:5]
-    assert pictures_of(content)[2].title.endswith("at test time: too few functions (6 needed)")
+    assert pictures_of(content)[1].title.endswith("at test time: too few functions (6 needed)")
     assert re.search(r"errors above [\d.]+ are not shown \(up to 5e\+08\)", drawn.svg)
     (names,) = [[c.name for c in sheet.columns] for sheet in sheets(content) if "with T' steps" in sheet.title]
     assert {f"T' = {steps}" for _, _, steps, _ in drawn.data.rows if steps} <= set(names)

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Literal
 
 from cemverify.console.escaping import brief
-from cemverify.results.numbers import shown_ratio, shown_verdict
-from cemverify.results.statistics import FEWEST, Ratio, compare, mean_interval
+from cemverify.results.numbers import shown_verdict
+from cemverify.results.statistics import FEWEST, compare, mean_interval
 from synthetic.figures.charts import Curve, Panel, stacked
 from synthetic.figures.drawing import Picture
 from synthetic.studies.recursion.rows import (
     Content,
     Family,
     Row,
-    along,
     at_depths,
-    best_depth,
-    by_depth,
     by_points,
     drawn_models,
     errors,
@@ -146,9 +142,17 @@ def _depths(rows: Sequence[Row]) -> list[int]:
 
 
 def of_recursion(content: Content) -> Iterator[Picture]:
-    """RMSE and excess against T, more steps at test time, the energy along the steps."""
-    yield from _against_depth(content, "rmse", "RMSE", headline(content))
-    yield from _against_depth(content, "excess", "excess over the floor", _left(content))
+    """RMSE against T, and more steps at test time; the excess and the energies are numbers of the tables."""
+    panels = list(_against_depth(content))
+    if any(panel.curves for panel in panels):
+        yield stacked(
+            "rmse-against-T",
+            headline(content),
+            "RMSE against the recursion depth T, a panel for each prior on one scale; mean and 95 % interval over"
+            " functions.",
+            panels,
+            ("prior", "model", "T", "RMSE"),
+        )
     panels = test_time(content)
     if any(panel.curves for panel in panels):
         rows = [row for rows in priors(content).values() for row in families(rows).get(Family.CEM, [])]
@@ -164,65 +168,21 @@ def of_recursion(content: Content) -> Iterator[Picture]:
             panels,
             ("prior", "model", "steps", "RMSE"),
         )
-    yield from _energies(content)
 
 
-def _against_depth(content: Content, figure: str, label: str, title: str) -> Iterator[Picture]:
-    panels = []
+def _against_depth(content: Content) -> Iterator[Panel]:
     for prior, rows in priors(content).items():
         curves = []
         shown = dict(list(_with_depths(rows).items())[:_MOST_FAMILIES])
         hidden = brief(", ".join(name for name in families(rows) if name not in shown), 60)
         for name, members in shown.items():
-            mean = [row[figure]["mean"] for row in members]
-            ends = [mean_interval(**row[figure]) or (row[figure]["mean"],) * 2 for row in members]
-            low, high = zip(*ends, strict=True)
+            mean = [row["rmse"]["mean"] for row in members]
+            low, high = zip(
+                *(mean_interval(**row["rmse"]) or (row["rmse"]["mean"],) * 2 for row in members), strict=True
+            )
             curves.append(Curve(name, _depths(members), mean, low, high))
         optimum = floor(rows)
-        level = ("Bayes floor", optimum) if figure == "rmse" and optimum is not None else None
+        level = None if optimum is None else ("Bayes floor", optimum)
         ticks = sorted({x for curve in curves for x in curve.x})
         words = "recursion depth T" + (f"\nonly in the tables: {hidden}" if hidden else "")
-        panels.append(Panel(short(prior), words, label, curves, level, ticks, y_scale="from 0"))
-    if any(panel.curves for panel in panels):
-        yield stacked(
-            f"{figure}-against-T",
-            title,
-            f"{label[0].upper()}{label[1:]} against the recursion depth T, a panel for each prior on one scale; mean "
-            "and 95 % interval over functions.",
-            panels,
-            ("prior", "model", "T", label),
-        )
-
-
-def _left(content: Content) -> str:
-    """What plain CEM leaves above the floor at the T that tables and sentences name, with the interval."""
-    sentences = []
-    for prior, rows in priors(content).items():
-        if at := by_depth(rows):
-            best = at[best_depth(at)]
-            ratio = Ratio(best["excess"]["mean"], *(mean_interval(**best["excess"]) or (None, None)))
-            sentences.append(f"{short(prior)} {shown_ratio(ratio, 2)} at T = {best['depth']}")
-    return f"What CEM leaves above the floor: {', '.join(sentences) or 'was not measured'}"
-
-
-def _energies(content: Content) -> Iterator[Picture]:
-    panels, lines = [], []
-    for prior, rows in priors(content).items():
-        curves = []
-        for row in families(rows).get(Family.CEM, []):
-            runs = [run for run in row["runs"] if run.get("energies")]
-            if runs:
-                energies = along(runs, "energies")
-                curves.append(Curve(f"T = {row['depth']}", range(len(energies)), energies))
-        panels.append(Panel(short(prior), "step", "energy", curves, x_scale="linear"))
-        lines += curves
-    if lines:
-        falls = sum(all(b < a for a, b in pairwise(curve.y)) for curve in lines)
-        yield stacked(
-            "energy-along-steps",
-            f"The mean energy falls at every step in {falls} of {len(lines)} models",
-            "Mean energy of test points before the first step and after each; one line for each trained depth, a "
-            "panel for each prior on one scale.",
-            panels,
-            ("prior", "model", "step", "energy"),
-        )
+        yield Panel(short(prior), words, "RMSE", curves, level, ticks, y_scale="from 0")
