@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -69,11 +70,17 @@ class Family:
     contenders: Callable[[Sequence[int]], list[Contender]]  # the models at the recursion depths T of a study
 
 
-def _each(about: str, name: str, model: CEMSpec | GatedMLPSpec) -> Family:
-    """One model at every T, which is its number of steps, or of its applications."""
-    if isinstance(model, CEMSpec):
-        return Family(about, lambda depths: [Contender(name, replace(model, steps=T)) for T in depths])
-    return Family(about, lambda depths: [Contender(name, replace(model, reuse=T)) for T in depths])
+def _each(about: str, name: str, model: Any, T: str = "steps", **options: Any) -> Family:
+    """One model with these options at every T, which is a field of it."""
+    return Family(
+        about, lambda depths: [Contender(name, replace(model, **options, **{T: depth})) for depth in depths]
+    )
+
+
+def _again(about: str, model: Any) -> Family:
+    """A model at the smallest T with other weights and batches."""
+    name = "A/A: CEM, other weights"
+    return Family(about, lambda depths: [Contender(name, replace(model, steps=min(depths)), draw=1)])
 
 
 def _drawn(depths: Sequence[int]) -> list[Contender]:
@@ -103,10 +110,6 @@ def _narrow(depths: Sequence[int]) -> list[Contender]:
     return [Contender("CEM, FLOPs of T = 1", replace(CEM, hidden=_whole(3 * CEM.hidden, 1 + 2 * T), steps=T))]
 
 
-def _again(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("A/A: CEM, other weights", replace(CEM, steps=min(depths)), draw=1)]
-
-
 FAMILIES: Mapping[str, Family] = {
     "cem": _each("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", "CEM", CEM),
     "unlifted": _each(
@@ -114,32 +117,26 @@ FAMILIES: Mapping[str, Family] = {
         "CEM, D = inputs",
         replace(CEM, width=INPUTS, hidden=306),
     ),
-    "normed": _each("RMSNorm inside the recursion, with one gain", "CEM, norm inside", replace(CEM, norm="scalar")),
-    "diagonal": _each(
-        "a learned diagonal preconditioner", "CEM, diagonal P", replace(CEM, preconditioner="diagonal")
-    ),
+    "normed": _each("RMSNorm inside the recursion, with one gain", "CEM, norm inside", CEM, norm="scalar"),
+    "diagonal": _each("a learned diagonal preconditioner", "CEM, diagonal P", CEM, preconditioner="diagonal"),
     "low-rank": _each(
         "a learned diagonal-plus-low-rank preconditioner, positive definite by construction",
-        "CEM, low-rank P",
-        replace(CEM, preconditioner="low-rank"),
+        *("CEM, low-rank P", CEM),
+        preconditioner="low-rank",
     ),
     "low-rank-printed": _each(
         "the same as the paper prints it, which need not be positive definite",
-        "CEM, printed low-rank P",
-        replace(CEM, preconditioner="low-rank-printed"),
+        *("CEM, printed low-rank P", CEM),
+        preconditioner="low-rank-printed",
     ),
-    "learned-step": _each(
-        "a learned step size that starts at 1", "CEM, learned step", replace(CEM, step_size="learned")
-    ),
+    "learned-step": _each("a learned step size that starts at 1", "CEM, learned step", CEM, step_size="learned"),
     "normed-learned-step": _each(
         "RMSNorm inside, and a learned step size that starts at 1",
         "CEM, norm inside, learned step",
         replace(CEM, norm="scalar", step_size="learned"),
     ),
     "shared-step": _each(
-        "a step size of 1/T: however many the steps, they sum to 1",
-        "CEM, steps sum to 1",
-        replace(CEM, step_size="1/T"),
+        "a step size of 1/T: however many the steps, they sum to 1", "CEM, steps sum to 1", CEM, step_size="1/T"
     ),
     "normed-shared-step": _each(
         "RMSNorm inside, and a step size of 1/T",
@@ -153,49 +150,33 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "reused": _each(
         "the untied gated MLP applied T times: recursion without a fixed memory and without an energy",
-        "MLP reused",
-        MLP,
+        *("MLP reused", MLP, "reuse"),
     ),
-    "layers": Family(
+    "layers": _each(
         "T layers of CEM one after the other, each with weights of its own and one step: what T steps do without",
-        lambda depths: [Contender("CEM, T layers", replace(CEM, layers=T)) for T in depths],
+        *("CEM, T layers", CEM, "layers"),
     ),
-    "untied-layers": Family(
-        "T untied gated MLPs one after the other, each with weights of its own",
-        lambda depths: [Contender("MLP, T layers", replace(MLP, layers=T)) for T in depths],
+    "untied-layers": _each(
+        "T untied gated MLPs one after the other, each with weights of its own", "MLP, T layers", MLP, "layers"
     ),
     "narrow": Family("CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow),
-    "again": Family(
-        "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like",
-        _again,
+    "again": _again(
+        "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like", CEM
     ),
 }
 
 
 # Of functions that are learned from the points before.
 OF_SEQUENCES: Mapping[str, Family] = {
-    "block": Family(
-        "a block of CEM attention and a CEM MLP, T steps of 1/T on a fixed memory",
-        lambda depths: [Contender("CEM", replace(BLOCK, steps=T)) for T in depths],
+    "block": _each("a block of CEM attention and a CEM MLP, T steps of 1/T on a fixed memory", "CEM", BLOCK),
+    "block-refreshed": _each(
+        "the same, each step with its memory read anew", "CEM, refreshed memory", BLOCK, memory="refreshed"
     ),
-    "block-refreshed": Family(
-        "the same, each step with its memory read anew",
-        lambda depths: [
-            Contender("CEM, refreshed memory", replace(BLOCK, steps=T, memory="refreshed")) for T in depths
-        ],
+    "block-layers": _each(
+        "T such blocks, each with weights of its own and one step", "CEM, T layers", BLOCK, "layers"
     ),
-    "block-layers": Family(
-        "T such blocks, each with weights of its own and one step",
-        lambda depths: [Contender("CEM, T layers", replace(BLOCK, layers=T)) for T in depths],
-    ),
-    "llama-layers": Family(
-        "T of Llama's blocks",
-        lambda depths: [Contender("Llama, T layers", replace(BLOCK, layers=T, layers_of="Llama")) for T in depths],
-    ),
-    "block-again": Family(
-        "the smallest T of CEM once more with other weights and batches",
-        lambda depths: [Contender("A/A: CEM, other weights", replace(BLOCK, steps=min(depths)), draw=1)],
-    ),
+    "llama-layers": _each("T of Llama's blocks", "Llama, T layers", BLOCK, "layers", layers_of="Llama"),
+    "block-again": _again("the smallest T of CEM once more with other weights and batches", BLOCK),
 }
 
 
