@@ -44,5 +44,5 @@ def run(options: argparse.Namespace) -> int:
     page = page_of(sources)
     text = render(page)
     write_text(output, text)
-    show(f"{page.answer}\nwrote {output} ({len(text.encode()) / 1e6:.1f} MB)")
+    show(f"{page['answer']}\nwrote {output} ({len(text.encode()) / 1e6:.1f} MB)")
     return 0

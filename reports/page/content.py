@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -18,8 +17,8 @@ from cemverify.results.envelope import Cell, Table
 from cemverify.results.tables import Strong, cell_text, is_numeric
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
-from reports.kinds.check import Tally, families, tallies
-from reports.page.listing import Listing, listings
+from reports.kinds.check import families, tallies
+from reports.page.listing import listings
 from reports.pictures.gallery import pictures_of
 from synthetic.figures.drawing import Picture, inline
 from synthetic.figures.sheets import printed
@@ -45,94 +44,35 @@ _QUESTIONS = (
 LETTERS = {"holds": "h", "violated": "v", "inconclusive": "i", "suite error": "e", "not offered": "n"}
 
 
-@dataclass(frozen=True)
-class Violation:
-    """A violated property with its smallest case."""
-
-    implementation: str
-    id: str
-    claim: str
-    source: str
-    reason: str
-    part: str
-    accepted: str
-    facts: Sequence[tuple[str, str]]
-    command: str
+Violation = Mapping[str, Any]  # a violated property as its file has it, with its smallest case and a command
 
 
-@dataclass(frozen=True)
-class Group:
-    """Violations with one cause."""
-
-    # name, because: of the cause
-    name: str
-    because: str
-    place: str  # the file and line of the function that was called, or ""
-    edit: Sequence[str]  # lines of a change that clears it, each with its sign
-    first: Violation  # shown in full
-    further: Sequence[Violation]  # a line each
-
-
-@dataclass(frozen=True)
-class Section:
-    """A question with its answers."""
-
-    anchor: str
-    title: str
-    sentences: Sequence[str]
-    pictures: Sequence[tuple[Picture, str]] = ()
-
-
-@dataclass(frozen=True)
-class Page:
-    """Everything that the template needs, which cuts what is long and escapes all."""
-
-    title: str
-    answer: str
-    good: bool | None
-    made: str
-    sections: Sequence[Section]
-    groups: Sequence[Group]
-    violations: Sequence[Violation]
-    more_violations: int
-    matrix_families: Sequence[str]
-    matrix: Sequence[tuple[str, Mapping[str, Tally]]]
-    squares: bool
-    tables: Sequence[tuple[Table, str]]  # each with what made it
-    left_out: Sequence[str]
-    listings: Sequence[Listing] = ()
-    origins: Sequence[Mapping[str, Any]] = ()
-
-
-def page_of(sources: Sequence[ResultFile]) -> Page:
-    """The page of some results."""
+def page_of(sources: Sequence[ResultFile]) -> dict[str, Any]:
+    """The page of some results: everything that the template needs, which cuts what is long and escapes all."""
     checks = [source for source in sources if source.content["kind"] == "check"]
     for source in checks:
         with complete(source):
             families(source.content)
     answer, good = _answer(checks, sources)
-    pairs = [(source, list(_violations(source))) for source in checks]
-    violations = [violation for _, of in pairs for violation in of]
-    groups = [group for source, of in pairs for group in _groups(source, of)]
-    names, matrix, squares = _matrix(checks)
+    groups = [group for source in checks for group in _groups(source, list(_violations(source)))]
+    rows = [(source.content["implementation"], tallies(source.content)) for source in checks]
+    properties = sum(len(tally.entries) for _, families in rows for tally in families.values())
     tables, left_out = _tables(sources)
-    return Page(
-        title=_title(checks),
-        answer=answer,
-        good=good,
-        made=_made(sources[0]) if len(sources) == 1 else "",
-        sections=list(_sections(sources)),
-        groups=groups[:MOST_VIOLATIONS],
-        violations=violations[:MOST_VIOLATIONS],
-        more_violations=sum(1 + len(group.further) for group in groups[MOST_VIOLATIONS:]),
-        matrix_families=names,
-        matrix=matrix,
-        squares=squares,
-        tables=tables,
-        left_out=left_out,
-        listings=list(listings(checks)),
-        origins=[_origin(source) for source in sources],
-    )
+    return {
+        "title": _title(checks),
+        "answer": answer,
+        "good": good,
+        "sections": list(_sections(sources)),
+        "groups": groups[:MOST_VIOLATIONS],
+        "more_violations": sum(len(group["members"]) for group in groups[MOST_VIOLATIONS:]),
+        "matrix_families": list(dict.fromkeys(name for _, families in rows for name in families)),
+        "matrix": rows,
+        "squares": 22 * properties <= MATRIX_BUDGET,
+        "tables": tables,  # each with what made it
+        "left_out": left_out,
+        "listings": list(listings(checks)),
+        "sources": sources,
+    }
 
 
 def _title(checks: Sequence[ResultFile]) -> str:
@@ -166,7 +106,7 @@ def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tupl
     return f"{sentence}.", True if whole == len(checks) else False if violated else None
 
 
-def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
+def _sections(sources: Sequence[ResultFile]) -> Iterator[dict[str, Any]]:
     spent = 0
     for kind, anchor, title in _QUESTIONS:
         chosen = [source for source in sources if source.content["kind"] == kind]
@@ -184,68 +124,52 @@ def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
                     if spent + len(svg) <= PICTURES_BUDGET:
                         spent += len(svg)
                         pictures.append((picture, svg))
-        yield Section(anchor, title, sentences, pictures)
+        yield {"anchor": anchor, "title": title, "sentences": sentences, "pictures": pictures}
 
 
 def _violations(source: ResultFile) -> Iterator[Violation]:
-    content = source.content
-    for entry in content["properties"]:
+    implementation = source.content["implementation"]
+    for entry in source.content["properties"]:
         if entry["verdict"] != "violated":
             continue
         with complete(source):
             facts = list(facts_of(entry["counterexample"])) if entry.get("counterexample") else []
-            yield Violation(
-                *(content["implementation"], entry["id"], entry["claim"], entry["source"]),
-                reason=entry.get("reason") or "",
-                part=f"{entry['part']} ({entry.get('because', '')})" if entry.get("part") else "",
-                accepted=entry.get("known") or "",
-                facts=[(name, value) for name, value in facts if value],
-                command=_command(content["implementation"], entry),
-            )
+            # asks the property again and saves the smallest case with its own script
+            words = ["cemverify", "check", implementation, "--properties", entry["id"]]
+            words += ["--properties-from", entry["stated_in"]] if "stated_in" in entry else []
+            yield {
+                "reason": "",
+                "known": None,
+                **{name: entry[name] for name in ("id", "claim", "source")},
+                **entry,
+                "implementation": implementation,
+                "part": f"{entry['part']} ({entry.get('because', '')})" if entry.get("part") else "",
+                "facts": [(name, value) for name, value in facts if value],
+                "command": shlex.join([*words, "--save-counterexamples", "out/found"]),
+            }
 
 
-def _command(implementation: str, entry: Mapping[str, Any]) -> str:
-    """The command that asks a property again and saves the smallest case with its own script."""
-    words = ["cemverify", "check", implementation, "--properties", entry["id"]]
-    words += ["--properties-from", entry["stated_in"]] if "stated_in" in entry else []
-    return shlex.join([*words, "--save-counterexamples", "out/found"])
-
-
-def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[Group]:
+def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[dict[str, Any]]:
     """The violations of a result by their cause, as its diagnosis has it; the rest by the part that is wrong."""
-    left = {violation.id: violation for violation in violations}
+    left = {violation["id"]: violation for violation in violations}
     with complete(source):
         diagnosis = source.content.get("diagnosis") or {"causes": [], "unexplained": []}
-        for cause in diagnosis["causes"]:
+        follows = {"name": "may follow from the cause above", "properties": diagnosis["unexplained"]}
+        for cause in (*diagnosis["causes"], follows):
             if members := [left.pop(id_) for id_ in cause["properties"] if id_ in left]:
                 place, edit = cause.get("place"), cause.get("edit") or {"before": "", "after": ""}
                 lines = [f"- {line}" for line in edit["before"].splitlines()]
                 lines += [f"+ {line}" for line in edit["after"].splitlines()]
                 where = f"{place['file']}:{place['line']}" if place is not None else ""
-                yield Group(cause["name"], cause["because"], where, lines, members[0], members[1:])
-        if members := [left.pop(id_) for id_ in diagnosis["unexplained"] if id_ in left]:
-            yield Group("may follow from the cause above", "", "", (), members[0], members[1:])
+                yield {**_NO_CAUSE, **cause, "place": where, "edit": lines, "members": members}
     by_part: dict[str, list[Violation]] = {}
     for violation in left.values():
-        by_part.setdefault(violation.accepted or violation.part or violation.id, []).append(violation)
+        by_part.setdefault(violation["known"] or violation["part"] or violation["id"], []).append(violation)
     for name, members in by_part.items():
-        yield Group("accepted for now" if members[0].accepted else name, "", "", (), members[0], members[1:])
+        yield {**_NO_CAUSE, "name": "accepted for now" if members[0]["known"] else name, "members": members}
 
 
-def _made(source: ResultFile) -> str:
-    """Commit, date and versions in a line."""
-    made = source.content["made_by"]
-    commit = str(made.get("commit") or "")
-    begins = f"commit {commit[:10]}{'+changes' if commit.endswith('+changes') else ''}" if commit else "no commit"
-    versions = f"cemverify {source.content['suite_version']}, torch {made['versions']['torch']}"
-    return f"{begins}, {str(made['created'])[:16].replace('T', ' ')} UTC, {versions}"
-
-
-def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Tally]]], bool]:
-    rows = [(source.content["implementation"], tallies(source.content)) for source in checks]
-    names = dict.fromkeys(name for _, families in rows for name in families)
-    properties = sum(len(tally.entries) for _, families in rows for tally in families.values())
-    return list(names), rows, 22 * properties <= MATRIX_BUDGET
+_NO_CAUSE: Mapping[str, Any] = {"because": "", "place": "", "edit": ()}
 
 
 def _tables(sources: Sequence[ResultFile]) -> tuple[list[tuple[Table, str]], list[str]]:
@@ -273,27 +197,10 @@ def _size(table: Table) -> int:
     return cells + sum(map(len, table.columns)) + len(table.title) + 1000
 
 
-def _origin(source: ResultFile) -> dict[str, Any]:
-    made = source.content["made_by"]
-    device = made["device"]
-    return {
-        "file": source.path,
-        "kind": source.content["kind"],
-        "command": made["command"],
-        "version": source.content["suite_version"],
-        "commit": made.get("commit") or "not recorded",
-        "seed": made["seed"],
-        "device": f"{device['type']}, {device['name']}, {device['threads']} threads",
-        "versions": ", ".join(f"{name} {version}" for name, version in made["versions"].items()),
-        "created": made["created"],
-        "seconds": f"{made['duration_seconds']:,.1f}",
-    }
-
-
 # --- the page as HTML -------------------------------------------------------------------------------
 
 
-def render(page: Page) -> str:
+def render(page: Mapping[str, Any]) -> str:
     """The page in one file: its style, its script and its pictures are inside, and it asks nobody for anything."""
     environment = Environment(
         loader=PackageLoader("reports.page", "."),

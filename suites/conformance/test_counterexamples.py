@@ -272,7 +272,7 @@ def test_whatever_was_declared_a_violation_is_told_with_all_that_the_layer_was_g
     assert f"VIOLATED {record.id}" in files.as_markdown(run, MAKER)
     assert len(list(ElementTree.fromstring(files.as_junit(run)).iter("failure"))) == 1  # noqa: S314 (our own)
     page = page_of([ResultFile(Path("a.json"), content, "a test")])
-    assert given <= {fact for fact, _ in page.violations[0].facts}
+    assert given <= {fact for fact, _ in page["groups"][0]["members"][0]["facts"]}
     assert record.id in render(page)
     monkeypatch.setattr("cemverify.api.judge_property", lambda *_: record)
     with pytest.raises(pytest.fail.Exception):
