@@ -212,12 +212,12 @@ def summarise(study_plan: Plan, models: list[Tuned]) -> list[Any]:
 
 def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spends() -> None:
     study_plan = plan("replace-mlp")
-    rows = {row.key: row for row in summarise(study_plan, made(study_plan, {}))}
-    costs = {key: row.records[0].training for key, row in rows.items()}
+    rows = {row.model.row.key: row for row in summarise(study_plan, made(study_plan, {}))}
+    costs = {key: row.model.records[0].training for key, row in rows.items()}
     for key, row in rows.items():
         assert row.affordable == pytest.approx(1000 * min(costs.values()) / costs[key])
     dear = rows[replace(MLP[0], widened=True)]
-    record = dear.records[0]
+    record = dear.model.records[0]
     assert 500 < dear.affordable < 1000
     part = (dear.affordable - 500) / 500
     assert bits_at(record.along, dear.affordable) == pytest.approx(
@@ -229,8 +229,8 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
     study_plan = plan("replace-mlp")
     state = StudyState(tuple(made(study_plan, {}, diverged=MLP[0])))
     rows = summarise(study_plan, list(state.rows))
-    row = next(row for row in rows if row.key == MLP[0])
-    assert (row.diverged, row.finals, row.tokens) == (1, [], None)
+    row = next(row for row in rows if row.model.row.key == MLP[0])
+    assert (row.model.diverged, row.finals, row.tokens) == (1, [], None)
     assert [statement.reading for statement in read("replace-mlp", state)] == ["undecided"]
 
 
@@ -269,7 +269,7 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
     bits |= {replace(FULL, rate=rate): moved[rate] for rate in RATES}
     state = StudyState(tuple(made(study_plan, bits)))
     rows = summarise(study_plan, list(state.rows))
-    at_one_rate = next(row for row in rows if row.key == replace(FULL, rate=RATES[2]))
+    at_one_rate = next(row for row in rows if row.model.row.key == replace(FULL, rate=RATES[2]))
     assert at_one_rate.tokens.conclusion == "worse"
     assert [statement.reading for statement in read("learning-rate", state)] == ["agrees", "agrees"]
 

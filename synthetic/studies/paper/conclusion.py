@@ -16,10 +16,11 @@ from synthetic.studies.engine.designs import parameters
 from synthetic.studies.engine.pages import ratio_dots
 from synthetic.studies.engine.statements import shown_statements
 from synthetic.studies.engine.study import Findings, StudyOutcome
+from synthetic.studies.engine.tuning import Tuned
 from synthetic.studies.paper import statements
 from synthetic.studies.paper.rows import ALIBI, EXPERIMENTS, FULL, ROTARY, Key, Variant
 from synthetic.studies.paper.statements import EXPECTATIONS
-from synthetic.studies.paper.summary import Optimum, Summed, between, summarise, tuned
+from synthetic.studies.paper.summary import Optimum, Summed, against_of, between, summarise, tuned
 
 TUNED = (ROTARY, ALIBI, FULL, replace(FULL, widened=True))  # with several learning rates
 
@@ -68,8 +69,8 @@ def comparisons(study: StudyOutcome, name: str, rows: Sequence[Summed]) -> Table
         *("model", "baseline", "parameters", "training MFLOPs/token", f"bits/{unit}", "equal tokens", "verdict"),
         *("equal FLOPs: after", f"bits/{unit} then", "equal FLOPs", "verdict then"),
     )
-    names = {row.key: row.name for row in rows}
-    return Table(title, columns, [_row(row, names) for row in rows])
+    models = {row.model.row.key: row.model for row in rows}
+    return Table(title, columns, [_row(row, models.get(against_of(row.model))) for row in rows])
 
 
 def rates(study: StudyOutcome) -> Table:
@@ -91,16 +92,17 @@ def rates(study: StudyOutcome) -> Table:
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
 
 
-def _row(row: Summed, names: Mapping[Key, str]) -> list[Cell]:
-    first = row.records[0]
+def _row(row: Summed, base: Tuned | None) -> list[Cell]:
+    first = row.model.records[0]
+    share = "" if base is None else f" ({first.parameters / base.records[0].parameters:.3f})"
     cells: list[Cell] = [
-        row.name,
-        NOTHING if row.variant.against is None else names[row.variant.against],
-        f"{first.parameters:,}" + ("" if row.share is None else f" ({row.share:.3f})"),
+        row.model.row.name,
+        NOTHING if base is None else base.row.name,
+        f"{first.parameters:,}{share}",
         f"{first.training / 1e6:,.3f}",
     ]
-    if row.diverged:
-        return [*cells, f"diverged {row.diverged}/{len(row.records)}", *[NOTHING] * 6]
+    if row.model.diverged:
+        return [*cells, f"diverged {row.model.diverged}/{len(row.model.records)}", *[NOTHING] * 6]
     return [
         *cells,
         shown_spread(spread(row.finals)),

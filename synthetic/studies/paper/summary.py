@@ -6,7 +6,7 @@ models share. All comparisons are of bits per byte, as ratios.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,6 @@ from scipy.interpolate import Akima1DInterpolator
 
 from cemverify.results.statistics import PairedComparison, compare, correct
 from synthetic.studies.engine.comparisons import MARGIN
-from synthetic.studies.engine.trials import TrialRecord
 from synthetic.studies.engine.tuning import StudyState, Tuned
 from synthetic.studies.paper.rows import RATES, Key, Variant
 
@@ -24,42 +23,24 @@ GRID = 4001
 
 @dataclass(frozen=True)
 class Summed:
-    """A model over all seeds; where a run diverged, it has no figure below."""
+    """A model over all seeds."""
 
-    variant: Variant
-    records: Sequence[TrialRecord]  # one for each seed
+    model: Tuned
     # the step at which it has spent what the study's cheapest model spends in all; may be a fraction
     affordable: float
-    share: float | None = None  # its parameters over the baseline's; None of a baseline
     # tokens, flops: against the baseline after the last step, and both at `affordable`
     tokens: PairedComparison | None = None
     flops: PairedComparison | None = None
 
     @property
-    def name(self) -> str:
-        """The title of the model in the tables."""
-        return self.variant.name
-
-    @property
-    def key(self) -> Key:
-        """What the model is found by."""
-        assert isinstance(self.variant.key, Key)
-        return self.variant.key
-
-    @property
-    def diverged(self) -> int:
-        """How many of the runs diverged."""
-        return sum(record.bits is None for record in self.records)
-
-    @property
     def finals(self) -> list[float]:
         """Bits per byte of each seed after the last step; empty if one diverged."""
-        return [] if self.diverged else [record.bits for record in self.records if record.bits is not None]
+        return [] if self.model.diverged else list(self.model.finals.values())
 
     @property
     def at_equal_flops(self) -> list[float]:
         """Bits per byte of each seed at the step `affordable`; empty if one diverged."""
-        return [] if self.diverged else [bits_at(record.along, self.affordable) for record in self.records]
+        return [] if self.model.diverged else [bits_at(r.along, self.affordable) for r in self.model.records]
 
 
 def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
@@ -69,29 +50,18 @@ def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
         steps: of a whole training. models: with the records of all their seeds.
     """
     cheapest = min(model.records[0].training for model in models)
-    rows = {}
-    for model in models:
-        assert isinstance(model.row, Variant)
-        row = Summed(model.row, model.records, steps * cheapest / model.records[0].training)
-        rows[row.key] = row
-    summed = [_compared(row, rows) for row in rows.values()]
-    for kind in ("tokens", "flops"):
-        corrected = correct([getattr(row, kind) for row in summed])
-        summed = [replace(row, **{kind: comparison}) for row, comparison in zip(summed, corrected, strict=True)]
-    return summed
+    rows = {m.row.key: Summed(m, steps * cheapest / m.records[0].training) for m in models}
+    bases = [rows.get(against_of(row.model)) for row in rows.values()]
+    pairs = list(zip(rows.values(), bases, strict=True))
+    tokens = correct([b if b is None else between(row.finals, b.finals) for row, b in pairs])
+    flops = correct([b if b is None else between(row.at_equal_flops, b.at_equal_flops) for row, b in pairs])
+    return [replace(r, tokens=t, flops=f) for r, t, f in zip(rows.values(), tokens, flops, strict=True)]
 
 
-def _compared(row: Summed, rows: Mapping[Key, Summed]) -> Summed:
-    if row.variant.against is None:
-        return row
-    base = rows[row.variant.against]
-    share = row.records[0].parameters / base.records[0].parameters
-    return replace(
-        row,
-        share=share,
-        tokens=between(row.finals, base.finals),
-        flops=between(row.at_equal_flops, base.at_equal_flops),
-    )
+def against_of(model: Tuned) -> Key | None:
+    """The key of a model's baseline; None of a baseline."""
+    assert isinstance(model.row, Variant)
+    return model.row.against
 
 
 def between(values: Sequence[float], references: Sequence[float]) -> PairedComparison | None:
