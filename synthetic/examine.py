@@ -65,8 +65,7 @@ class Examination:
     # of two oracles on `agreement_points` points: the task, or a smaller one drawn in the same way
     agreement: OracleAgreement
     agreement_points: int
-    sampler: DrawsTest  # of draws at `points` other points from the same prior in the same way
-    points: int
+    sampler: DrawsTest  # of draws at `TEST_POINTS` other points from the same prior in the same way
 
     @property
     def passed(self) -> bool:
@@ -76,29 +75,21 @@ class Examination:
 
 def examine(config: TaskConfig, streams: Streams) -> Examination:
     """Draws a task and examines it."""
-    from synthetic.gp.oracle import second_opinion  # here and below: scikit-learn takes seconds to import
+    from synthetic.gp.oracle import covariance, second_opinion  # scikit-learn takes seconds to import
 
     task = draw(config, streams)
     small = task
     if config.points > SECOND_OPINION:
         small = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
-    return Examination(
-        task, assess(task), second_opinion(small), small.config.points, *_test_sampler(config, streams)
-    )
-
-
-def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[DrawsTest, int]:
-    from synthetic.gp.oracle import covariance
-
     # the test values are what is drawn without noise; the training set cannot be empty
-    small = replace(config, train_points=2, test_points=TEST_POINTS)
-    tasks = draw_many(small, streams, TEST_DRAWS)
+    tasks = draw_many(replace(config, train_points=2, test_points=TEST_POINTS), streams, TEST_DRAWS)
     x = tasks[0].test_inputs
     values = torch.stack([task.test_values for task in tasks])  # (TEST_DRAWS, TEST_POINTS)
     kernel = priors.kernel(config.prior, config.dimensions)
     exact = torch.from_numpy(covariance(kernel)(x.numpy(), x.numpy()))  # written down once more
     exact.diagonal().add_(tasks[0].jitter)
-    return check_draws(values, exact, streams.generator(Stream.SELF_TEST)), TEST_POINTS
+    sampler = check_draws(values, exact, streams.generator(Stream.SELF_TEST))
+    return Examination(task, assess(task), second_opinion(small), small.config.points, sampler)
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -141,11 +132,17 @@ def run(options: argparse.Namespace) -> int:
 def table(examination: Examination) -> envelope.Table:
     """What an examination found, as a table for a terminal."""
     task, difficulty, config = examination.task, examination.difficulty, examination.task.config
+    agreement, sampler = examination.agreement, examination.sampler
     title = (
         f"{config.prior}: {config.dimensions} inputs, {config.train_points} training and {config.test_points} test "
         f"points, noise {config.noise:g}"
     )
     objection = difficulty.objection or "none: worth a comparison"
+    shared = "" if agreement.independent else "; the covariance is the kernel's own, so only the algebra is checked"
+    agree = "agree" if agreement.worst <= AGREEMENT else f"DISAGREE, by more than {AGREEMENT:g}"
+    agree += f": mean {agreement.mean:.0e}, variance {agreement.variance:.0e}, floor {agreement.floor:.0e}, "
+    drawn = "from the prior" if sampler.accepted else "NOT FROM THE PRIOR"
+    drawn += f": {TEST_DRAWS} draws at {TEST_POINTS} points, p = {sampler.whiteness:.2g} (whitened), "
     rows: list[list[envelope.Cell]] = [
         ["sampling", task.sampling],
         ["prior standard deviation", f"{difficulty.prior_std:.4f}"],
@@ -153,50 +150,20 @@ def table(examination: Examination) -> envelope.Table:
         ["floor (least root mean squared error over functions)", f"{difficulty.floor:.4f}"],
         ["floor / linear", f"{difficulty.floor / difficulty.linear:.3f}"],
         ["objection", f"{objection} (declared negative control)" if is_negative_control(config) else objection],
-        ["oracle agreement with scikit-learn", _agreement(examination)],
-        ["sampler self-test", _sampler(examination)],
+        ["oracle agreement with scikit-learn", f"{agree}at {examination.agreement_points} points{shared}"],
+        ["sampler self-test", f"{drawn}{sampler.pairs:.2g} (pairs)"],
     ]
     return envelope.Table(title, ["question", "answer"], rows)
 
 
 def payload(examination: Examination) -> dict[str, object]:
     """What an examination found, as plain values for its result file."""
-    agreement = {
-        **asdict(examination.agreement),
-        "worst": examination.agreement.worst,
-        "points": examination.agreement_points,
-    }
+    task, agreement, sampler = examination.task, examination.agreement, examination.sampler
     return {
-        "task": {
-            **asdict(examination.task.config),
-            "sampling": examination.task.sampling,
-            "jitter": examination.task.jitter,
-        },
+        "task": {**asdict(task.config), "sampling": task.sampling, "jitter": task.jitter},
         "difficulty": {**asdict(examination.difficulty), "objection": examination.difficulty.objection},
-        "negative_control": is_negative_control(examination.task.config),
-        "agreement": agreement,
-        "sampler": {
-            **asdict(examination.sampler),
-            "accepted": examination.sampler.accepted,
-            "false_alarm": FALSE_ALARM,
-        },
+        "negative_control": is_negative_control(task.config),
+        "agreement": {**asdict(agreement), "worst": agreement.worst, "points": examination.agreement_points},
+        "sampler": {**asdict(sampler), "accepted": sampler.accepted, "false_alarm": FALSE_ALARM},
         "passed": examination.passed,
     }
-
-
-def _agreement(examination: Examination) -> str:
-    agreement = examination.agreement
-    shared = "" if agreement.independent else "; the covariance is the kernel's own, so only the algebra is checked"
-    verdict = "agree" if agreement.worst <= AGREEMENT else f"DISAGREE, by more than {AGREEMENT:g}"
-    return (
-        f"{verdict}: mean {agreement.mean:.0e}, variance {agreement.variance:.0e}, floor {agreement.floor:.0e}, "
-        f"at {examination.agreement_points} points{shared}"
-    )
-
-
-def _sampler(examination: Examination) -> str:
-    verdict = "from the prior" if examination.sampler.accepted else "NOT FROM THE PRIOR"
-    return (
-        f"{verdict}: {TEST_DRAWS} draws at {examination.points} points, p = {examination.sampler.whiteness:.2g}"
-        f" (whitened), {examination.sampler.pairs:.2g} (pairs)"
-    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
@@ -50,15 +50,8 @@ def assess(task: Task) -> Difficulty:
 
 def average(difficulties: Sequence[Difficulty]) -> Difficulty:
     """The root mean square of each error."""
-
-    def rms(values: list[float]) -> float:
-        return math.sqrt(math.fsum(v * v for v in values) / len(values))
-
-    return Difficulty(
-        rms([d.floor for d in difficulties]),
-        rms([d.linear for d in difficulties]),
-        rms([d.prior_std for d in difficulties]),
-    )
+    of_each = zip(*map(astuple, difficulties), strict=True)
+    return Difficulty(*(math.sqrt(math.fsum(v * v for v in values) / len(values)) for values in of_each))
 
 
 def is_negative_control(config: TaskConfig) -> bool:

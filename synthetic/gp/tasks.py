@@ -136,7 +136,9 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
     """
     if functions < 1:
         raise UsageError(f"the number of functions must be at least 1, not {functions}")
-    _require_memory(config)
+    needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
+    use = f"a task of {config.points} points in {config.dimensions} dimensions"
+    memory.require(needed, use, "draw fewer points or dimensions")
     shape = config.points, config.dimensions
     x = 2 * torch.rand(shape, generator=streams.generator(Stream.INPUTS), dtype=torch.float64) - 1  # (n + m, d)
     try:
@@ -150,7 +152,7 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
 
 def ridge(task: Task) -> Tensor:
     """Predictions (m,) of the linear fit with intercept, the least |y - Xw|^2 + sigma^2 |w|^2, sigma the noise."""
-    X, X_test = _with_ones(task.inputs), _with_ones(task.test_inputs)  # (n, d + 1), (m, d + 1)
+    X, X_test = (torch.cat([x, x.new_ones(len(x), 1)], 1) for x in (task.inputs, task.test_inputs))  # (., d + 1)
     gram = X.mT @ X + task.config.noise**2 * torch.eye(X.shape[1], dtype=X.dtype)
     weights: Tensor = torch.linalg.solve(gram, X.mT @ task.targets)  # (d + 1,)
     return X_test @ weights
@@ -171,7 +173,8 @@ def _drawn(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> l
         ) from error
     values = [factor @ z for z in _standard_normals(config.points, streams, Stream.FUNCTION, functions)]  # (n + m,)
     del factor
-    targets = [f[:n] + e for f, e in zip(values, _noise(config, streams, functions), strict=True)]  # (n,)
+    noise = _standard_normals(n, streams, Stream.NOISE, functions)
+    targets = [f[:n] + config.noise * e for f, e in zip(values, noise, strict=True)]  # (n,)
     means, variance = sampling.posterior(joint, targets, config.noise**2)
     return [
         Task(config, x[:n], y, x[n:], f[n:], mean, variance, prior_std, jitter)
@@ -179,24 +182,10 @@ def _drawn(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> l
     ]
 
 
-def _require_memory(config: TaskConfig) -> None:
-    needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
-    use = f"a task of {config.points} points in {config.dimensions} dimensions"
-    memory.require(needed, use, "draw fewer points or dimensions")
-
-
-def _noise(config: TaskConfig, streams: Streams, functions: int) -> list[Tensor]:
-    return [config.noise * z for z in _standard_normals(config.train_points, streams, Stream.NOISE, functions)]
-
-
 def _standard_normals(count: int, streams: Streams, stream: Stream, functions: int) -> list[Tensor]:
     """(count,) for each function; those of the first do not depend on how many there are."""
     parts: Sequence[str] = ["", *(f"function {i}" for i in range(1, functions))]
     return [torch.randn(count, generator=streams.generator(stream, part), dtype=torch.float64) for part in parts]
-
-
-def _with_ones(x: Tensor) -> Tensor:
-    return torch.cat([x, x.new_ones(len(x), 1)], dim=1)
 
 
 # --- random streams ---------------------------------------------------------------------------------
