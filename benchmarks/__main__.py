@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from cemverify.console.guard import Run, enter
 
@@ -100,60 +101,40 @@ def _parser() -> Parser:
 
 
 def _benchmarks(options: argparse.Namespace) -> int:
+    from benchmarks import page
+    from cemverify.console.errors import UsageError
+    from cemverify.console.streams import note
     from cemverify.results import envelope
+    from cemverify.results.provenance import Maker
     from cemverify.results.tables import terminal
 
     envelope.check_outputs(options.output, pictured=options.page, read=[options.report])
+    allowed = [b.name for b in page.BENCHMARKS]
+    if unknown := [name for name in options.names if name not in allowed]:
+        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(allowed)}, or gpu")
     if options.report is None:
-        result = _measured(options)
+        names = options.names or allowed
+        maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
+        result = page.run(names, options.seconds, maker, note)
         if options.output:
             envelope.write(options.output, result)
-        files = _page(options.page, result)
     else:
-        result = _read(options)
-        with envelope.complete(options.report, result):
-            files = _page(options.page, result)
+        if options.names or options.output:
+            raise UsageError("--report shows a result file as it is: leave out names and --output")
+        result = envelope.read(options.report)
+        if result["kind"] != "benchmarks":
+            raise UsageError(f"{options.report} is a result of kind {result['kind']!r}, and not of benchmarks")
+    files: dict[Path, str] = {}
+    if options.page is not None:
+        with nullcontext() if options.report is None else envelope.complete(options.report, result):
+            drawn = page.roofline(result)
+            beside = options.page.with_name(f"{options.page.stem}-roofline.svg")
+            files = {} if drawn is None else {beside: drawn.svg}
+            files[options.page] = page.page(result, None if drawn is None else (beside.name, drawn))
     envelope.show(terminal(envelope.tables_of(result)))
     for file, content in files.items():
         envelope.write_text(file, content)
     return 0
-
-
-def _measured(options: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import page
-    from cemverify.console.errors import UsageError
-    from cemverify.results.provenance import Maker
-
-    allowed = [b.name for b in page.BENCHMARKS]
-    if unknown := [name for name in options.names if name not in allowed]:
-        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(allowed)}, or gpu")
-    names = options.names or allowed
-    maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
-    return page.run(names, options.seconds, maker, lambda line: print(line, file=sys.stderr, flush=True))
-
-
-def _read(options: argparse.Namespace) -> dict[str, Any]:
-    from cemverify.console.errors import UsageError
-    from cemverify.results import envelope
-
-    if options.names or options.output:
-        raise UsageError("--report shows a result file as it is: leave out names and --output")
-    content = envelope.read(options.report)
-    if content["kind"] != "benchmarks":
-        raise UsageError(f"{options.report} is a result of kind {content['kind']!r}, and not of benchmarks")
-    return content
-
-
-def _page(path: Path | None, result: Mapping[str, Any]) -> dict[Path, str]:
-    """The page of a result, and beside it the picture, by where they go; nothing if no page is asked for."""
-    from benchmarks import page
-
-    if path is None:
-        return {}
-    drawn = page.roofline(result)
-    beside = path.with_name(f"{path.stem}-roofline.svg")
-    pictures = {} if drawn is None else {beside: drawn.svg}
-    return {**pictures, path: page.page(result, None if drawn is None else (beside.name, drawn))}
 
 
 def _harvest_parser() -> Parser:
