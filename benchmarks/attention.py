@@ -185,11 +185,4 @@ def _layer(kind: Kind, shape: Shape) -> CEMLayer:
 
 
 def _by(path: Way, task: Task) -> Task:
-    if path == "by size":
-        return task
-
-    def by() -> None:
-        with blocked.using(path):
-            task()
-
-    return by
+    return task if path == "by size" else blocked.using(path)(task)

@@ -30,6 +30,7 @@ from cemverify.results import envelope, provenance
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
+from synthetic.training.frames import shared_preconditioners
 from synthetic.training.machine import compiles, peak_flops, synchronise
 
 _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
@@ -235,7 +236,7 @@ def decode(setting: Setting) -> Iterator[Findings]:
     """Tokens per second and cache size at growing contexts."""
     models = {"Llama RoPE": presets.llama("86M")}
     for T in (1, 2):
-        models[f"CEM T={T}"] = training.shared_preconditioners(presets.full_cem("86M", T))
+        models[f"CEM T={T}"] = shared_preconditioners(presets.full_cem("86M", T))
         models[f"CEM T={T}, no diagonal"] = training.without_diagonal(models[f"CEM T={T}"])
     if setting.small:
         models = {name: _shrunk(config) for name, config in models.items()}

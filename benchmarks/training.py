@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,10 +20,11 @@ from torch import Tensor, nn
 
 from benchmarks.measuring import causal_flops, forget_peak, gigabytes, peak, seeded
 from cemverify.cem import blocked, presets
-from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
-from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cem.layers import AttentionConfig
+from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from cemverify.results.envelope import Table
-from synthetic.flops import matmul_flops
+from synthetic.training.cost import cost_of, on_meta, parameters
+from synthetic.training.frames import shared_preconditioners
 from synthetic.training.machine import Machine, peak_memory, synchronise
 from synthetic.training.training import surprisals
 
@@ -63,20 +65,6 @@ class Step:
     def utilisation(self, peak_flops: float) -> float:
         """The share of the device's speed."""
         return self.flops / statistics.median(self.seconds) / peak_flops
-
-
-def shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
-    """A model with a diagonal preconditioner shared by its heads, as the language studies take it."""
-    block = config.block
-    assert isinstance(block.attention, AttentionConfig)
-    assert isinstance(block.mlp, MLPConfig)
-    diagonal = PreconditionerConfig("diagonal")
-    return replace(
-        config,
-        block=BlockConfig(
-            replace(block.attention, preconditioner=diagonal), replace(block.mlp, preconditioner=diagonal)
-        ),
-    )
 
 
 def without_diagonal(config: LanguageModelConfig) -> LanguageModelConfig:
@@ -155,26 +143,16 @@ def loss(
 ) -> Tensor:
     """The mean of -log p(next token) over tokens (B, J+1), in nats; products in bfloat16 on a GPU."""
     kind = tokens.device.type
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
-        if path is None:
-            logits = model(tokens[:, :-1])
-        else:
-            with blocked.using(path):
-                logits = model(tokens[:, :-1])
+    by = nullcontext() if path is None else blocked.using(path)
+    with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"), by:
+        logits = model(tokens[:, :-1])
     return of(logits, tokens[:, 1:]).mean()
 
 
 def training_flops(config: LanguageModelConfig, context: int) -> float:
     """FLOPs of forward and backward per token, attention on half of all pairs."""
-    return 3 * causal_flops(lambda J: _counted(config, J), context)
-
-
-def _counted(config: LanguageModelConfig, context: int) -> float:
-    with torch.device("meta"):
-        model = LanguageModel(config, torch.Generator("cpu"))
-        tokens = torch.zeros(1, context, dtype=torch.int64)
     with blocked.using("formula"):
-        return matmul_flops(model, tokens) / context
+        return 3 * causal_flops(lambda J: cost_of(on_meta(config), J).forward, context)
 
 
 def table(title: str, steps: Sequence[Step], peak_flops: float) -> Table:
@@ -197,12 +175,6 @@ def _cells(step: Step, peak_flops: float) -> list[Any]:
         return [*own, step.failure, "", ""]
     used = f"{100 * step.utilisation(peak_flops):.1f} %"
     return [*own, f"{step.tokens_per_second:,.0f}", used, gigabytes(step.peak)]
-
-
-def parameters(config: LanguageModelConfig) -> int:
-    """How many a model has; a tied weight counts once."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in LanguageModel(config, torch.Generator("cpu")).parameters())
 
 
 def as_json(steps: Sequence[Step]) -> list[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.rehearsal.watching import Watch, a_gpu
-from benchmarks.training import shared_preconditioners
 from cemverify.cem import blocked, presets
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.beyond import Beyond
@@ -36,6 +36,7 @@ from synthetic.gp.tasks import Stream, Streams
 from synthetic.studies.recursion import ensembles
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack
 from synthetic.training import steps as probes
+from synthetic.training.frames import shared_preconditioners
 from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
 from synthetic.training.training import adamw, train, update
@@ -83,57 +84,53 @@ def _preconditioners(per_head: bool) -> list[PreconditionerConfig]:
     return kinds
 
 
-def _rows(*options: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def _rows(**options: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """Few rows in which every pair of values of any two options occurs."""
-    for row in covering(tuple(map(len, options))):
-        yield tuple(values[i] for values, i in zip(options, row, strict=True))
+    for row in covering(tuple(map(len, options.values()))):
+        yield {name: values[i] for (name, values), i in zip(options.items(), row, strict=True)}
+
+
+_STEPS: Mapping[str, Sequence[Any]] = {
+    "norm": get_args(NormKind),
+    "step": ("fixed", "learned"),
+    "steps": (1, 2, 3, 8),
+}
+
+
+def _layers(area: str, made: Callable[..., LayerConfig], **options: Sequence[Any]) -> Iterator[Path]:
+    """Layers of these options, by every path and in every precision."""
+    for row in _rows(**options, path=get_args(blocked.Path), precision=("float32", "bfloat16", "autocast")):
+        name, path, precision = _of(row), row.pop("path"), row.pop("precision")
+        yield Path(area, name, _layer(made(**row), path, precision), narrow=precision != "float32")
 
 
 def _attention() -> Iterator[Path]:
-    options = (
-        get_args(DiagonalKind),
-        get_args(PositionKind),
-        _preconditioners(per_head=True),
-        get_args(NormKind),
-        ("fixed", "learned"),
-        (1, 2, 3, 8),
-        (True, False),
-        get_args(blocked.Path),
-        ("float32", "bfloat16", "autocast"),
+    yield from _layers(
+        "attention",
+        partial(AttentionConfig, D, K),
+        diagonal=get_args(DiagonalKind),
+        position=get_args(PositionKind),
+        preconditioner=_preconditioners(per_head=True),
+        **_STEPS,
+        causal=(True, False),
     )
-    for diagonal, position, P, norm, step, T, causal, path, precision in _rows(*options):
-        config = AttentionConfig(
-            *(D, K),
-            diagonal=diagonal,
-            position=position,
-            causal=causal,
-            preconditioner=P,
-            norm=norm,
-            steps=T,
-            step=step,
-        )
-        name = f"{diagonal} {position} {_of(P)} {norm} {step} T={T} causal={causal} {path} {precision}"
-        yield Path("attention", name, _layer(config, path, precision), narrow=precision != "float32")
 
 
 def _mlp() -> Iterator[Path]:
-    options = (
-        tuple(ACTIVATIONS),
-        _preconditioners(per_head=False),
-        get_args(NormKind),
-        ("fixed", "learned"),
-        (1, 2, 3, 8),
-        get_args(blocked.Path),
-        ("float32", "bfloat16", "autocast"),
+    yield from _layers(
+        "mlp",
+        partial(MLPConfig, D, M),
+        activation=tuple(ACTIVATIONS),
+        preconditioner=_preconditioners(per_head=False),
+        **_STEPS,
     )
-    for sigma, P, norm, step, T, path, precision in _rows(*options):
-        config = MLPConfig(D, M, sigma, preconditioner=P, norm=norm, steps=T, step=step)
-        name = f"{sigma} {_of(P)} {norm} {step} T={T} {path} {precision}"
-        yield Path("mlp", name, _layer(config, path, precision), narrow=precision != "float32")
 
 
-def _of(P: PreconditionerConfig) -> str:
-    return f"{P.kind}{' per head' if P.per_head else ''}"
+def _of(row: Mapping[str, Any]) -> str:
+    """The options of a row in words."""
+    words = {name: value for name, value in row.items() if not isinstance(value, PreconditionerConfig)}
+    P = row["preconditioner"]
+    return f"{P.kind}{' per head' if P.per_head else ''} {' '.join(f'{n}={v}' for n, v in words.items())}"
 
 
 def _beyond() -> Iterator[Path]:
@@ -246,11 +243,8 @@ def _blocks() -> Iterator[Path]:
         )
         yield Path("blocks", f"CEM, {rounds} round(s)", _block(config), narrow=True)
     for position in ("none", "rotary", "alibi"):
-        yield Path("blocks", f"Llama, {position}", _block(_llama(position)), narrow=True)
-
-
-def _llama(position: Any) -> BlockConfig:
-    return BlockConfig(LlamaAttentionConfig(D, K, position), SwiGLUConfig(D, M))
+        llama = BlockConfig(LlamaAttentionConfig(D, K, position), SwiGLUConfig(D, M))
+        yield Path("blocks", f"Llama, {position}", _block(llama), narrow=True)
 
 
 def _block(config: BlockConfig) -> Run:
@@ -302,12 +296,10 @@ def _generated(steps: int | None, graded: bool) -> Run:
 
 def _training() -> Iterator[Path]:
     # accumulation, precision, clipping and optimiser as in the paper's Table 2
-    for steps in (None, 1, 2, 4, 8):
-        kinds = [("Llama", _small(None))] if steps is None else [(f"full CEM, T={steps}", _small(steps))]
-        if steps is not None:
-            kinds.append((f"CEM of the studies, T={steps}", shared_preconditioners(_small(steps))))
-        for name, config in kinds:
-            yield Path("training", f"a step of {name}, bfloat16", _step(config, "bfloat16"), narrow=True)
+    kinds = {"Llama": _small(None), **{f"full CEM, T={T}": _small(T) for T in (1, 2, 4, 8)}}
+    kinds |= {f"CEM of the studies, T={T}": shared_preconditioners(_small(T)) for T in (1, 2, 4, 8)}
+    for name, config in kinds.items():
+        yield Path("training", f"a step of {name}, bfloat16", _step(config, "bfloat16"), narrow=True)
     yield Path("training", "a step of full CEM, T=2, float32", _step(_small(2), "float32"))
     yield Path("training", "two steps with what lies between them", _trained, waits=True)
     yield Path("training", "probes of the steps of a layer", _probed, waits=True)
@@ -331,14 +323,10 @@ def _recipe(precision: Any) -> Recipe:
 _WINDOWS = torch.zeros(4, J + 1, dtype=torch.int64)  # of real numbers, on the CPU, as batches come
 
 
-def _batches(*_: int) -> Tensor:
-    return _WINDOWS
-
-
 def _trained(watch: Watch) -> list[Tensor]:
     model = LanguageModel(_small(2), torch.Generator("cpu"))
     watch.waits.clear()
-    train(model, _recipe("bfloat16"), _batches, Machine("cuda"))  # type: ignore[arg-type]
+    train(model, _recipe("bfloat16"), lambda _: _WINDOWS, Machine("cuda"))  # type: ignore[arg-type]
     return list(model.parameters())
 
 
@@ -379,22 +367,18 @@ def _fitted(spec: Any) -> Run:
 
 def _contract() -> Iterator[Path]:
     """The reference and the fast path behind the contract; they look at their arguments, for which a CPU waits."""
+    options = {"norm": get_args(NormKind), "steps": (1, 3)}
     for name, judged in (("reference", reference.reference), ("fast", fast.fast)):
-        for diagonal, position, P, norm, T in _rows(
-            get_args(DiagonalKind),
-            get_args(PositionKind),
-            _preconditioners(per_head=True),
-            get_args(NormKind),
-            (1, 3),
+        for row in _rows(
+            diagonal=get_args(DiagonalKind),
+            position=get_args(PositionKind),
+            preconditioner=_preconditioners(per_head=True),
+            **options,
         ):
-            attention = AttentionConfig(
-                D, K, diagonal=diagonal, position=position, preconditioner=P, norm=norm, steps=T
-            )
-            label = f"{name}, attention {diagonal} {position} {_of(P)} {norm} T={T}"
-            yield Path("contract", label, _judged(judged, attention), waits=True)
-        for P, norm, T in _rows(_preconditioners(per_head=False), get_args(NormKind), (1, 3)):
-            mlp = MLPConfig(D, M, preconditioner=P, norm=norm, steps=T)
-            yield Path("contract", f"{name}, MLP {_of(P)} {norm} T={T}", _judged(judged, mlp), waits=True)
+            attention = _judged(judged, AttentionConfig(D, K, **row))
+            yield Path("contract", f"{name}, attention {_of(row)}", attention, waits=True)
+        for row in _rows(preconditioner=_preconditioners(per_head=False), **options):
+            yield Path("contract", f"{name}, MLP {_of(row)}", _judged(judged, MLPConfig(D, M, **row)), waits=True)
 
 
 def _judged(judged: Any, config: Any) -> Run:

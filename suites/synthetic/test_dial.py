@@ -41,7 +41,6 @@ from synthetic.studies.fixed_memory.conclusion import summarise as summarise_mem
 from synthetic.studies.fixed_memory.rows import Key
 from synthetic.training.frames import tiny_dims
 from synthetic.training.looped import drawn_depth, paired, turn
-from synthetic.training.recipe import RecipeChanges
 from synthetic.training.steps import steps_taken
 
 CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=400)
@@ -51,7 +50,7 @@ TOKENS = torch.arange(6).remainder(4)[None]
 
 def small(**choices: Any) -> Plan:
     """The study of MLPs, as small as it can be."""
-    changes = RecipeChanges(steps=6, batch=2, context=8)
+    changes = {"steps": 6, "batch": 2, "context": 8}
     return STUDY.plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices)
 
 
@@ -262,7 +261,7 @@ def test_the_name_of_a_plan_changes_with_all_that_decides_and_not_with_words() -
         plan(P="diagonal"),
         plan("mlp"),
         plan(names=("T = 1",)),
-        plan(changes=RecipeChanges(context=32)),
+        plan(changes={"context": 32}),
         replace(usual, rounded=True),
     ]
     assert len({usual.name, *(other.name for other in changed)}) == len(changed) + 1

@@ -30,7 +30,6 @@ from synthetic.studies.paper.summary import bits_at, optimum
 from synthetic.studies.paper.summary import summarise as summarise_models
 from synthetic.training.frames import TINY, paper_recipe
 from synthetic.training.looped import LoopedConfig, LoopedModel, first_std, paired
-from synthetic.training.recipe import RecipeChanges
 from synthetic.training.training import score
 
 
@@ -150,9 +149,7 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
 ) -> None:
     choice = CorpusChoice(CHAIN)
     corpus = PinnedCorpus(choice, open_corpus(choice, tmp_path / "corpora").digest)
-    study_plan = plan(
-        "replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes=RecipeChanges(steps=20, context=8)
-    )
+    study_plan = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes={"steps": 20, "context": 8})
     cell = trial(study_plan, MLP[0], corpus)
     assert (cell.part, cell.every) == ("whole", 1)
     cell = replace(cell, windows=4)

@@ -21,7 +21,6 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
 from synthetic.corpora.hub import DatasetSpec
 from synthetic.studies.side_by_side.rows import PresetChoice
-from synthetic.training.recipe import RecipeChanges
 
 CORPORA = ("library", "markov", "hidden")
 CORPUS_HELP = """\
@@ -162,9 +161,9 @@ def _check_memory(options: argparse.Namespace) -> None:
     memory.require(4 * (weights + activations), f"a training with {words}", "give smaller numbers")
 
 
-def recipe_changes(options: argparse.Namespace) -> RecipeChanges:
+def recipe_changes(options: argparse.Namespace) -> dict[str, Any]:
     """The numbers of a recipe that are given."""
-    return RecipeChanges(**{name: getattr(options, name) for name in RECIPE_OPTIONS})
+    return _those_given({name: getattr(options, name) for name in RECIPE_OPTIONS})
 
 
 def shape(options: argparse.Namespace) -> tuple[int | None, int | None, int | None]:

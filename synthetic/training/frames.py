@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
@@ -83,6 +83,13 @@ def _preconditioner(name: PreconditionerName, rank: int, *, per_head: bool) -> P
     if name == "diagonal":
         return PreconditionerConfig("diagonal", per_head=per_head)
     return PreconditionerConfig("low-rank-printed", rank, per_head)
+
+
+def shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
+    """A CEM model with a diagonal preconditioner in each layer, shared by its heads."""
+    P: Any = {"preconditioner": PreconditionerConfig("diagonal")}
+    attention, mlp = replace(config.block.attention, **P), replace(config.block.mlp, **P)
+    return replace(config, block=replace(config.block, attention=attention, mlp=mlp))
 
 
 def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.Size:

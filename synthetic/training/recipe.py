@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cemverify.console.errors import UsageError
@@ -45,21 +45,6 @@ class Recipe:
             return self.learning_rate * (step + 1) / rising
         progress = (step - rising) / max(1, self.steps - 1 - rising)
         return self.learning_rate * (self.final + (1 - self.final) * (1 + math.cos(math.pi * progress)) / 2)
-
-
-@dataclass(frozen=True)
-class RecipeChanges:
-    """Numbers of a recipe that somebody wants otherwise; None keeps the recipe's own."""
-
-    steps: int | None = None
-    batch: int | None = None
-    context: int | None = None
-    accumulate: int | None = None
-    learning_rate: float | None = None
-
-    def of(self, recipe: Recipe) -> Recipe:
-        """The recipe with these numbers."""
-        return replace(recipe, **{name: value for name, value in asdict(self).items() if value is not None})
 
 
 def chinchilla(parameters: int, recipe: Recipe) -> Recipe:

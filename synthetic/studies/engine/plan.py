@@ -22,7 +22,7 @@ from synthetic.training.frames import (
     tiny_frame,
     tiny_recipe,
 )
-from synthetic.training.recipe import Recipe, RecipeChanges
+from synthetic.training.recipe import Recipe
 
 # A plan has a name before its corpus is opened.
 _NO_CORPUS = PinnedCorpus(CorpusChoice(), "")
@@ -35,7 +35,6 @@ WHOLE_WINDOWS, VALIDATIONS = 128, 20
 SMALL = "small"
 # About a million parameters with bytes as tokens, and the only size with a context long enough to matter.
 SMALL_SIZE = paper.Size(dim=160, layers=4, heads=5, hidden=432)
-NO_CHANGES = RecipeChanges()
 SIZES = (TINY, SMALL, *paper.SIZES)
 
 

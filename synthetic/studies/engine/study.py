@@ -22,11 +22,11 @@ from synthetic.studies.engine import readings
 from synthetic.studies.engine.comparisons import MARGIN, Compared
 from synthetic.studies.engine.designs import EMBEDDING_STD, LAYERS, Positions, Replaced, Row, chosen, parameters
 from synthetic.studies.engine.pages import Page
-from synthetic.studies.engine.plan import NO_CHANGES, Plan, Setting, sized
+from synthetic.studies.engine.plan import Plan, Setting, sized
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.tuning import StudyState, paths_of
 from synthetic.training.frames import TINY, PreconditionerName
-from synthetic.training.recipe import RecipeChanges
+from synthetic.training.training import check_shares
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Study:
         dims: paper.Size | None = None,
         depth: int | None = None,
         per_parameter: float | None = None,
-        changes: RecipeChanges = NO_CHANGES,
+        changes: Mapping[str, Any] | None = None,
         names: Sequence[str] = (),
         with_beyond: bool = False,
         seeds: int | None = None,
@@ -106,6 +106,7 @@ class Study:
 
         Args:
             vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
+            changes: other numbers of the recipe.
             names: of the rows to run; if (), all that are usual. with_beyond: and all that are beyond the paper.
             P: of CEM's layers. more: `seed` and `compiled` of the `Plan`.
         """
@@ -113,19 +114,16 @@ class Study:
         frame, recipe = sized(size, vocabulary, dims, papers=self.papers)
         if depth < 2:
             raise UsageError(f"the study is about several steps: give a depth of 2 or more, not {depth}")
-        recipe = changes.of(recipe)
-        if recipe.batch % recipe.accumulate:
-            raise UsageError(
-                f"a batch of {recipe.batch} windows cannot be shared equally by {recipe.accumulate} passes; choose a"
-                " --batch that is a multiple of --accumulate"
-            )
+        changes = changes or {}
+        recipe = replace(recipe, **changes)
+        check_shares(recipe)
         embedding_std = frame.init_std if self.papers else EMBEDDING_STD
         setting = Setting(replaced, frame, recipe.context, depth, embedding_std, P or self.P, self.positions)
         every, llama = self.rows(setting), parameters(setting.llama)
-        if changes.learning_rate is not None and (not self.papers or any(row.rate for row in every)):
+        if "learning_rate" in changes and (not self.papers or any(row.rate for row in every)):
             raise UsageError("the study has learning rates of its own: leave out --learning-rate")
         per_parameter = per_parameter or self.per_parameter
-        if changes.steps is None and not self.papers:
+        if "steps" not in changes and not self.papers:
             recipe = replace(recipe, steps=math.ceil(per_parameter * llama / (recipe.batch * recipe.context)))
         else:
             per_parameter = recipe.tokens / llama

@@ -75,12 +75,8 @@ def answered(memories: Sequence[Compared]) -> Answer:
         return "undecided"
     if len(verdicts) > 1:
         return "depends on the step"
-    answers: dict[str, Answer] = {
-        "better": "refreshed is better",
-        "equivalent": "equivalent",
-        "worse": "fixed is better",
-    }
-    return answers[verdicts.pop()]
+    answers: dict[str, Answer] = {"better": "refreshed is better", "worse": "fixed is better"}
+    return answers.get(verdicts.pop(), "equivalent")
 
 
 def read(study: StudyOutcome) -> Findings:

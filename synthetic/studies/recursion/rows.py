@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from cemverify.console.escaping import brief
+from synthetic.studies.engine.stopping import AtStop, means
 
 # The reference that is no model, and what families begin with whose T is drawn: as files name them.
 FLOOR = "exact GP (floor)"
@@ -112,19 +113,10 @@ def at_depths(row: Row) -> dict[int, float]:
     return {T: sum(values) / len(values) for T, values in columns if None not in values}
 
 
-def at_stops(row: Row) -> list[tuple[float, float, float | None]]:
-    """For each stop by energy its share q, the steps taken and the error, means over functions.
-
-    The error is None where one function has none; the list is empty if no stop was asked or a run diverged.
-    """
-    if row["diverged"]:
-        return []
-    means = []
-    for stops in zip(*(run.get("at_stops") or () for run in row["runs"]), strict=True):
-        figures = [stop["figure"] for stop in stops]
-        mean = None if None in figures else math.fsum(figures) / len(figures)
-        means.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
-    return means
+def at_stops(row: Row) -> tuple[AtStop, ...]:
+    """Each stop by energy, means over functions; () if none was asked or a run diverged."""
+    of_runs = [] if row["diverged"] else [run.get("at_stops") or () for run in row["runs"]]
+    return means([[AtStop(**stop) for stop in stops] for stops in of_runs])
 
 
 def by_points(content: Content, prior: str, rows: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:

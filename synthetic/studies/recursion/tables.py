@@ -326,15 +326,15 @@ def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None
     shares: list[str] = []
     for row in rows:
         if stops := at_stops(row):
-            shares = [f"q = {share(q)}" for q, _, _ in stops]
+            shares = [f"q = {share(stop.least_fall)}" for stop in stops]
             every = at_depths(row).get(last)
             lines.append(
                 [
                     row["name"],
                     "not finite" if every is None else Quantity(every),
                     *(
-                        None if error is None else f"{_error(Quantity(error))} ({steps:.1f})"
-                        for _, steps, error in stops
+                        None if stop.figure is None else f"{_error(Quantity(stop.figure))} ({stop.steps:.1f})"
+                        for stop in stops
                     ),
                 ]
             )

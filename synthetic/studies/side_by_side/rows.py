@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
-from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from cemverify.cem.models import LanguageModelConfig
 from cemverify.console.errors import UsageError, one_of
-from synthetic.training.frames import Frame
-from synthetic.training.recipe import Recipe, RecipeChanges, check_heads
+from synthetic.training.frames import Frame, shared_preconditioners
+from synthetic.training.recipe import Recipe, check_heads
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,9 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
     """
     models = [
         *(Contender(f"Llama {name}", paper.llama(size, kind), True) for name, kind in POSITIONS.items()),
-        *(Contender(f"CEM T={T}", _shared_preconditioners(paper.full_cem(size, T))) for T in depths),
+        *(Contender(f"CEM T={T}", shared_preconditioners(paper.full_cem(size, T))) for T in depths),
     ]
     return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in models)
-
-
-def _shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
-    P: Any = {"preconditioner": PreconditionerConfig("diagonal")}
-    return replace(config, block=BlockConfig(replace(config.block.attention, **P), replace(config.block.mlp, **P)))
 
 
 def tiny(vocabulary: int, precision: Literal["float32", "bfloat16"] = "float32") -> LanguageConfig:
@@ -128,7 +123,7 @@ class PresetChoice:
     """A preset, and what is changed of it."""
 
     preset: str = DEFAULT_PRESET
-    recipe: RecipeChanges = RecipeChanges()  # other numbers of the recipe
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # other numbers of the recipe
     # dim, layers, heads: of the models, D, L and K; None keeps the preset's
     dim: int | None = None
     layers: int | None = None
@@ -139,7 +134,7 @@ class PresetChoice:
     def config(self, device: str, vocabulary: int) -> LanguageConfig:
         """The complete configuration, for a device and for tokens of a vocabulary."""
         chosen = one_of("preset", self.preset, PRESETS)[device.partition(":")[0]](vocabulary)
-        chosen = replace(chosen, recipe=self.recipe.of(chosen.recipe))
+        chosen = replace(chosen, recipe=replace(chosen.recipe, **self.recipe))
         if any((self.dim, self.layers, self.heads, self.depths)):
             model = chosen.contenders[0].model
             attentions = [c.model.block.attention for c in chosen.contenders]
