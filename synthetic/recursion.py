@@ -51,24 +51,7 @@ models of the presets "context", which predict each next value of a function fro
 presets (options override their values one by one):
 {presets}
 
-columns of the first table of each prior:
-  rate            the learning rate, found on held-out points: four, each twice the one before, and more until the
-                  best has a worse one on both sides; "(edge)" if the limits given were reached (--rates),
-                  "(only rate)" if one was given
-  FLOPs           of one prediction, counted as the operations run
-  RMSE            sqrt(mean (m - mu)^2 + v): the expected error given the data; mu and v are the exact posterior
-  observed RMSE   the error on the noise-free function that was drawn; that of a good model may lie below the floor
-  excess          sqrt(mean (m - mu)^2): the distance to the Bayes-optimal predictor, 0 at best
-  gap closed      the share of the gap between the linear fit (ridge) and the floor that was closed
-  floor           the last row: the root of the least mean squared error over all functions that fit the data
-  ratio           RMSE over that of the family's smallest T on the same function, or of CEM's where a model has no T;
-                  geometric mean, 95 % interval
-  p (Holm)        of the t test on log ratios, two-sided, corrected for all rows of the table; it decides the verdict
-  p (sign flips)  of flipping the signs of the log ratios at random, two-sided, not corrected
-  detectable      the smallest relative difference that such a test finds in 80 % of studies
-  verdict         better or worse if p (Holm) is below 0.05; equivalent (within 2 %); inconclusive;
-                  or too few functions: below 6 nothing is decided
-
+docs/how-to/sweep.md explains the columns of the tables.
 A run whose loss is no longer finite is reported as diverged, and its row shows no mean over the other runs.
 The same command gives the same tables, bit for bit, with any number of workers.
 

@@ -18,11 +18,6 @@ examples:
   python -m reports compare mine.json theirs.json            an implementation against another
   python -m reports compare out/before out/after             all results below two folders
 
-what is printed:
-  check cemverify:reference
-    REGRESSION  gradient/attention/plain: holds -> violated (got 1, expected 0 at (0, 0, 0) ...)
-  1 regression, 0 improvements
-
 exit code: 0 if nothing got worse; 1 if something did, which is named; 2 if the results cannot be compared, or a file
 cannot be read, with the reason.
 """

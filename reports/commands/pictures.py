@@ -18,10 +18,6 @@ examples:
   python -m reports pictures out/recursion.json --output docs/pictures
   python -m reports pictures out/recursion.json --format pdf      for LaTeX
 
-what is written:
-  out/pictures/recursion-rmse-against-T.svg     RMSE against T with intervals and the Bayes floor
-  out/pictures/recursion-rmse-against-T.csv     what is drawn
-
 exit code: 0, or 2 with one sentence on stderr if a path is no result file or a picture cannot be written.
 """
 

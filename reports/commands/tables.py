@@ -29,11 +29,6 @@ examples:
   python -m reports tables out/recursion.json --format latex --tables errors --columns model rate RMSE
   python -m reports tables out --output out/report           report.md, one CSV for each table
 
-what is printed:
-  property            verdict      examples    telling    discarded    margin
-  ------------------  ---------  ----------  ---------  -----------  --------
-  gradient: 51 hold   holds           3,132       40 %            7     0.573
-
 exit code: 0, or 2 with one sentence on stderr if a path does not exist or is not a result file.
 """
 
