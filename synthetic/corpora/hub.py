@@ -82,25 +82,22 @@ def _content(spec: DatasetSpec) -> dict[str, str]:
     # the library tells splits and formats by names; hidden folders hold what fetched them
     for relative, path in sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file()):
         if not any(part.startswith(".") for part in relative.parts[:-1]):
-            hashed.update(f"{relative.as_posix()!r} {_digest(path)}\n".encode())
+            try:
+                with open(path, "rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+            hashed.update(f"{relative.as_posix()!r} {digest}\n".encode())
     return {"name": "folder", "content": hashed.hexdigest()}
-
-
-def _digest(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
     """The rows of the stream. Any error that ends it early becomes one sentence."""
     import datasets
 
-    rows = None
+    read = -1
     try:
-        with hushed("datasets", "huggingface_hub"):
+        with hushed():
             rows = datasets.load_dataset(
                 spec.name, spec.configuration, split=spec.split, revision=spec.revision, streaming=True
             )
@@ -109,16 +106,9 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
                 yield row
                 read += 1
     except Exception as error:  # of the network, of the hub, of the file: many kinds
-        if rows is None:
-            raise UsageError(
-                f"the dataset {spec.name} is not available ({_reason(error)}); see to its name, file or network"
-            ) from error
-        shorter = ", or end before that row with --megabytes" if read else ""
-        raise UsageError(
-            f"the dataset {spec.name} cannot be read on from about row {read:,} ({_reason(error)}); mend the file, or"
-            f" try again if it is on the hub{shorter}"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
+        what, do = f"cannot be read on from about row {read:,}", "mend the file, or try again if it is on the hub"
+        if read < 0:
+            what, do = "is not available", "see to its name, file or network"
+        shorter = ", or end before that row with --megabytes" if read > 0 else ""
+        raise UsageError(f"the dataset {spec.name} {what} ({reason}); {do}{shorter}") from error

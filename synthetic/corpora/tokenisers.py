@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ def subwords(name: str) -> Subwords:
         if local:
             tokenizer = Tokenizer.from_file(str(path))
         else:
-            with hushed("huggingface_hub"):
+            with hushed():
                 tokenizer = Tokenizer.from_pretrained(name)
     except Exception as error:  # the library raises bare exceptions
         reason = " ".join(str(error).split())
@@ -112,15 +111,11 @@ def _two_bytes(tokens: Sequence[int]) -> Codes:
 
 
 @contextmanager
-def hushed(*libraries: str) -> Iterator[None]:
-    """Suppresses the log lines of these libraries."""
-    # imported, as a library sets its own level the first time that it is used
-    modules = [import_module(f"{library}.utils.logging") for library in libraries]
-    before = [module.get_verbosity() for module in modules]
-    for module in modules:
-        module.set_verbosity(logging.CRITICAL + 1)
+def hushed() -> Iterator[None]:
+    """Suppresses all log lines."""
+    before = logging.root.manager.disable
+    logging.disable()
     try:
         yield
     finally:
-        for module, verbosity in zip(modules, before, strict=True):
-            module.set_verbosity(verbosity)
+        logging.disable(before)

@@ -37,38 +37,27 @@ def rows(setting: Setting) -> tuple[Row, ...]:
 
 def usual(setting: Setting) -> tuple[Row, ...]:
     """The rows of every study: what the paper has, and the controls."""
-    depth, design = setting.depth, setting.design
-    plain, deep = design(), design(("steps", depth), ("step_size", 1 / depth))
-    longer, wider = design(("step_size", float(depth))), as_costly(plain, deep, setting.context)
+    depth, plain = setting.depth, setting.design()
+    steps, short, learned = ("steps", depth), ("step_size", 1 / depth), ("step", "learned")
+
+    def row(name: str, why: str, key: Key, *layer: Option) -> Row:
+        return Row(name, setting.design(*layer), why=why, key=key)
+
+    deep = row(f"T = {depth}, eta 1/{depth}", "the recursion", several(depth), steps, short)
+    wider, why = as_costly(plain, deep.design, setting.context), f"as many training FLOPs a token as T = {depth}"
+    again = row("T = 1 again", "T = 1 with other first weights, tuned anew: should come out equal", AGAIN)
+    twice = row("T = 1, twice", "plain reuse: the memory is read anew", TWICE)
+    unit, own, size = Key(UNIT, depth), Key(LEARNED, depth), "one step size a layer, learned from 1"
     return (
-        Row("T = 1", plain, why="the model without recursion", key=PLAIN),
-        Row(f"T = 1, eta {depth}", longer, why="the longer update without recursion", key=LONGER),
-        Row(f"T = {depth}, eta 1/{depth}", deep, why="the recursion", key=several(depth)),
-        Row(
-            *("T = 1 again", plain, OTHER_WEIGHTS),
-            why="T = 1 with other first weights, tuned anew: should come out equal",
-            key=AGAIN,
-        ),
-        Row("T = 1, wider", wider, why=f"as many training FLOPs a token as T = {depth}", key=WIDER),
-        Row("T = 1, twice", replace(plain, times=depth), why="plain reuse: the memory is read anew", key=TWICE),
-        Row(
-            f"T = {depth}, eta 1",
-            design(("steps", depth)),
-            why="the paper's step size, as far as it says one",
-            key=Key(UNIT, depth),
-        ),
-        Row(
-            f"T = {depth}, eta learned",
-            design(("steps", depth), ("step_size", 1 / depth), ("step", "learned")),
-            why=f"one step size a layer, learned from 1/{depth}",
-            key=Key(LEARNED, depth),
-        ),
-        Row(
-            "T = 1, eta learned",
-            design(("step", "learned")),
-            why="one step size a layer, learned from 1",
-            key=Key(LEARNED),
-        ),
+        row("T = 1", "the model without recursion", PLAIN),
+        row(f"T = 1, eta {depth}", "the longer update without recursion", LONGER, ("step_size", float(depth))),
+        deep,
+        replace(again, weights=OTHER_WEIGHTS),
+        Row("T = 1, wider", wider, why=why, key=WIDER),
+        replace(twice, design=replace(plain, times=depth)),
+        row(f"T = {depth}, eta 1", "the paper's step size, as far as it says one", unit, steps),
+        row(f"T = {depth}, eta learned", f"{size}/{depth}", own, steps, short, learned),
+        row("T = 1, eta learned", size, Key(LEARNED), learned),
         Row("Llama", setting.llama, why="nothing replaced", key=LLAMA),
     )
 
