@@ -163,7 +163,6 @@ class Row:
 
 
 def _restore(path: Path) -> None:
-    checkpoints.saved_step(path)
     checkpoints.restore(path, *ground.a_model(), ground.FACTS)
 
 

@@ -26,7 +26,6 @@ from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.side_by_side.rows import Contender, contenders
-from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, on_meta, paths
 from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
@@ -53,7 +52,6 @@ def test_thirty_steps_and_thirty_more_are_sixty_bit_for_bit(contender: Contender
     straight, first, second = (model_of(contender, seed) for seed in (0, 0, 1))
     whole = train(straight, RECIPE, BATCHES)
     train(first, RECIPE, BATCHES, saving=saving, until=30)
-    assert saved_step(saving.path) == 30
     resumed = train(second, RECIPE, BATCHES, saving=saving)
     assert resumed.bits == whole.bits
     assert resumed.batches == whole.batches

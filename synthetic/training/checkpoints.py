@@ -114,30 +114,25 @@ def restore(
     return state
 
 
-def saved_step(path: Path) -> int:
-    """How far the training of a checkpoint is; 0 where there is none."""
-    return int(_read(path, tensors=False)[0]["state"]["step"]) if path.exists() else 0
-
-
 def _kept(tensor: Tensor) -> Tensor:
     return tensor.cpu().contiguous()
 
 
-def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a checkpoint says of itself, and its tensors."""
     try:
         if not path.is_file():
             raise OSError(errno.EINVAL, "it is no regular file")
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {}).get("cemverify", "null"))
-        loaded = load_file(path) if tensors else {}
+        tensors = load_file(path)
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or "state" not in facts:
         raise UsageError(f"{path} is no checkpoint of this package; delete it to start anew")
     if (wrong := flaw(facts, _FACTS)) is not None:
         raise _damaged(path, f"damaged{wrong}")
-    return facts, loaded
+    return facts, tensors
 
 
 def _damaged(path: Path, why: str) -> UsageError:
