@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from cemverify.console.escaping import brief
-from cemverify.results.numbers import shown_verdict
-from cemverify.results.statistics import FEWEST, compare, mean_interval
+from cemverify.results.statistics import compare, mean_interval
 from synthetic.figures.charts import Curve, Panel, stacked
 from synthetic.figures.drawing import Picture
 from synthetic.studies.recursion.rows import (
@@ -142,35 +141,8 @@ def _depths(rows: Sequence[Row]) -> list[int]:
 
 
 def of_recursion(content: Content) -> Iterator[Picture]:
-    """RMSE against T, and more steps at test time; the excess and the energies are numbers of the tables."""
-    panels = list(_against_depth(content))
-    if any(panel.curves for panel in panels):
-        yield stacked(
-            "rmse-against-T",
-            headline(content),
-            "RMSE against the recursion depth T, a panel for each prior on one scale; mean and 95 % interval over"
-            " functions.",
-            panels,
-            ("prior", "model", "T", "RMSE"),
-        )
-    panels = test_time(content)
-    if any(panel.curves for panel in panels):
-        rows = [row for rows in priors(content).values() for row in families(rows).get(Family.CEM, [])]
-        optimal = sum(min(at, key=lambda T: at[T]) == row["depth"] for row in rows if (at := at_depths(row)))
-        told = f"{optimal} of {len(rows)} models have their smallest mean error with the steps they were trained with"
-        if (n := min(len(row["runs"]) for row in rows)) < FEWEST:
-            told = f"Plain CEM with other numbers of steps at test time: {shown_verdict('', n, 'functions')}"
-        yield stacked(
-            "test-time-depth",
-            told,
-            "RMSE of plain CEM, evaluated with other numbers of steps than it was trained with; a panel for each "
-            "prior, on one scale.",
-            panels,
-            ("prior", "model", "steps", "RMSE"),
-        )
-
-
-def _against_depth(content: Content) -> Iterator[Panel]:
+    """RMSE against T; the other charts of a study are those of its page, and their numbers those of the tables."""
+    panels = []
     for prior, rows in priors(content).items():
         curves = []
         shown = dict(list(_with_depths(rows).items())[:_MOST_FAMILIES])
@@ -185,4 +157,13 @@ def _against_depth(content: Content) -> Iterator[Panel]:
         level = None if optimum is None else ("Bayes floor", optimum)
         ticks = sorted({x for curve in curves for x in curve.x})
         words = "recursion depth T" + (f"\nonly in the tables: {hidden}" if hidden else "")
-        yield Panel(short(prior), words, "RMSE", curves, level, ticks, y_scale="from 0")
+        panels.append(Panel(short(prior), words, "RMSE", curves, level, ticks, y_scale="from 0"))
+    if any(panel.curves for panel in panels):
+        yield stacked(
+            "rmse-against-T",
+            headline(content),
+            "RMSE against the recursion depth T, a panel for each prior on one scale; mean and 95 % interval over"
+            " functions.",
+            panels,
+            ("prior", "model", "T", "RMSE"),
+        )
