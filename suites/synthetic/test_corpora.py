@@ -310,7 +310,6 @@ def test_no_yardstick_is_below_the_floor(tmp_path: Path) -> None:
         ("hidden", {"states": -2}, "--states must be 1 to 4,096, not -2"),
         ("hidden", {"states": 5000}, "--states must be 1 to 4,096, not 5,000"),
         ("hidden", {"vocabulary": 1}, "--symbols must be 2 to 256, not 1"),
-        ("hidden", {"train": 0}, "--length must be at least 1, not 0"),
         ("markov", {"order": 4}, "65,536 states, more than 4,096; choose a lower --order or fewer --symbols"),
         ("markov", {"order": 10**9}, "--order must be 1 to 12, not 1,000,000,000"),
     ],

@@ -29,7 +29,7 @@ from synthetic.studies.paper.statements import read, reading_of
 from synthetic.studies.paper.summary import bits_at, optimum
 from synthetic.studies.paper.summary import summarise as summarise_models
 from synthetic.training.frames import TINY, paper_recipe
-from synthetic.training.looped import LoopedConfig, LoopedModel, first_std, paired
+from synthetic.training.looped import LoopedModel, first_std, paired
 from synthetic.training.training import score
 
 
@@ -269,9 +269,3 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
     at_one_rate = next(row for row in rows if row.model.row.key == replace(FULL, rate=RATES[2]))
     assert at_one_rate.tokens.conclusion == "worse"
     assert [statement.reading for statement in read("learning-rate", state)] == ["agrees", "agrees"]
-
-
-def test_a_layer_is_applied_at_least_once() -> None:
-    model: Any = plan("reuse").rows[0].design.looped.model
-    with pytest.raises(Exception, match="at least once, not 0 times"):
-        LoopedConfig(model, attention=0)

@@ -691,14 +691,7 @@ def test_the_compiled_training_finds_the_same_weights(backend: str, monkeypatch:
 @pytest.mark.parametrize(
     ("make", "options", "words"),
     [
-        (RecursionConfig, {"depths": (1, 0)}, "a descent needs T >= 1 steps, not 0"),
-        (RecursionConfig, {"depths": ()}, "at least one T is needed"),
-        (RecursionConfig, {"seeds": 0}, "at least one seed"),
-        (RecursionConfig, {"seed": -1}, "must be at least 0, not -1"),
-        *((Recipe, {name: 0}, "must") for name in ("steps", "batch", "learning_rate")),
-        *((Recipe, options, "must") for options in ({"learning_rate": math.inf}, {"held_out": 1.0})),
-        *((CEMSpec, {name: 0}, "at least 1") for name in ("steps", "width", "hidden", "rank")),
-        (lambda width: RegressorStack(CEMSpec(width=width), 5, streams(0)), {"width": 4}, "cannot hold 5 inputs"),
+        (RecursionConfig, {"depths": (1, 1)}, "T 1 is given twice; name each once"),
         (lambda depths: narrow(depths), {"depths": (1, 2)}, "not whole"),
     ],
 )

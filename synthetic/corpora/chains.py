@@ -11,7 +11,6 @@ the windows that a model is scored on. This is the floor. In long windows it ten
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,10 +48,6 @@ class ChainSpec:
         for option, value, most in (("order", self.order, longest_word), ("states", self.states, LONGEST)):
             if not 1 <= value <= most:
                 raise UsageError(f"--{option} must be 1 to {most:,}, not {value:,}")
-        if min(self.train, self.validation) < 1:
-            raise UsageError(f"--length must be at least 1, not {min(self.train, self.validation)}")
-        if not 0 < self.peak < math.inf:
-            raise UsageError(f"a chain's peak must be a positive number, not {self.peak:g}")
         if self.hidden_states > LONGEST:
             raise UsageError(
                 f"a Markov chain of order {self.order} over {self.vocabulary} symbols has {self.hidden_states:,}"

@@ -130,12 +130,7 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
     """Several functions on the same points, at the price of one factorisation. The first is that of `draw`.
 
     They are independent given the points and share those: for replicates of a study, draw with several seeds.
-
-    Args:
-        functions: how many, at least 1.
     """
-    if functions < 1:
-        raise UsageError(f"the number of functions must be at least 1, not {functions}")
     needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
     use = f"a task of {config.points} points in {config.dimensions} dimensions"
     memory.require(needed, use, "draw fewer points or dimensions")

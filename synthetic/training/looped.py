@@ -33,8 +33,6 @@ class LoopedConfig:
     mlp: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.attention, self.mlp) < 1:
-            raise UsageError(f"a layer is applied at least once, not {min(self.attention, self.mlp)} times")
         if self.model.block.rounds > 1 and max(self.attention, self.mlp) > 1:
             raise UsageError("layers that take turns in several rounds are not also applied several times in a row")
 

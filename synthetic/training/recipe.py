@@ -28,11 +28,6 @@ class Recipe:
     # "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch", "context", "accumulate"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name} must be at least 1, not {getattr(self, name)}")
-
     @property
     def tokens(self) -> int:
         """How many tokens are predicted in training."""

@@ -112,8 +112,6 @@ class Study:
         """
         replaced, depth = replaced or self.replaced, depth or self.depth
         frame, recipe = sized(size, vocabulary, dims, papers=self.papers)
-        if depth < 2:
-            raise UsageError(f"the study is about several steps: give a depth of 2 or more, not {depth}")
         changes = changes or {}
         recipe = replace(recipe, **changes)
         check_shares(recipe)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cemverify.console.errors import UsageError
 from synthetic.studies.recursion.blocks import BlockStack
 from synthetic.studies.recursion.own import OwnStack
 from synthetic.studies.recursion.regressors import DrawnSpec, RegressorStack
@@ -39,15 +38,6 @@ class Recipe:
     # half of each step, so it pays from several thousand steps on; its last digits differ
     compiled: bool = False
     device: str = "cpu"  # "cpu", "cuda", "cuda:1"
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch", "check_every"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"training {name} must be at least 1, not {getattr(self, name)}")
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise UsageError(f"the learning rate must be a positive number, not {self.learning_rate}")
-        if not 0 < self.held_out < 1:
-            raise UsageError(f"the share of points held out must lie between 0 and 1, not {self.held_out}")
 
 
 @dataclass(frozen=True)

@@ -55,18 +55,8 @@ class RecursionConfig:
             ("model family", self.families),
             ("learning rate", self.rates),
         ):
-            if not values and name != "learning rate":
-                raise UsageError(f"at least one {name} is needed")
             if twice := sorted({str(v) for v in values if list(values).count(v) > 1}):
                 raise UsageError(f"{name} {', '.join(twice)} is given twice; name each once")
-        if bad := [str(T) for T in self.depths if T < 1]:
-            raise UsageError(f"a descent needs T >= 1 steps, not {', '.join(bad)}")
-        if self.seeds < 1:
-            raise UsageError(f"at least one seed (function per prior) is needed, not {self.seeds}")
-        if self.seed < 0:
-            raise UsageError(f"the root seed must be at least 0, not {self.seed}")
-        for given in self.rates:
-            replace(self.recipe, learning_rate=given)
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):

@@ -22,10 +22,8 @@ from torch import Tensor, nn
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
 from cemverify.cem.energies import Elementwise
-from cemverify.cem.layers import check_word
 from cemverify.cem.norms import NormKind, norm
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
-from cemverify.console.errors import UsageError
 from synthetic.gp.tasks import Stream, Streams
 
 StepSizeKind = Literal["fixed", "learned", "1/T"]
@@ -36,11 +34,7 @@ INIT_STD = 0.05
 
 @dataclass(frozen=True)
 class CEMSpec:
-    """A recursive CEM MLP between a lift and a read-out.
-
-    Raises:
-        ValueError: an unknown word.
-    """
+    """A recursive CEM MLP between a lift and a read-out."""
 
     width: int = 32  # D, that of the state; at least the number of inputs, which are lifted if there are fewer
     hidden: int = 128  # M
@@ -52,13 +46,6 @@ class CEMSpec:
     step_size: StepSizeKind = "fixed"
     activation: str = "silu"
     layers: int = field(default=1, metadata={"added": True})  # how many in a row, each with weights of its own
-
-    def __post_init__(self) -> None:
-        _at_least_one(self, "width", "hidden", "steps", "rank", "layers")
-        check_word("norm", self.norm, NormKind)
-        check_word("preconditioner", self.preconditioner, PreconditionerKind)
-        check_word("step size", self.step_size, StepSizeKind)
-        activation(self.activation)  # refuses an unknown name
 
     @property
     def depth(self) -> int:
@@ -86,10 +73,6 @@ class GatedMLPSpec:
     activation: str = "silu"
     layers: int = field(default=1, metadata={"added": True})
 
-    def __post_init__(self) -> None:
-        _at_least_one(self, "width", "hidden", "reuse", "layers")
-        activation(self.activation)
-
     @property
     def depth(self) -> int:
         """T: how often an MLP is applied, in all layers."""
@@ -115,8 +98,6 @@ class RegressorStack(nn.Module):
 
     def __init__(self, spec: Spec, inputs: int, streams: Sequence[Streams], draw: str = "") -> None:
         super().__init__()
-        if spec.width < inputs:
-            raise UsageError(f"a state of width {spec.width} cannot hold {inputs} inputs; give width >= {inputs}")
         self.spec = spec
         start = _Start(streams, draw)
         D = spec.width
@@ -238,9 +219,3 @@ class _Start:
     def constant(self, value: float, *shape: int) -> nn.Parameter:
         """(S, *shape), all of them the value."""
         return nn.Parameter(torch.full((len(self.streams), *shape), value))
-
-
-def _at_least_one(spec: Spec, *names: str) -> None:
-    for name in names:
-        if getattr(spec, name) < 1:
-            raise UsageError(f"a regressor's {name} must be at least 1, not {getattr(spec, name)}")
