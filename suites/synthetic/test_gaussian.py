@@ -176,6 +176,6 @@ def test_streams_are_independent_of_each_other_and_repeatable() -> None:
 
 
 def test_a_task_that_makes_no_sense_is_refused() -> None:
-    for change in ({"noise": math.nan}, {"test_points": 0}, {"dimensions": 0}, {"features": 10}):
+    for change in ({"noise": math.nan}, {"noise": -1.0}, {"train_points": 1}, {"features": 10}):
         with pytest.raises(UsageError, match=f"{next(iter(change)).replace('_', ' ')} must be"):
             TaskConfig(**{"prior": "rbf", **change})  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from synthetic.studies.paper.statements import read, reading_of
 from synthetic.studies.paper.summary import bits_at, optimum
 from synthetic.studies.paper.summary import summarise as summarise_models
 from synthetic.training.frames import TINY, paper_recipe
-from synthetic.training.looped import LoopedModel, first_std, paired
+from synthetic.training.looped import first_std, looped, paired
 from synthetic.training.training import score
 
 
@@ -91,11 +91,11 @@ def test_models_share_the_first_value_of_every_parameter_they_share() -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_first_weights_are_spread_as_the_layers_draw_them(name: str) -> None:
     for row in plan(name).rows:
-        looped = row.design.looped
-        drawn = LoopedModel(looped, torch.Generator().manual_seed(0))
-        ours = paired(looped, 0)
+        config = row.design.looped
+        drawn = looped(config, torch.Generator().manual_seed(0))
+        ours = paired(config, 0)
         for name, parameter in drawn.named_parameters():
-            std = first_std(name, looped.model)
+            std = first_std(name, config.model)
             mine = ours.get_parameter(name)
             if std is None:
                 assert torch.equal(mine, parameter), name

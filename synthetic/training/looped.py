@@ -6,7 +6,6 @@ from what it made of it, and a descent of T = 2 steps keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -59,39 +58,27 @@ class LoopedBlock(Block):
         return Walk(tuple(states), None)
 
 
-class LoopedModel(LanguageModel):
+def looped(config: LoopedConfig, generator: torch.Generator) -> LanguageModel:
     """A language model whose blocks apply their attention, and then their MLP, several times in a row.
 
-    Parameters: those of `LanguageModel`.
+    It decodes without a cache alone: a layer that is applied twice would need two.
     """
-
-    def __init__(self, config: LoopedConfig, generator: torch.Generator) -> None:
-        super().__init__(config.model, generator, partial(LoopedBlock, config.attention, config.mlp))
-
-    def decode(self, tokens: Tensor, cache: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
-        """tokens (B, J) of int64 -> logits (B, J, V), and no cache.
-
-        Raises:
-            ValueError: a cache is given; a layer that is applied twice would need two.
-        """
-        if cache is not None:
-            raise ValueError("a model whose layers are reused keeps no cache: give it all tokens at once")
-        return super().decode(tokens)[0], []
+    return LanguageModel(config.model, generator, partial(LoopedBlock, config.attention, config.mlp))
 
 
-def looped_on_meta(config: LoopedConfig) -> LoopedModel:
+def looped_on_meta(config: LoopedConfig) -> LanguageModel:
     """The model without storage: shapes and counts only."""
     with torch.device("meta"):
-        return LoopedModel(config, torch.Generator("cpu"))
+        return looped(config, torch.Generator("cpu"))
 
 
-def paired(config: LoopedConfig, seed: int) -> LoopedModel:
+def paired(config: LoopedConfig, seed: int) -> LanguageModel:
     """The model with first weights that follow from the seed, the parameter's name and its shape alone.
 
     Two models share the first value of every parameter that both have, whatever else they have: what differs
     between them is then the design and not the luck of the draw.
     """
-    model = LoopedModel(config, torch.Generator().manual_seed(seed))
+    model = looped(config, torch.Generator().manual_seed(seed))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             std = first_std(name, config.model)
