@@ -9,11 +9,13 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.budget import Met, error_budget
-from benchmarks.measuring import Task, Timing, both_ways, gigabytes, in_turn, ratio, seeded, show_ratio
+from benchmarks.measuring import Task, Timing, both_ways, gigabytes, in_turn, seeded
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMLayer, DiagonalKind, PositionKind
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
 from cemverify.results.envelope import Table
+from cemverify.results.numbers import shown_ratio
+from cemverify.results.statistics import paired_ratio
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,8 @@ def _cells(row: Row) -> list[Any]:
         failure, memory = f"error budget missed: {row.budget.name}", ["", ""]
     time, quotient = failure, ""
     if not failure:
-        measured = ratio(row.timing, row.baseline)
-        time, quotient = show_ratio(measured), f"{measured.mean / row.flop_ratio:.2f}"
+        measured = paired_ratio(row.timing.seconds, row.baseline.seconds)  # of the same rounds
+        time, quotient = shown_ratio(measured, 2), f"{measured.mean / row.flop_ratio:.2f}"
     own = [f"{row.shape.tokens:,}", row.kind.name, row.path]
     return [*own, time, f"{row.flop_ratio:.2f}", quotient, *memory, f"{row.budget.margin:.2f}"]
 

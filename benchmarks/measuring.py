@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from cemverify.results.envelope import Table
-from cemverify.results.statistics import Ratio, paired_ratio
 from synthetic.training.machine import synchronise
 
 Task = Callable[[], object]
@@ -74,18 +73,6 @@ def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float)
         for name in order if i % 2 == 0 else reversed(order):
             taken[name].append(_seconds(tasks[name], device))
     return {name: Timing(taken[name], failures.get(name), peaks[name]) for name in tasks}
-
-
-def ratio(way: Timing, baseline: Timing) -> Ratio:
-    """Geometric mean of a way's times over the baseline's of the same round, with its 95 % interval."""
-    return paired_ratio(way.seconds, baseline.seconds)
-
-
-def show_ratio(measured: Ratio) -> str:
-    """A ratio with its interval as tables print it: 1.13 [1.10, 1.16]."""
-    if measured.low is None or measured.high is None:
-        return f"{measured.mean:.2f}"
-    return f"{measured.mean:.2f} [{measured.low:.2f}, {measured.high:.2f}]"
 
 
 def forget_peak(device: str) -> int:

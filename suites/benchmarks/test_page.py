@@ -14,11 +14,12 @@ from benchmarks import decoding, harvest, page
 from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Shape, flops, kinds, measure, table
 from benchmarks.harvest import Setting, Stage
-from benchmarks.measuring import Findings, in_turn, ratio
+from benchmarks.measuring import Findings, in_turn
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
+from cemverify.results.statistics import paired_ratio
 from synthetic.flops import matmul_flops
 from synthetic.training.machine import peak_memory
 
@@ -42,7 +43,7 @@ def test_a_ratio_knows_what_took_twice_as_long(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("benchmarks.measuring.time.process_time", lambda: spent[0])
     timings = in_turn({"once": work(0.25), "twice": work(0.5)}, "cpu", rounds=3, seconds=60)
-    assert ratio(timings["twice"], timings["once"]).mean == pytest.approx(2.0)
+    assert paired_ratio(timings["twice"].seconds, timings["once"].seconds).mean == pytest.approx(2.0)
 
 
 def test_a_token_is_compared_with_llamas_of_the_same_context_and_batch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.console.errors import UsageError, one_of
 from synthetic.training.cost import parameters
 from synthetic.training.looped import LoopedConfig
-from synthetic.training.recipe import Recipe, check_heads, chinchilla
+from synthetic.training.recipe import Recipe, check_heads
 
 TINY = "tiny"
 TINY_SIZE = paper.Size(dim=64, layers=2, heads=4, hidden=176)
@@ -110,9 +111,10 @@ def tiny_recipe() -> Recipe:
 
 
 def paper_recipe(size: str) -> Recipe:
-    """Table 2 in bfloat16, for 20 tokens to each parameter of Llama: the same tokens for all models of a size."""
-    recipe = Recipe(steps=1, batch=128, context=paper.CONTEXT, accumulate=16, precision="bfloat16")
-    return chinchilla(parameters(paper.llama(size)), recipe)
+    """Table 2 in bfloat16, for 20 tokens to each parameter of Llama (Hoffmann et al. 2022), in all models alike."""
+    batch, context = 128, paper.CONTEXT
+    steps = math.ceil(20 * parameters(paper.llama(size)) / (batch * context))
+    return Recipe(steps, batch, context, accumulate=16, precision="bfloat16")
 
 
 def check_size(size: str, vocabulary: int, sizes: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from cemverify.console.errors import UsageError
@@ -40,11 +40,6 @@ class Recipe:
             return self.learning_rate * (step + 1) / rising
         progress = (step - rising) / max(1, self.steps - 1 - rising)
         return self.learning_rate * (self.final + (1 - self.final) * (1 + math.cos(math.pi * progress)) / 2)
-
-
-def chinchilla(parameters: int, recipe: Recipe) -> Recipe:
-    """The recipe with as many steps as 20 tokens for each parameter take (Hoffmann et al. 2022)."""
-    return replace(recipe, steps=math.ceil(20 * parameters / (recipe.batch * recipe.context)))
 
 
 def check_heads(dim: int, heads: int) -> None:

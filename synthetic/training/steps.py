@@ -70,20 +70,13 @@ def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
 
 @torch.no_grad()
 def steps_taken(model: LanguageModel, tokens: Tensor) -> float:
-    """How many steps tokens (B, J) take in a CEM layer, each until it stops: the mean over tokens and layers.
-
-    Raises:
-        TypeError: attention and MLP take turns, so that a layer's steps are not taken in a row.
-    """
+    """How many steps tokens (B, J) take in a CEM layer, each until it stops: the mean over tokens and layers."""
     taken: list[Tensor] = []
     for _, _, _, layer, h in applications(model, tokens):
-        if isinstance(layer, Block):
-            raise TypeError("where attention and MLP take turns, no layer takes its steps in a row")
-        if not isinstance(layer, CEMAttention | CEMGatedMLP):
-            continue
-        energy: Any = layer.energy
-        stopped = layer.descent.stopped(energy, h, energy.remember(layer.norm().into(h)))
-        taken.append(stopped.steps.double().mean())
+        if isinstance(layer, CEMAttention | CEMGatedMLP):
+            energy: Any = layer.energy
+            stopped = layer.descent.stopped(energy, h, energy.remember(layer.norm().into(h)))
+            taken.append(stopped.steps.double().mean())
     return float(torch.stack(taken).mean())
 
 
