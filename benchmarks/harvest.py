@@ -26,6 +26,7 @@ from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import presets
 from cemverify.cem.presets import CONTEXT
 from cemverify.console.errors import UsageError
+from cemverify.console.streams import note
 from cemverify.results import envelope, provenance
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.provenance import Maker
@@ -385,29 +386,29 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
         before = read_stage(folder, name)
         same_device = before is not None and before["device"]["type"] == device_
         if before is not None and before["finished"] and same_device and not again:
-            _say(f"{name}: finished before, in {before['seconds']:.0f} s; not done again")
+            note(f"{name}: finished before, in {before['seconds']:.0f} s; not done again")
             continue
         left = 60 * minutes - (time.monotonic() - started)
         allowed = min(stage.limit(device_), left - _GRACE)
         if allowed < 10:
-            _say(f"{name}: skipped, since the {minutes:g} minutes are spent")
+            note(f"{name}: skipped, since the {minutes:g} minutes are spent")
             continue
-        _say(f"{name}: at most {allowed:.0f} s")
+        note(f"{name}: at most {allowed:.0f} s")
         began = time.monotonic()
         command = ["-m", "benchmarks", "gpu-stage", name, "--device", device_, "--folder", str(folder)]
         code, text = _run([*command, "--seconds", str(allowed)], allowed + _GRACE)
         took = time.monotonic() - began
         (folder / f"stage-{name}.log").write_text(text)
         if code is None:
-            _say(f"{name}: stopped after {took:.0f} s, with what it had found so far")
+            note(f"{name}: stopped after {took:.0f} s, with what it had found so far")
         elif code:
             last = (text.strip().splitlines() or ["it printed nothing"])[-1]
-            _say(f"{name}: failed after {took:.0f} s: {last}")
+            note(f"{name}: failed after {took:.0f} s: {last}")
             _note_failure(folder, stage, device_, last)
         else:
             content = read_stage(folder, name)
             skipped = None if content is None else content["skipped"]
-            _say(f"{name}: skipped, {skipped}" if skipped else f"{name}: done in {took:.0f} s")
+            note(f"{name}: skipped, {skipped}" if skipped else f"{name}: done in {took:.0f} s")
 
 
 def _note_failure(folder: Path, stage: Stage, device_: str, why: str) -> None:
@@ -418,10 +419,6 @@ def _note_failure(folder: Path, stage: Stage, device_: str, why: str) -> None:
         return
     setting = Setting(device_, 0, folder)
     _write_stage(folder, stage, setting, Findings(skipped=f"it failed: {why}"), time.monotonic(), finished=False)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 # --- the result -------------------------------------------------------------------------------------

@@ -88,7 +88,9 @@ class Batches:
 
     def __call__(self, step: int) -> Tensor:
         """The windows of that step, (B, J+1) of int64: inputs and what follows them."""
-        generator = torch.Generator().manual_seed(_mix(self.seed, step))
+        # 32 bits mixed from both, as many as the CPU generator takes; with seed + step, batches would repeat
+        mixed = hashlib.sha256(f"{self.seed}/{step}".encode()).digest()[:4]
+        generator = torch.Generator().manual_seed(int.from_bytes(mixed))
         starts = torch.randint(len(self.tokens) - self.context, (self.size,), generator=generator)
         return self.tokens.windows(starts.tolist(), self.context + 1)
 
@@ -109,8 +111,3 @@ def spread_windows(tokens: Tokens, count: int, context: int, stretch: range | No
     chosen = min(count, available)
     starts = [places.start + i * available // chosen * context for i in range(chosen)]
     return tokens.windows(starts, context + 1)
-
-
-def _mix(seed: int, step: int) -> int:
-    """32 bits mixed from both, as many as the CPU generator takes; with seed + step, batches would repeat."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{step}".encode()).digest()[:4])

@@ -7,7 +7,7 @@ from typing import Any
 
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
-from cemverify.results.statistics import Ratio, paired_ratio
+from cemverify.results.statistics import paired_ratio
 
 
 def measured_ratio(
@@ -19,13 +19,14 @@ def measured_ratio(
         on: what both were trained on, where a study has several.
     """
     wide, narrow = (paired_ratio(values, references, confidence=c) for c in (0.95, 0.9))
+    ends = [None if r.low is None or r.high is None else [r.low, r.high] for r in (wide, narrow)]
     return {
         "model": model,
         "baseline": baseline,
         "on": on,
         "mean": wide.mean,
-        "interval95": _ends(wide),
-        "interval90": _ends(narrow),
+        "interval95": ends[0],
+        "interval90": ends[1],
     }
 
 
@@ -45,7 +46,3 @@ def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, 
     ]
     table = Table(title, ("on", "model", "baseline", "ratio", "95 % interval"), rows)
     return result("readings", maker, [table], payload)
-
-
-def _ends(ratio: Ratio) -> list[float] | None:
-    return None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
