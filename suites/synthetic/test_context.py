@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gpytorch
@@ -13,10 +12,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from cemverify.results.envelope import read
 from cemverify.results.statistics import compare
 from cemverify.runs.plain import plain
-from synthetic.__main__ import main
 from synthetic.gp import priors
 from synthetic.gp.sequences import by_points, draw_sequences
 from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig
@@ -198,24 +195,3 @@ def test_a_task_of_one_function_and_its_cells_have_nothing_of_sequences() -> Non
     cell = replace(config, train_points=64, test_points=64).task_cells(config.priors[0])[0]
     assert "sequence" not in plain(cell)["replicate"]["task"]
     assert "by_points" not in compute_task(cell)
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_the_same_command_gives_the_same_page_of_functions_from_context(tmp_path: Path) -> None:
-    pages = []
-    for store in "ab":
-        page = tmp_path / store / "page.md"
-        line = ["recursion", "--preset", "context-smoke", "--models", "block", "llama-layers", "--workers", "0"]
-        assert (
-            main(
-                [*line, "--store", f"{tmp_path}/s{store}", "--json", f"{tmp_path}/{store}.json", "--page", str(page)]
-            )
-            == 0
-        )
-        files = [path for path in page.parent.iterdir() if path.suffix != ".json"]
-        pages.append({path.name: path.read_text().replace(str(page), "") for path in files})
-        assert read(page.with_suffix(".json"))["study"] == "recursion-context"
-    assert pages[0] == pages[1]
-    assert set(pages[0]) == {"page.md", "page-points.svg", "page-ratios.svg", "page-costs.svg"}
-    assert "after so many points of a function" in pages[0]["page.md"]

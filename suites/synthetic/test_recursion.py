@@ -170,14 +170,30 @@ SMALL = ("recursion", "--preset", "smoke", "--train-points", "64", "--prior", "w
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "words", "figures"),
+    [
+        (SMALL, "T = 2 usually improves on T = 1", ("ratios", "costs", "test-time")),
+        pytest.param(
+            ("recursion", "--preset", "context-smoke", "--models", "block", "llama-layers"),
+            *("after so many points of a function", ("points", "ratios", "costs")),
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["functions", "functions from context"],
+)
 def test_the_same_command_gives_the_same_tables_and_page_from_workers_and_from_the_store(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: Sequence[str],
+    words: str,
+    figures: Sequence[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     made = []
     for number, (store, workers) in enumerate((("a", "0"), ("a", "0"), ("b", "2"))):
         page, output = tmp_path / str(number) / "recursion.md", tmp_path / f"{number}.json"
         places = ("--store", str(tmp_path / store), "--output", str(output), "--page", str(page))
-        assert main([*SMALL, "--workers", workers, *places]) == 0
+        assert main([*line, "--workers", workers, *places]) == 0
         printed = capsys.readouterr()
         assert f"python -m reports pictures {output}\n" in printed.err
         told = {path.name: path.read_text() for path in page.parent.iterdir() if path.suffix != ".json"}
@@ -197,9 +213,10 @@ def test_the_same_command_gives_the_same_tables_and_page_from_workers_and_from_t
     assert a == b
     _, told, ratios, _, (tasks, _, _) = made[0]
     assert all(task["floor"] < task["scores"]["ridge"]["expected"] for task in tasks)
-    assert "T = 2 usually improves on T = 1" in told["recursion.md"]
+    assert words in told["recursion.md"]
     assert {"model": "T = 2", "baseline": "T = 1"}.items() <= ratios[0].items()
-    for figure in ("ratios", "costs", "test-time"):
+    assert set(told) == {"recursion.md", *(f"recursion-{figure}.svg" for figure in figures)}
+    for figure in figures:
         assert f"(recursion-{figure}.svg)" in told["recursion.md"]
         assert told[f"recursion-{figure}.svg"].startswith("<?xml")
 
