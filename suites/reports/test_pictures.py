@@ -152,7 +152,7 @@ def test_a_picture_says_what_it_leaves_out_and_has_the_steps_of_its_table() -> N
     assert "only in the tables: mymodel:mlp" in against.svg
     reached, edge = (max(float(str(y[i] or 0)) for y in against.data.rows) for i in (5, 3))
     assert f"intervals are cut off at {3 * edge:.2g} (they reach {reached:.2g})" in against.svg
-    (panel,) = pictures.test_time(content)
+    (panel,) = pictures.panels(pictures.other_steps, content)
     assert re.search(r"errors above [\d.]+ are not shown \(up to 5e\+08\)", panel.x_label)
     (names,) = [[c.name for c in sheet.columns] for sheet in sheets(content) if "with T' steps" in sheet.title]
     assert {f"T' = {steps}" for curve in panel.curves for steps in curve.x} <= set(names)

@@ -24,14 +24,14 @@ def page_of(content: Mapping[str, Any]) -> Page:
     Args:
         content: a result with the rows of the study, as its result file has them.
     """
-    dial = pictures.dial(content)
-    named = {
-        "points": ("What is predicted after so many points of a function", pictures.points(content)),
-        "dial": ("One model for all depths against a model for each", dial),
-        "ratios": ("What more steps do", pictures.ratios(content)),
-        "costs": ("What they cost", pictures.costs(content)),
-        "test-time": ("Plain CEM with another number of steps at test time", pictures.test_time(content)),
+    made = {
+        "points": ("What is predicted after so many points of a function", pictures.points),
+        "dial": ("One model for all depths against a model for each", pictures.dial),
+        "ratios": ("What more steps do", pictures.ratios),
+        "costs": ("What they cost", pictures.costs),
+        "test-time": ("Plain CEM with another number of steps at test time", pictures.other_steps),
     }
+    named = {name: (title, pictures.panels(make, content)) for name, (title, make) in made.items()}
     # a page on one model for all depths begins with that
     first, *rest = [*of_drawn(content), f"{headline(content)}."]
     blocks: list[str | Picture | Table] = [
@@ -41,7 +41,7 @@ def page_of(content: Mapping[str, Any]) -> Page:
         *on_the_page(content),
         _READ,
     ]
-    return Page(_title(content, bool(dial)), blocks)
+    return Page(_title(content, bool(named["dial"][1])), blocks)
 
 
 def _title(content: Mapping[str, Any], dial: bool) -> str:

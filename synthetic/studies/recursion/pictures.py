@@ -6,7 +6,7 @@ The page of a study shows some of them side by side, and a page of results some 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from cemverify.console.escaping import brief
@@ -37,75 +37,63 @@ _TEST_TICKS = (1, 2, 4, 8, 16)
 # --- for the page of a study -----------------------------------------------------------------------
 
 
-def ratios(content: Content) -> list[Panel]:
+def panels(make: Callable[[Content, str, Sequence[Row]], Panel | None], content: Content) -> list[Panel]:
+    """The panel of each prior that has one."""
+    made = (make(content, prior, rows) for prior, rows in priors(content).items())
+    return [panel for panel in made if panel is not None]
+
+
+def ratios(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
     """Every family with several depths: expected RMSE over that of its smallest T, with the 95 % interval."""
-    panels = []
-    for prior, rows in priors(content).items():
-        curves = []
-        for family, members in _with_depths(rows).items():
-            ratios = [compare(errors(row), errors(members[0])).ratio for row in members]
-            low = [r.mean if r.low is None else r.low for r in ratios]
-            high = [r.mean if r.high is None else r.high for r in ratios]
-            curves.append(Curve(family, _depths(members), [r.mean for r in ratios], low, high))
-        label = f"RMSE / RMSE at T = {shallowest(rows)}"
-        ticks = sorted({x for curve in curves for x in curve.x})
-        panels.append(Panel(short(prior), "T", label, curves, ("no change", 1.0), ticks))
-    return panels
+    curves = []
+    for family, members in _with_depths(rows).items():
+        ratios = [compare(errors(row), errors(members[0])).ratio for row in members]
+        low = [r.mean if r.low is None else r.low for r in ratios]
+        high = [r.mean if r.high is None else r.high for r in ratios]
+        curves.append(Curve(family, _depths(members), [r.mean for r in ratios], low, high))
+    label = f"RMSE / RMSE at T = {shallowest(rows)}"
+    ticks = sorted({x for curve in curves for x in curve.x})
+    return Panel(short(prior), "T", label, curves, ("no change", 1.0), ticks)
 
 
-def points(content: Content) -> list[Panel]:
+def points(content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
     """Of functions from context: RMSE after 1, 2, ... points, each family at T = 1 and its best T, and references."""
-    panels = []
-    for prior, rows in priors(content).items():
-        scores = by_points(content, prior, rows)
-        best = [min(members, key=lambda row: row["rmse"]["mean"])["name"] for members in families(rows).values()]
-        names = dict.fromkeys(row["name"] for row in rows if row["contender"] is None or row["depth"] == 1)
-        shown = {name: scores[name][0][1:] for name in [*names, *best] if name in scores and name != "prior mean"}
-        curves = [Curve(name, range(1, len(rmse) + 1), rmse) for name, rmse in shown.items()]
-        ticks = [n for n in (*_TEST_TICKS, 32, 64) if n <= len(curves[0].y)] if curves else []
-        panels += [Panel(short(prior), "points seen", "RMSE", curves, None, ticks)] if curves else []
-    return panels
+    scores = by_points(content, prior, rows)
+    best = [min(members, key=lambda row: row["rmse"]["mean"])["name"] for members in families(rows).values()]
+    names = dict.fromkeys(row["name"] for row in rows if row["contender"] is None or row["depth"] == 1)
+    shown = {name: scores[name][0][1:] for name in [*names, *best] if name in scores and name != "prior mean"}
+    curves = [Curve(name, range(1, len(rmse) + 1), rmse) for name, rmse in shown.items()]
+    ticks = [n for n in (*_TEST_TICKS, 32, 64) if n <= len(curves[0].y)] if curves else []
+    return Panel(short(prior), "points seen", "RMSE", curves, None, ticks) if curves else None
 
 
-def costs(content: Content) -> list[Panel]:
+def costs(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
     """Distance to the Bayes-optimal predictor against matrix-product FLOPs of one prediction."""
-    panels = []
-    for prior, rows in priors(content).items():
-        points: dict[str, list[tuple[int, float]]] = {}
-        for family, members in families(rows).items():
-            # the untied MLP of several sizes is one curve
-            name = "MLP, several sizes" if family.startswith("MLP, ") else family
-            points.setdefault(name, []).extend(
-                (r["cost"]["inference"]["matmul"], r["excess"]["mean"]) for r in members
-            )
-        curves = [Curve(name, *zip(*sorted(pairs), strict=True)) for name, pairs in points.items()]
-        panels.append(Panel(short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves))
-    return panels
+    points: dict[str, list[tuple[int, float]]] = {}
+    for family, members in families(rows).items():
+        # the untied MLP of several sizes is one curve
+        name = "MLP, several sizes" if family.startswith("MLP, ") else family
+        points.setdefault(name, []).extend((r["cost"]["inference"]["matmul"], r["excess"]["mean"]) for r in members)
+    curves = [Curve(name, *zip(*sorted(pairs), strict=True)) for name, pairs in points.items()]
+    return Panel(short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves)
 
 
-def test_time(content: Content) -> list[Panel]:
+def other_steps(_content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
     """Plain CEM trained at each T, evaluated with other numbers of steps, and the floor."""
-    panels = []
-    for prior, rows in priors(content).items():
-        trained = [row for row in families(rows).get(Family.CEM, []) if at_depths(row)]
-        models = {f"trained at T = {row['depth']}": row for row in trained}
-        # another number of steps may double the error or multiply it by millions
-        panels += [_over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log")] if models else []
-    return panels
+    trained = [row for row in families(rows).get(Family.CEM, []) if at_depths(row)]
+    models = {f"trained at T = {row['depth']}": row for row in trained}
+    # another number of steps may double the error or multiply it by millions
+    return _over_steps(prior, rows, [], models, 100 * (floor(rows) or 0.0), "log") if models else None
 
 
-def dial(content: Content) -> list[Panel]:
+def dial(_content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
     """One model for all depths, at each number of steps, against a model for each T; none without such a one."""
-    panels = []
-    for prior, rows in priors(content).items():
-        if not (drawn := drawn_models(rows)):
-            continue
-        curves = []
-        for family, name in ((Family.CEM, "a model for each T"), (Family.SUMMED, "the same, steps sum to 1")):
-            if members := families(rows).get(family):
-                curves.append(Curve(name, _depths(members), [row["rmse"]["mean"] for row in members]))
-        panels.append(_over_steps(prior, rows, curves, drawn, 4 * (floor(rows) or 0.0) + 0.2, "linear"))
-    return panels
+    curves = []
+    for family, name in ((Family.CEM, "a model for each T"), (Family.SUMMED, "the same, steps sum to 1")):
+        if members := families(rows).get(family):
+            curves.append(Curve(name, _depths(members), [row["rmse"]["mean"] for row in members]))
+    drawn = drawn_models(rows)
+    return _over_steps(prior, rows, curves, drawn, 4 * (floor(rows) or 0.0) + 0.2, "linear") if drawn else None
 
 
 def _over_steps(
@@ -142,28 +130,28 @@ def _depths(rows: Sequence[Row]) -> list[int]:
 
 def of_recursion(content: Content) -> Iterator[Picture]:
     """RMSE against T; the other charts of a study are those of its page, and their numbers those of the tables."""
-    panels = []
-    for prior, rows in priors(content).items():
-        curves = []
-        shown = dict(list(_with_depths(rows).items())[:_MOST_FAMILIES])
-        hidden = brief(", ".join(name for name in families(rows) if name not in shown), 60)
-        for name, members in shown.items():
-            mean = [row["rmse"]["mean"] for row in members]
-            low, high = zip(
-                *(mean_interval(**row["rmse"]) or (row["rmse"]["mean"],) * 2 for row in members), strict=True
-            )
-            curves.append(Curve(name, _depths(members), mean, low, high))
-        optimum = floor(rows)
-        level = None if optimum is None else ("Bayes floor", optimum)
-        ticks = sorted({x for curve in curves for x in curve.x})
-        words = "recursion depth T" + (f"\nonly in the tables: {hidden}" if hidden else "")
-        panels.append(Panel(short(prior), words, "RMSE", curves, level, ticks, y_scale="from 0"))
-    if any(panel.curves for panel in panels):
+    made = panels(_against_depth, content)
+    if any(panel.curves for panel in made):
         yield stacked(
             "rmse-against-T",
             headline(content),
             "RMSE against the recursion depth T, a panel for each prior on one scale; mean and 95 % interval over"
             " functions.",
-            panels,
+            made,
             ("prior", "model", "T", "RMSE"),
         )
+
+
+def _against_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
+    curves = []
+    shown = dict(list(_with_depths(rows).items())[:_MOST_FAMILIES])
+    hidden = brief(", ".join(name for name in families(rows) if name not in shown), 60)
+    for name, members in shown.items():
+        mean = [row["rmse"]["mean"] for row in members]
+        low, high = zip(*(mean_interval(**row["rmse"]) or (row["rmse"]["mean"],) * 2 for row in members), strict=True)
+        curves.append(Curve(name, _depths(members), mean, low, high))
+    optimum = floor(rows)
+    level = None if optimum is None else ("Bayes floor", optimum)
+    ticks = sorted({x for curve in curves for x in curve.x})
+    words = "recursion depth T" + (f"\nonly in the tables: {hidden}" if hidden else "")
+    return Panel(short(prior), words, "RMSE", curves, level, ticks, y_scale="from 0")
