@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from cemverify.console.parsing import count
 from cemverify.processes import forkserver
 from cemverify.processes.cores import cores
 from cemverify.processes.devices import find_device
+from suites.kit.commands import Printed, Told, call
 
 if not torch.cuda.is_available():  # Triton asks it when it is imported, which torch's compiler does
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -121,6 +123,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(absent)
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    """Runs a command line here, which must end with that exit code; returns what it alone printed."""
+
+    def run(line: str, code: int = 0) -> Printed:
+        capsys.readouterr()
+        ended, printed = call(shlex.split(line)), Printed(*capsys.readouterr())
+        assert ended == code, printed
+        return printed
+
+    return run
 
 
 @pytest.fixture

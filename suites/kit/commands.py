@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,6 +31,22 @@ def call(words: Sequence[str]) -> int:
         return MAINS[words[0]](words[1:])
     except SystemExit as ended:  # after --help
         return int(ended.code or 0)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command printed on each stream."""
+
+    out: str
+    err: str
+
+    @property
+    def flat(self) -> str:
+        """What it printed on stdout, in one line: no word hangs on where a terminal breaks lines."""
+        return " ".join(self.out.split())
+
+
+Told = Callable[..., Printed]  # the fixture of that name: of a command line, and an exit code that is 0 by default
 
 
 def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cemverify.cli import main
-from cemverify.conformance.listeners import reach as told
+from cemverify.conformance.listeners.reach import shortfall
 from cemverify.conformance.source.reach.changes import changed_lines, reaching
 from cemverify.conformance.source.reach.recording import LineRecorder
 from cemverify.conformance.source.reach.summary import FileReach, Reach, Trail, ranges, summed, trail_of
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
 from cemverify.conformance.source.reading.lines import Lines
+from suites.kit.commands import Told
 
 TEXT = """\
 def attention(x):
@@ -138,12 +138,11 @@ def test_ranges_are_broken_by_statements_that_were_reached_and_by_nothing_else()
 
 
 def test_a_short_run_is_told_apart_from_one_of_which_nothing_is_known() -> None:
-    assert told.shortfall(half_reached(), 50) is None
-    assert "only 50.0 % of its lines were reached" in str(told.shortfall(half_reached(), 51))
-    assert "nothing is known of its lines: no file" in str(
-        told.shortfall(summed(OwnCode(problems=("no file",)), {}), 1)
-    )
-    assert told.shortfall(None, 1) is not None
+    assert shortfall(half_reached(), 50) is None
+    assert "only 50.0 % of its lines were reached" in str(shortfall(half_reached(), 51))
+    unknown = summed(OwnCode(problems=("no file",)), {})
+    assert "nothing is known of its lines: no file" in str(shortfall(unknown, 1))
+    assert shortfall(None, 1) is not None
 
 
 LAYER = """\
@@ -170,7 +169,7 @@ WRONG = 1
 absent = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
 mine = implementation(attention=attention, arrays="numpy", not_offered=absent)
 """
-OPTIONS = ("--properties", "gradient/attention/plain", "--workers", "1", "--examples", "60")
+CHECK = "cemverify check mylayer:mine --properties gradient/attention/plain --workers 1 --examples 60"
 
 
 @pytest.fixture
@@ -181,12 +180,8 @@ def folder(here: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = ("--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--least-reach", "95")
-    assert main(["check", "mylayer:mine", *OPTIONS, *files]) == 2
-    printed = capsys.readouterr().out
+def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(folder: Path, told: Told) -> None:
+    printed = told(f"{CHECK} --json r.json --junit r.xml --markdown r.md --least-reach 95", 2).out
     line = "90 % of the lines of mylayer.py were reached; never: 12, the branch at 11"
     assert line in printed
     assert "     12          keys = keys + 1" in printed
@@ -202,14 +197,10 @@ def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(
 
 
 @pytest.mark.slow
-def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_else(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_else(folder: Path, told: Told) -> None:
     (folder / "mylayer.py").write_text(LAYER.replace("WRONG = 1", "WRONG = 1.001"))
-    assert main(["check", "mylayer:mine", *OPTIONS, "--black-box"]) == 0
-    assert "were reached" not in capsys.readouterr().out
-    assert main(["check", "mylayer:mine", *OPTIONS]) == 1
-    assert "heads=44" in capsys.readouterr().out  # the smallest case with the fault
+    assert "were reached" not in told(f"{CHECK} --black-box").out
+    assert "heads=44" in told(CHECK, 1).out  # the smallest case with the fault
 
 
 KILLING = """\
@@ -227,12 +218,9 @@ odd = implementation(attention=other, arrays="numpy", not_offered=absent)
 
 
 @pytest.mark.slow
-def test_code_that_kills_the_tracer_is_judged_by_its_answers_all_the_same(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_that_kills_the_tracer_is_judged_by_its_answers_all_the_same(folder: Path, told: Told) -> None:
     (folder / "odd_layer.py").write_text(KILLING)
-    assert main(["check", "odd_layer:odd", *OPTIONS[:-1], "6"]) == 0
-    assert "1 hold, 0 violated" in capsys.readouterr().out
+    assert "1 hold, 0 violated" in told(CHECK.replace("mylayer:mine", "odd_layer:odd")).out
 
 
 # --- what was changed since, and who reaches that ---
