@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cemverify.cli import main
 from cemverify.commands.repair import searched
 from cemverify.conformance.implementations.edited import edited
 from cemverify.conformance.implementations.origin import Place
@@ -21,6 +19,7 @@ from cemverify.repair.search import Repair, RepairOutcome, RepairProgress, enoug
 from cemverify.repair.wording import in_words
 from cemverify.results import envelope
 from suites.docs.blocks import TUTORIAL
+from suites.kit.commands import Told
 
 PULL = """\
 from cemverify import energy_layer
@@ -46,12 +45,8 @@ def quarter(layer, question):
     return layer.update(question), (question.memory["memory"] - question.x["x"]) / 4, layer.roundoff(question)
 """
 CHANGE = Edit("constant", 3, "1", "2", ())
-FEW = ["--examples", "15", "--workers", "1", "--properties"]
-OF_LAYERS = [*FEW, "gradient/layer/energy", "descent/layer/slope"]
-
-
-def mended(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
-    return main(["repair", name, *properties, *words])
+FEW = "--examples 15 --workers 1 --properties"
+OF_LAYERS = f"{FEW} gradient/layer/energy descent/layer/slope"
 
 
 @pytest.mark.parametrize(
@@ -96,12 +91,11 @@ def test_formulas_are_asked_before_what_asks_the_process() -> None:
 
 
 @pytest.mark.slow
-def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, told: Told) -> None:
     for name in ("layer.py", "adapter.py"):
         (here / name).write_text(TUTORIAL[name])
-    few = [*FEW, "gradient/attention/plain", "structure/attention/causality"]
-    assert mended("adapter:mine", "--json", "r.json", "--workers", "2", properties=few) == 0
-    output = capsys.readouterr().out
+    few = f"{FEW} gradient/attention/plain structure/attention/causality"
+    output = told(f"cemverify repair adapter:mine {few} --json r.json --workers 2").out
     assert "with this edit all 2 properties hold" in output
     assert TUTORIAL["repair"] in output
     assert (here / "layer.py").read_text() == TUTORIAL["layer.py"]
@@ -112,7 +106,7 @@ def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(here: Path, capsys: pyte
 
 @pytest.mark.slow
 def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is_written(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     """And the time of a search is what its processes take for themselves, if that is none."""
 
@@ -125,24 +119,20 @@ def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is
     (here / "mine.py").write_text(wrong)
     monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: 0.0)
     monkeypatch.setattr("cemverify.commands.repair.searched", searched_once)
-    assert mended("mine:mine", "--write", "--search", "0.01") == 2
-    captured = capsys.readouterr()
-    assert "+    return 0.25 * (y - x)" in captured.out
-    assert ", when the time ran out" not in " ".join(captured.out.split())
-    assert "Only you know which of them you meant." in captured.out
-    assert "choose one, --write 1" in captured.err
+    printed = told(f"cemverify repair mine:mine {OF_LAYERS} --write --search 0.01", 2)
+    assert "+    return 0.25 * (y - x)" in printed.out
+    assert ", when the time ran out" not in printed.flat
+    assert "Only you know which of them you meant." in printed.out
+    assert "choose one, --write 1" in printed.err
     assert (here / "mine.py").read_text() == wrong
-    assert mended("mine:mine", "--write", "1") == 0
+    told(f"cemverify repair mine:mine {OF_LAYERS} --write 1")
     assert (here / "mine.py").read_text() != wrong
 
 
 @pytest.mark.slow
-def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(here: Path, told: Told) -> None:
     (here / "plus.py").write_text(edited(PULL, ("y - x)", "y + x)")))
-    assert mended("plus:mine", "--json", "plus.json") == 0
-    output = " ".join(capsys.readouterr().out.split())
+    output = told(f"cemverify repair plus:mine {OF_LAYERS} --json plus.json").flat
     assert "Another way to write it: `x` becomes `-(x)` in plus.py:10." in output
     assert "+ return 0.25 * (y - x)" in output
     (repair,) = json.loads((here / "plus.json").read_text())["repairs"]
@@ -151,16 +141,15 @@ def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_two_mistakes_are_mended_by_two_edits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_mistakes_are_mended_by_two_edits(here: Path, told: Told) -> None:
     (here / "twice.py").write_text(edited(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
-    assert mended("twice:mine") == 0
-    output = capsys.readouterr().out
+    output = told(f"cemverify repair twice:mine {OF_LAYERS}").out
     assert "pairs of edits make all of them hold" in output
     assert "-    return 0.5 * (y + x)" in output
 
 
 def test_a_search_that_is_interrupted_shows_the_best_edits(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     def interrupt(progress: RepairProgress) -> None:
         if progress.doing == "judging":
@@ -168,66 +157,57 @@ def test_a_search_that_is_interrupted_shows_the_best_edits(
 
     monkeypatch.setattr("cemverify.commands.repair._tell", interrupt)
     (here / "stopped.py").write_text(edited(PULL, ("y - x)", "x - y)")))
-    assert mended("stopped:mine") == 130
-    output = capsys.readouterr().out
+    output = told(f"cemverify repair stopped:mine {OF_LAYERS}", 130).out
     assert "stopped.py:10\n-    return 0.25 * (x - y)\n+    return " in output
 
 
 def test_a_search_whose_processes_take_all_its_time_to_load_says_so(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: 1.0)
     (here / "late.py").write_text(edited(PULL, ("y - x)", "x - y)")))
-    assert mended("late:mine", "--search", "0.01") == 2
-    assert "time ran out before the implementation was loaded" in capsys.readouterr().out
+    output = told(f"cemverify repair late:mine {OF_LAYERS} --search 0.01", 2).out
+    assert "time ran out before the implementation was loaded" in output
 
 
-def test_what_holds_needs_no_edit(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_holds_needs_no_edit(here: Path, told: Told) -> None:
     (here / "right.py").write_text(PULL)
-    assert mended("right:mine") == 0
-    assert "Nothing to mend: of 2 properties none is violated." in capsys.readouterr().out
+    output = told(f"cemverify repair right:mine {OF_LAYERS}").out
+    assert "Nothing to mend: of 2 properties none is violated." in output
 
 
 @pytest.mark.slow
 @pytest.mark.thorough
-def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(here: Path, told: Told) -> None:
     trap = "    while x.ndim > 9:\n        pass\n    if x.ndim > 9:\n        __import__('os')._exit(1)\n    return"
     (here / "trap.py").write_text(edited(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
-    assert mended("trap:mine") == 0
-    assert "+    return 0.25 * (y - x)" in capsys.readouterr().out
+    assert "+    return 0.25 * (y - x)" in told(f"cemverify repair trap:mine {OF_LAYERS}").out
 
 
 @pytest.mark.slow
-def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(here: Path, told: Told) -> None:
     made = 'made = {}\nexec("def update(x, y):\\n    return 0.25 * (y + x)\\n", made)\n\n\nmine = '
     text = edited(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
     (here / "partly.py").write_text(text)
-    assert mended("partly:mine", "--write", "--search", "1") == 2  # as nothing can be written
-    captured = capsys.readouterr()
-    output = " ".join(captured.out.split())
-    assert "Not edited: update was generated while the program ran" in output
-    assert "No edit makes all of them hold" in output
-    assert "nothing was written: no edit makes all properties hold" in captured.err
+    printed = told(f"cemverify repair partly:mine {OF_LAYERS} --write --search 1", 2)  # as nothing can be written
+    assert "Not edited: update was generated while the program ran" in printed.flat
+    assert "No edit makes all of them hold" in printed.flat
+    assert "nothing was written: no edit makes all properties hold" in printed.err
 
 
 @pytest.mark.slow
-def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_file(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_file(here: Path, told: Told) -> None:
     (here / "mine.py").write_text(edited(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
     (here / "stated.py").write_text(STATED)
-    assert mended("mine:mine", "--properties-from", "stated.py", properties=[*FEW, "own"]) == 0
-    output = capsys.readouterr().out
+    output = told(f"cemverify repair mine:mine {FEW} own --properties-from stated.py").out
     assert "+    return 0.25 * (y - x)" in output
     assert "stated.py" not in output
 
 
 @pytest.mark.slow
-def test_a_check_suggests_no_edit_for_what_is_accepted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_suggests_no_edit_for_what_is_accepted(
+    here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
     def searched(*arguments: object) -> RepairOutcome:
         searches.append(arguments)
         return RepairOutcome()
@@ -235,9 +215,9 @@ def test_a_check_suggests_no_edit_for_what_is_accepted(here: Path, monkeypatch: 
     searches: list[object] = []
     monkeypatch.setattr("cemverify.commands.repair.searched", searched)
     (here / "mine.py").write_text(edited(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
-    check = ["check", "mine:mine", *FEW, "gradient/layer/energy"]
-    assert main([*check, "--known", "k.toml", "--update-known", "--reason", "ours"]) == 0
-    assert main([*check, "--known", "k.toml", "--suggest"]) == 0
+    check = f"cemverify check mine:mine {FEW} gradient/layer/energy"
+    told(f"{check} --known k.toml --update-known --reason ours")
+    told(f"{check} --known k.toml --suggest")
     assert not searches
-    assert main([*check, "--suggest"]) == 1
+    told(f"{check} --suggest", 1)
     assert len(searches) == 1
