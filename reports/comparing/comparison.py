@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from reports.collect import ResultFile
 from reports.comparing import figures, verdicts
@@ -23,6 +24,8 @@ class Pair:
     """An old result and the new one that it is compared with."""
 
     name: str  # what they are results of
+    old: ResultFile
+    new: ResultFile
     findings: Sequence[Finding]  # regressions first
     reason: str = ""  # why they cannot be compared; "" if they can
 
@@ -41,6 +44,11 @@ class Comparison:
         return [*self.missing, *(finding for pair in self.pairs for finding in pair.findings), *self.added]
 
     @property
+    def regressions(self) -> list[Finding]:
+        """The findings that are worse than before."""
+        return [finding for finding in self.findings if finding.weight == "regression"]
+
+    @property
     def reasons(self) -> list[str]:
         """Why some results cannot be compared."""
         sentences = [f"{pair.name}: {pair.reason}" for pair in self.pairs if pair.reason]
@@ -52,7 +60,25 @@ class Comparison:
     @property
     def code(self) -> int:
         """The exit code: 2 if something cannot be compared, 1 if something got worse, 0 otherwise."""
-        return 2 if self.reasons else int(any(finding.weight == "regression" for finding in self.findings))
+        return 2 if self.reasons else 1 if self.regressions else 0
+
+    def describe(self) -> dict[str, Any]:
+        """The comparison as JSON: exit code, reasons, findings, and the pairs with theirs."""
+        return {
+            "code": self.code,
+            "not_comparable": self.reasons,
+            "findings": [finding.describe() for finding in self.findings],
+            "pairs": [
+                {
+                    "name": pair.name,
+                    "old": str(pair.old.path),
+                    "new": str(pair.new.path),
+                    "reason": pair.reason,
+                    "findings": [finding.describe() for finding in pair.findings],
+                }
+                for pair in self.pairs
+            ],
+        }
 
 
 def compare(old: Sequence[ResultFile], new: Sequence[ResultFile]) -> Comparison:
@@ -81,11 +107,11 @@ def _pair(old: ResultFile, new: ResultFile) -> Pair:
         unruled = [note("figures", "there", "there", "no rule compares results of this kind")]
         findings = list(rule(old.content, new.content)) if rule else unruled
     except Incomparable as reason:
-        return Pair(name, [], str(reason))
+        return Pair(name, old, new, [], str(reason))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        return Pair(name, [], f"a file lacks what its kind has ({error!r}); create it again")
+        return Pair(name, old, new, [], f"a file lacks what its kind has ({error!r}); create it again")
     order = ("regression", "improvement", "note")
-    return Pair(name, sorted(findings, key=lambda finding: order.index(finding.weight)))
+    return Pair(name, old, new, sorted(findings, key=lambda finding: order.index(finding.weight)))
 
 
 def _by_subject(results: Sequence[ResultFile]) -> dict[tuple[str, ...], ResultFile]:

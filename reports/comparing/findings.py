@@ -28,6 +28,11 @@ class Finding:
     after: str
     sentence: str  # how it is known
 
+    def describe(self) -> dict[str, str]:
+        """The finding as JSON."""
+        before, after = self.before, self.after
+        return {"weight": self.weight, "what": self.name, "before": before, "after": after, "sentence": self.sentence}
+
     def __str__(self) -> str:
         change = f" {self.before} -> {self.after}" if self.before or self.after else ""
         return f"{self.name}:{change}" + (f" ({self.sentence})" if self.sentence else "")

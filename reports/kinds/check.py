@@ -45,18 +45,38 @@ class Tally:
         return sum(entry["verdict"] in verdicts for entry in self.entries)
 
     @property
+    def holds(self) -> int:
+        """How many hold."""
+        return self.count("holds")
+
+    @property
+    def violated(self) -> int:
+        """How many are violated."""
+        return self.count("violated")
+
+    @property
+    def undecided(self) -> int:
+        """How many are inconclusive, or errors of the suite."""
+        return self.count("inconclusive", "suite error")
+
+    @property
+    def absent(self) -> int:
+        """How many are not offered."""
+        return self.count("not offered")
+
+    @property
     def run(self) -> int:
         """How many were run."""
-        return len(self.entries) - self.count("not offered")
+        return len(self.entries) - self.absent
 
     @property
     def verdict(self) -> str:
         """The verdict on the family as a whole: the worst of its properties, of which all must have been asked."""
-        if self.count("violated"):
+        if self.violated:
             return "violated"
         if not self.run and not self.unasked:
             return "not offered"
-        return "holds" if self.count("holds") == self.run + self.unasked else "inconclusive"
+        return "holds" if self.holds == self.run + self.unasked else "inconclusive"
 
 
 def tallies(content: Mapping[str, Any]) -> dict[str, Tally]:

@@ -138,9 +138,10 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
             words = ["cemverify", "check", implementation, "--properties", entry["id"]]
             words += ["--properties-from", entry["stated_in"]] if "stated_in" in entry else []
             yield {
+                "reason": "",
+                "known": None,
                 **{name: entry[name] for name in ("id", "claim", "source")},
-                "reason": entry.get("reason") or "",
-                "known": entry.get("known") or "",
+                **entry,
                 "implementation": implementation,
                 "part": f"{entry['part']} ({entry.get('because', '')})" if entry.get("part") else "",
                 "facts": [(name, value) for name, value in facts if value],
@@ -153,21 +154,22 @@ def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[dic
     left = {violation["id"]: violation for violation in violations}
     with complete(source):
         diagnosis = source.content.get("diagnosis") or {"causes": [], "unexplained": []}
-        follows = {"name": "may follow from the cause above", "because": "", "properties": diagnosis["unexplained"]}
+        follows = {"name": "may follow from the cause above", "properties": diagnosis["unexplained"]}
         for cause in (*diagnosis["causes"], follows):
             if members := [left.pop(id_) for id_ in cause["properties"] if id_ in left]:
                 place, edit = cause.get("place"), cause.get("edit") or {"before": "", "after": ""}
                 lines = [f"- {line}" for line in edit["before"].splitlines()]
                 lines += [f"+ {line}" for line in edit["after"].splitlines()]
                 where = f"{place['file']}:{place['line']}" if place is not None else ""
-                named = {"name": cause["name"], "because": cause["because"], "place": where}
-                yield {**named, "edit": lines, "members": members}
+                yield {**_NO_CAUSE, **cause, "place": where, "edit": lines, "members": members}
     by_part: dict[str, list[Violation]] = {}
     for violation in left.values():
         by_part.setdefault(violation["known"] or violation["part"] or violation["id"], []).append(violation)
     for name, members in by_part.items():
-        name = "accepted for now" if members[0]["known"] else name
-        yield {"name": name, "because": "", "place": "", "edit": (), "members": members}
+        yield {**_NO_CAUSE, "name": "accepted for now" if members[0]["known"] else name, "members": members}
+
+
+_NO_CAUSE: Mapping[str, Any] = {"because": "", "place": "", "edit": ()}
 
 
 def _tables(sources: Sequence[ResultFile]) -> tuple[list[tuple[Table, str]], list[str]]:

@@ -171,6 +171,7 @@ OVERWRITING = (
     ("cemverify power right:mine", "right.py", "--json"),
     ("reports page check.json r.json", "check.json r.json found/../r.json", "-o"),
     ("reports page found results", "results/second-step-mlp.json", "-o"),
+    ("reports compare check.json check.json", "check.json", "--json"),
     ("benchmarks --report benchmarks.json", "benchmarks.json", "--page"),
     ("synthetic language train --text one.txt", "one.txt", "--output"),
 )
@@ -183,6 +184,7 @@ ROWS += [
         for file in files.split()
     ),
     ("reports page check.json -o to-check.json", OVERWRITTEN),
+    ("reports compare r.json r.json --json same.json", OVERWRITTEN),
     (f"{CHECK} --save-counterexamples found --json found/../{COUNTEREXAMPLE}.json", "the name of a counterexample"),
     # an output was replaced by a file, whatever it was
     (f"{CHECK} --json loop", "Too many levels of symbolic links"),

@@ -187,7 +187,7 @@ FOUND, CELL = "found/gradient-mlp-silu", "store/??/*.json"
 ROWS = (
     Row("r.json", "reports tables r.json --output new"),
     Row("r.json", "reports page r.json -o new"),
-    Row("check.json", "reports compare check.json check.json"),
+    Row("check.json", "reports compare check.json check.json --json new"),
     Row("check.json", "reports page check.json -o new"),
     Row("check.json", "cemverify check right:mine --baseline check.json --json new"),
     Row("known.toml", "cemverify check right:mine --known known.toml --markdown new"),

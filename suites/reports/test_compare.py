@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -103,12 +103,15 @@ def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.C
         write(tmp_path / side / "b.json", a_check("b", [a_property("x/y/z"), a_property("x/y/w")]))
     write(tmp_path / "old" / "r.json", a_recursion())
     write(tmp_path / "new" / "c.json", a_check("c"))
-    assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 1
+    assert (
+        main(["compare", str(tmp_path / "old"), str(tmp_path / "new"), "--json", str(tmp_path / "found.json")]) == 1
+    )
     out = capsys.readouterr().out
     assert [
         each for each in ("REGRESSION  recursion: there -> missing", "check c: none -> there") if each not in out
     ] == []
-    assert re.findall("REGRESSION|NOTE", out) == ["REGRESSION", "NOTE"]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["code"], [each["what"] for each in found["findings"]]) == (1, ["recursion", "check c"])
     write(tmp_path / "old" / "again.json", a_check("a"))
     assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 2
     assert "are both results of check a" in capsys.readouterr().err
