@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cemverify.results.envelope import write
-from reports.__main__ import main
 from reports.comparing.comparison import RULES
+from suites.kit.commands import Printed, Told
 from suites.reports.examples import (
     MAKERS,
     a_benchmark,
@@ -26,19 +26,17 @@ from suites.reports.examples import (
     violated,
 )
 
-Compare = Callable[[Any, Any], tuple[int, str, str]]
+Compare = Callable[[Any, Any, int], Printed]
 
 
 @pytest.fixture
-def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
-    """Writes two results and compares them."""
+def compare(tmp_path: Path, told: Told) -> Compare:
+    """Writes two results and compares them, which must end with a code."""
 
-    def run(old: Any, new: Any) -> tuple[int, str, str]:
+    def run(old: Any, new: Any, code: int) -> Printed:
         write(tmp_path / "old.json", old)
         write(tmp_path / "new.json", new)
-        code = main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
+        return told(f"reports compare {tmp_path / 'old.json'} {tmp_path / 'new.json'}", code)
 
     return run
 
@@ -74,13 +72,7 @@ CASES: Mapping[str, tuple[Any, ...]] = {
     "ratio within its interval": (a_readings(0.9), a_readings(0.91), 0, "the same"),
     "time within the margin": (TIMES, a_benchmark(1.05), 0, "the same"),
     "time": (TIMES, a_benchmark(1.5), 1, "REGRESSION  time of T=1 (tiles), 512 tokens"),
-    "two implementations": (
-        TWO,
-        THEIRS,
-        1,
-        "check mine against check theirs",
-        "NOTE        a/b/d: holds -> not offered",
-    ),
+    "two implementations": (TWO, THEIRS, 1, "check mine against check theirs", "NOTE        a/b/d: holds -> not off"),
     "the new run ended early": (TWO, QUICK, 0, "properties: (not asked, as the new run ended before: 1)"),
     "the old run ended early": (QUICK, BROKEN, 1, "a/b/d: not tested -> violated (the old run ended before it)"),
     "missing": (TWO, ONE, 1, "REGRESSION  a/b/d: holds -> missing"),
@@ -90,31 +82,26 @@ CASES: Mapping[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_differs_is_named_and_what_got_worse_decides_the_exit_code(case: str, compare: Compare) -> None:
-    old, new, expected, *words = CASES[case]
-    code, out, err = compare(old, new)
-    assert code == expected, err
+    old, new, code, *words = CASES[case]
+    out = compare(old, new, code).out
     assert [each for each in words if each not in out] == [], out
-    assert ("REGRESSION" in out) == bool(expected)
+    assert ("REGRESSION" in out) == bool(code)
 
 
-def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, told: Told) -> None:
     for side in ("old", "new"):
         write(tmp_path / side / "a.json", a_check("a"))
         write(tmp_path / side / "b.json", a_check("b", [a_property("x/y/z"), a_property("x/y/w")]))
     write(tmp_path / "old" / "r.json", a_recursion())
     write(tmp_path / "new" / "c.json", a_check("c"))
-    assert (
-        main(["compare", str(tmp_path / "old"), str(tmp_path / "new"), "--json", str(tmp_path / "found.json")]) == 1
-    )
-    out = capsys.readouterr().out
-    assert [
-        each for each in ("REGRESSION  recursion: there -> missing", "check c: none -> there") if each not in out
-    ] == []
+    compare = f"reports compare {tmp_path / 'old'} {tmp_path / 'new'}"
+    out = told(f"{compare} --json {tmp_path / 'found.json'}", 1).out
+    assert "REGRESSION  recursion: there -> missing" in out
+    assert "check c: none -> there" in out
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["code"], [each["what"] for each in found["findings"]]) == (1, ["recursion", "check c"])
     write(tmp_path / "old" / "again.json", a_check("a"))
-    assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 2
-    assert "are both results of check a" in capsys.readouterr().err
+    assert "are both results of check a" in told(compare, 2).err
 
 
 def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) -> None:
@@ -125,6 +112,6 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) ->
         (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
         (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),
     ):
-        code, out, err = compare(old, new)
-        assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert reason in err
+        printed = compare(old, new, 2)
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert reason in printed.err

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cemverify.results.envelope import write
-from reports.__main__ import main
 from reports.pictures.gallery import pictures_of
 from suites.kit.colours import contrast
+from suites.kit.commands import Told
 from suites.reports.examples import MAKERS, a_language, a_readings, a_recursion
 from synthetic.figures.drawing import COLOURS, STYLE, WIDTH, inline
 from synthetic.studies.recursion import pictures
@@ -55,15 +55,10 @@ def test_each_kind_has_its_pictures_which_say_what_they_show_and_carry_their_dat
 def two_priors() -> Any:
     """A study whose second prior has errors ten times those of the first."""
     content = a_recursion()
-    figures = ("rmse", "observed", "excess")
-    content["rows"] += [
-        {
-            **row,
-            "prior": "0.5*rbf + 0.4*periodic + 0.1*matern52 + 0.1*rational-quadratic",
-            **{name: {**row[name], "mean": 10 * row[name]["mean"]} for name in figures},
-        }
-        for row in content["rows"]
-    ]
+    prior = {"prior": "0.5*rbf + 0.4*periodic + 0.1*matern52 + 0.1*rational-quadratic"}
+    for row in content["rows"][:]:
+        tenfold = {name: {**row[name], "mean": 10 * row[name]["mean"]} for name in ("rmse", "observed", "excess")}
+        content["rows"].append({**row, **prior, **tenfold})
     return content
 
 
@@ -114,19 +109,19 @@ def test_colours_are_told_apart_in_grey() -> None:
     assert min(contrast(one, other) for one, other in combinations(COLOURS[:4], 2)) > 1.08
 
 
-def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_are_written_with_their_data(tmp_path: Path, told: Told) -> None:
     write(tmp_path / "r.json", a_readings())
-    drawn: list[bytes] = []
     for kind, magic in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
-        words = () if kind == "svg" else ("--format", kind, "--output", str(tmp_path / kind))
         folder = tmp_path / ("pictures" if kind == "svg" else kind)
+        words = "" if kind == "svg" else f"--format {kind} --output {folder}"
+        drawn = []
         for _ in range(2):
-            assert main(["pictures", str(tmp_path / "r.json"), *words]) == 0
-            assert f"r-ratios.{kind}: recursion: 0 of 1 comparisons favour the model" in capsys.readouterr().out
+            printed = told(f"reports pictures {tmp_path / 'r.json'} {words}").out
+            assert f"r-ratios.{kind}: recursion: 0 of 1 comparisons favour the model" in printed
             assert {path.name for path in folder.iterdir()} == {f"r-ratios.{kind}", "r-ratios.csv"}
             drawn.append((folder / f"r-ratios.{kind}").read_bytes())
-        assert drawn[-2] == drawn[-1]
-        assert drawn[-1].startswith(magic)
+        assert drawn[0] == drawn[1]
+        assert drawn[0].startswith(magic)
 
 
 def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_decides() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.__main__
 from cemverify.results.envelope import read
-from reports.__main__ import COMMANDS, main
+from reports.__main__ import COMMANDS
+from suites.kit.commands import Told
 from suites.kit.source import ROOT
 from synthetic.studies.engine.pages import write_page
 
@@ -20,22 +20,21 @@ RESULTS = ROOT / "docs" / "results"
 STUDY = RESULTS / "recursion-step-sizes.json"
 
 
-def test_the_table_on_the_page_of_reports_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tables", str(STUDY), "--tables", "readings", "--format", "markdown"]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+def test_the_table_on_the_page_of_reports_is_what_is_printed(told: Told) -> None:
+    printed = told(f"reports tables {STUDY} --tables readings --format markdown").out
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
     assert "\n".join(rows) in (ROOT / "docs" / "reports.md").read_text()
 
 
-def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path) -> None:
+def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path, told: Told) -> None:
     """Its data is compared: matplotlib's next release may draw the same otherwise."""
-    assert main(["pictures", str(STUDY), "--output", str(tmp_path)]) == 0
+    told(f"reports pictures {STUDY} --output {tmp_path}")
     drawn = tmp_path / "recursion-step-sizes-ratios.csv"
     assert drawn.read_text() == (ROOT / "docs" / "pictures" / drawn.name).read_text()
     told = [row["verdict"] for row in csv.DictReader(drawn.read_text().splitlines())]
     counts = f"{told.count('better')} of {len(told)} comparisons favour the first, {told.count('worse')} the second"
-    shown = re.search(
-        r"!\[([^\]]{40,})\]\(docs/pictures/recursion-step-sizes-ratios\.svg\)", (ROOT / "README.md").read_text()
-    )
+    picture = r"!\[([^\]]{40,})\]\(docs/pictures/recursion-step-sizes-ratios\.svg\)"
+    shown = re.search(picture, (ROOT / "README.md").read_text())
     assert shown
     assert counts in " ".join(shown[1].split())
     # the page has more comparisons to correct for than the ratios alone, so this one is open there
@@ -49,13 +48,12 @@ def test_the_page_on_reports_names_every_command() -> None:
     assert [name for name in COMMANDS if f"| `{name}` |" not in text] == []
 
 
-def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_file(here: Path) -> None:
+def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_file(here: Path, told: Told) -> None:
     """Byte for byte; the pages of studies are made again in the suite of the studies."""
     folder = here / "docs" / "results"
     folder.mkdir(parents=True)
     shutil.copy(RESULTS / "benchmarks.json", folder)
-    named = [f"docs/results/benchmarks.{ending}" for ending in ("json", "md")]
-    assert benchmarks.__main__.main(["--report", named[0], "--page", named[1]]) == 0
+    told("benchmarks --report docs/results/benchmarks.json --page docs/results/benchmarks.md")
     for name in ("benchmarks.md", "benchmarks-roofline.svg"):
         assert (folder / name).read_bytes() == (RESULTS / name).read_bytes(), name
 

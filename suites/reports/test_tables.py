@@ -8,12 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cemverify.results.envelope import Table, read, result, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import RENDERERS, Strong, comma_separated, csv_rows, latex, markdown, terminal
-from reports.__main__ import main
 from reports.kinds import sheets_of
+from suites.kit.commands import Told
 from suites.reports.examples import a_check, a_language, a_property, a_recursion, violated
 from synthetic.figures.sheets import Column, Group, Quantity, Sheet, numbers, printed, rounded
 from synthetic.studies.recursion.tables import headline, winner
@@ -29,6 +31,23 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "deep" / "a.json", {**made, "kind": "atlas"})
     (tmp_path / "other.json").write_text('{"schema": "something else"}')
     return tmp_path
+
+
+TEXT = st.text(st.characters() | st.sampled_from("<>|\\\n\r%&$#_{}[]()`=@\x1b\u2028\ud800"), max_size=20)
+
+
+@given(TEXT, TEXT, TEXT, TEXT)
+def test_no_text_leaves_its_place_in_any_format(title: str, origin: str, column: str, cell: str) -> None:
+    tables = [Table(f"t{title}", [f"c{column}", "d"], [[f"x{cell}", 1]])]
+    for render in RENDERERS.values():
+        rendered = render(tables, [f"o{origin}"])
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\ud800-\udfff]", rendered)
+        rendered.encode()
+    assert not re.search(r"(?<!\\)(\\\\)*<[A-Za-z/!?]", markdown(tables, ["o"]))
+    assert len(markdown(tables, ["o"]).splitlines()) == 7
+    first, second, third = latex(tables, [f"o{origin}"]).splitlines()[:3]
+    assert (first[:3], second[:3], third) == ("% t", "% o", r"\begin{table}[htbp]")
+    assert comma_separated(tables, [f"o{origin}"]).splitlines()[1].startswith("# o")
 
 
 def test_a_bar_in_a_cell_does_not_open_a_new_one_in_markdown() -> None:
@@ -67,29 +86,25 @@ def test_a_row_of_another_length_and_a_missing_origin_are_refused() -> None:
         terminal([TABLE, TABLE], ["only one"])
 
 
-def test_a_folder_stands_for_its_results_each_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tables", str(folder), str(folder / "b.json")]) == 0
-    text = capsys.readouterr().out
+def test_a_folder_stands_for_its_results_each_once(folder: Path, told: Told) -> None:
+    text = told(f"reports tables {folder} {folder / 'b.json'}").out
     assert text.count("Errors") == 2
     assert text.index("examine by cemverify") < text.index("atlas by cemverify")
 
 
-def test_above_each_table_stands_what_made_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tables", str(folder / "b.json"), "--format", "markdown"]) == 0
+def test_above_each_table_stands_what_made_it(folder: Path, told: Told) -> None:
+    origin = told(f"reports tables {folder / 'b.json'} --format markdown").out.splitlines()[2]
     content = read(folder / "b.json")
-    origin = capsys.readouterr().out.splitlines()[2]
     made_by = content["made_by"]
     for part in ("examine", content["suite_version"], made_by["command"], made_by["created"], "seed 3", "cpu"):
         assert part in origin
 
 
-def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tables", str(folder), "--output", str(folder)]) == 0
-    first = capsys.readouterr().out
+def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, told: Told) -> None:
+    first = told(f"reports tables {folder} --output {folder}").out
     assert {path.name for path in folder.iterdir()} >= {"report.md", "01-examine.csv", "02-atlas.csv"}
     report = (folder / "report.md").read_text()
-    assert main(["tables", str(folder), "--output", str(folder)]) == 0
-    assert capsys.readouterr().out == first
+    assert told(f"reports tables {folder} --output {folder}").out == first
     assert (folder / "report.md").read_text() == report
 
 
@@ -108,9 +123,7 @@ def test_a_number_has_as_many_digits_as_its_uncertainty_leaves() -> None:
 
 def test_where_a_number_is_missing_it_stands_why() -> None:
     why = "2 of 3 runs diverged"
-    sheet = Sheet(
-        "t", [Column("a"), Column("b")], [Group("", [[Quantity(None, note=why), Quantity(None, note=why)]])]
-    )
+    sheet = Sheet("t", [Column("a"), Column("b")], [Group("", [[Quantity(None, note=why)] * 2])])
     table = printed(sheet)
     assert table.rows == [[why, why]]
     assert why in markdown([table])
@@ -125,7 +138,7 @@ def test_csv_has_every_digit_and_the_unit_in_the_heading() -> None:
     ]
 
 
-def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, told: Told) -> None:
     clear = {"a": 2 * [0.10, 0.11, 0.12], "b": 2 * [0.20, 0.22, 0.24], "c": 2 * [0.30, 0.33, 0.35]}
     assert winner(clear) == "a"
     assert winner({**clear, "b": 2 * [0.2, 0.1, 0.12]}) is None
@@ -138,15 +151,11 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so(tmp_path: Path, capsys
     assert f"**{bold[0]}**" in markdown([table])
     assert rf"\textbf{{{bold[0]}}}" in latex([table])
     assert table.notes[0].startswith("Bold marks the best of the trained models")
-    for factors, star in ((halved, f"{bold[0]} *"), ((1.0,) * 6, "")):
+    for factors, has_best in ((halved, True), ((1.0,) * 6, False)):
         write(tmp_path / "r.json", a_recursion(factors))
-        assert main(["tables", str(tmp_path / "r.json")]) == 0
-        text = capsys.readouterr().out
-        assert (star in text, "A star marks the best of the trained models" in text, "mark" in text) == (
-            True,
-            bool(star),
-            bool(star),
-        )
+        text = told(f"reports tables {tmp_path / 'r.json'}").out
+        for words in (f"{bold[0]} *", "A star marks the best of the trained models", "mark"):
+            assert (words in text) == has_best
 
 
 def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> None:
@@ -166,39 +175,34 @@ def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
     assert [row[1] for row in printed(sheets_of(content, True)[0]).rows[5:7]] == ["0.01", "0.01 (edge)"]
 
 
-def test_the_summary_says_what_it_shows_and_how_rates_were_tried(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_says_what_it_shows_and_how_rates_were_tried(tmp_path: Path, told: Told) -> None:
     content, title = a_recursion(), "6 functions: RMSE with its 95 \\% interval; ratio of the RMSE to"
     for rates, note in (([0.01], "One learning rate was tried."), ([0.01, 1.0], "of the rates tried: CEM, T = 4.")):
         content["made_by"]["configuration"]["rates"] = rates
         write(tmp_path / "r.json", content)
-        assert main(["tables", str(tmp_path / "r.json"), "--format", "latex"]) == 0
-        text = capsys.readouterr().out
+        text = told(f"reports tables {tmp_path / 'r.json'} --format latex").out
         lines = [" & ".join(cell.strip() for cell in line.rstrip("\\ ").split("&")) for line in text.splitlines()]
-        assert ("model & T & RMSE & ratio & verdict" in lines, title in text, note in text) == (True, True, True), (
-            text
-        )
+        assert "model & T & RMSE & ratio & verdict" in lines
+        assert [words for words in (title, note) if words not in text] == []
         content["rows"][6]["at_edge"] = True
-    assert main(["tables", str(tmp_path / "r.json"), "--format", "latex", "--columns", "model", "rate"]) == 0
-    assert "6 functions}" in capsys.readouterr().out  # nothing is said of columns that are not shown
+    text = told(f"reports tables {tmp_path / 'r.json'} --format latex --columns model rate").out
+    assert "6 functions}" in text  # nothing is said of columns that are not shown
 
 
-def test_tables_and_columns_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_columns_are_chosen_by_name(tmp_path: Path, told: Told) -> None:
     file = tmp_path / "a_b%.json"  # with what LaTeX would interpret
     write(file, a_recursion())
-    words = ["tables", str(file), "--tables", "errors", "--columns", "ratio", "model", "--format"]
-    assert main([*words, "markdown"]) == 0
-    heading = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
+    chosen = f"reports tables {file} --tables errors --columns ratio model --format"
+    heading = next(line for line in told(f"{chosen} markdown").out.splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in heading.strip("|").split("|")] == ["ratio to T = 2", "model"]
-    assert main([*words, "csv"]) == 0
-    assert "group,ratio to T = 2,ratio to T = 2 low,ratio to T = 2 high,model" in capsys.readouterr().out
-    assert main(["tables", str(file), "--format", "latex"]) == 0  # the summary alone
-    text = capsys.readouterr().out
+    csv_text = told(f"{chosen} csv").out
+    assert "group,ratio to T = 2,ratio to T = 2 low,ratio to T = 2 high,model" in csv_text
+    text = told(f"reports tables {file} --format latex").out  # the summary alone
     assert (text.count(r"\begin{table}"), text.count(r"\label{tab:a-b-summary}")) == (1, 1)
     for option, name in (("--tables", "all"), ("--columns", "loss")):
-        assert main(["tables", str(file), option, name]) == 2
-        assert re.search(f"{name!r}; choose from .*(errors|RMSE)", capsys.readouterr().err)
+        assert re.search(
+            f"{name!r}; choose from .*(errors|RMSE)", told(f"reports tables {file} {option} {name}", 2).err
+        )
 
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
@@ -231,11 +235,8 @@ def test_families_are_folded_and_violations_are_not() -> None:
     absent = [a_property(f"gradient/attention/absent-{i}", "not offered", None) for i in range(3)]
     content = a_check(properties=[*held, violated("gradient/attention/plain"), *absent])
     folded = printed(sheets_of(content, fold=True)[0])
-    assert [row[0] for row in folded.rows] == [
-        "gradient/attention/plain",
-        "gradient: 5 hold",
-        "gradient: 3 not offered",
-    ]
+    names = ["gradient/attention/plain", "gradient: 5 hold", "gradient: 3 not offered"]
+    assert [row[0] for row in folded.rows] == names
     assert folded.rows[1][5] == "0.400"
     assert len(printed(sheets_of(content, fold=False)[0]).rows) == 9
 
