@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ import pytest
 
 from cemverify import check_implementation, energy_layer
 from cemverify.api import Results
-from cemverify.cli import main
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
@@ -28,6 +26,7 @@ from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY, limits_memory
 from cemverify.results.provenance import Maker
 from docs.making import terminal as terminal_picture
+from suites.kit.commands import Told
 from suites.kit.examples import README_MISTAKEN
 from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished
 
@@ -45,10 +44,9 @@ def holding(id_: str) -> Record:
 
 
 def violated(id_: str, part: str | None = None, cause: str = "update", reason: str = "got 1, expected 0") -> Record:
-    record = Record(
-        id_, "A claim.", "Eq. 1", Verdict.VIOLATED, cause=cause, key=Key(cause), reason=reason, margin=9.0
-    )
-    return replace(record, part=part, because=None if part is None else f"an experiment shows it is the {part}")
+    because = None if part is None else f"an experiment shows it is the {part}"
+    found = replace(holding(id_), verdict=Verdict.VIOLATED, cause=cause, key=Key(cause), reason=reason, margin=9.0)
+    return replace(found, part=part, because=because)
 
 
 def run(*records: Record) -> RunFinished:
@@ -97,8 +95,8 @@ def test_violations_are_grouped_by_cause(records: Sequence[Record], causes: dict
 
 def test_a_violation_says_of_which_functions_its_claim_holds() -> None:
     others = [holding(f"contract/{function}/threads") for function in ("attention", "mlp", "attention-energy")]
-    told = report(diagnosed(*others, violated("contract/decode/threads"), holding("contract/decode/windows")))
-    assert "contract/*/threads: violated for decode; holds for attention, mlp, attention-energy\n" in told
+    text = report(diagnosed(*others, violated("contract/decode/threads"), holding("contract/decode/windows")))
+    assert "contract/*/threads: violated for decode; holds for attention, mlp, attention-energy\n" in text
     another = replace(holding("contract/mlp/threads"), claim="Another claim.")
     assert "holds for" not in report(diagnosed(violated("contract/decode/threads"), another, holding("own/threads")))
 
@@ -136,7 +134,7 @@ def test_the_headline_of_a_page_is_text_whatever_a_layer_raised() -> None:
          "at: pkg/mine.py:8, in attention (it raises there)"),
     ],
 )  # fmt: skip
-def test_a_cause_is_at_the_line_that_only_a_failing_case_runs_or_where_its_function_begins(
+def test_a_cause_is_at_the_line_that_only_failing_cases_run_or_its_function(
     record: Record, line: int, words: str
 ) -> None:
     diagnosis = diagnosed(record)
@@ -161,11 +159,13 @@ mine = energy_layer(update=update, energy=lambda x, y: ((x - y) ** 2).sum(-1) / 
 """
 
 
-def test_a_branch_that_is_wrong_is_named_by_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+CHECK_ENERGY = "--properties gradient/layer/energy --workers 1"
+
+
+def test_a_branch_that_is_wrong_is_named_by_its_line(here: Path, told: Told) -> None:
     (here / "branching.py").write_text(BRANCH)
-    assert main(["check", "branching:mine", "--properties", "gradient/layer/energy", "--workers", "1"]) == 1
-    out = capsys.readouterr().out
-    assert "at: branching.py:7, in update (cases that hold do not run it)" in " ".join(out.split())
+    printed = told(f"cemverify check branching:mine {CHECK_ENERGY}", 1).flat
+    assert "at: branching.py:7, in update (cases that hold do not run it)" in printed
 
 
 FORCES = """\
@@ -179,24 +179,18 @@ from forces import forces
 
 mine = energy_layer(
     update=lambda x, m: forces(x, m),
-    energy=lambda x, m: ((x - m) ** 2).sum((1, 2)) / 2,
-    state=(6, 4),
-    memory=(6, 4),
-    energy_per="sequence",
+    energy=lambda x, m: ((x - m) ** 2).sum((1, 2)) / 2, state=(6, 4), memory=(6, 4), energy_per="sequence"
 )
 """
 
 
-def test_lines_of_an_imported_file_are_named_and_of_long_arrays_the_row_that_is_wrong(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_of_an_imported_file_and_of_long_arrays_the_wrong_row_are_named(here: Path, told: Told) -> None:
     (here / "forces.py").write_text(FORCES)
     (here / "adapting.py").write_text(ADAPTER)
-    assert main(["check", "adapting:mine", "--properties", "gradient/layer/energy", "--workers", "1"]) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "in <lambda> (adapting.py:5), which calls forces.py:2-3" in told
-    assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in told
-    assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", told)
+    printed = told(f"cemverify check adapting:mine {CHECK_ENERGY}", 1).flat
+    assert "in <lambda> (adapting.py:5), which calls forces.py:2-3" in printed
+    assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in printed
+    assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", printed)
 
 
 @pytest.mark.parametrize("value", ["in a context that takes many words " * 9, [[1.0] * 90, [2.0]]])
@@ -249,18 +243,17 @@ mine = implementation(mlp=mlp)
 """
 
 
-def test_again_asks_with_the_options_that_decide_the_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_again_asks_with_the_options_that_decide_the_answer(here: Path, told: Told) -> None:
     (here / "single.py").write_text(SINGLE)
     asked = "cemverify check single:mine --properties gradient/mlp/silu"
     more = "--examples 8 --seed 7 --seconds 59.5 --timeout 30 --dtype float32 --black-box"
-    assert main([*shlex.split(f"{asked} {more}")[1:], "--workers", "1", "--github", "--json", "r.json"]) == 1
+    printed = told(f"{asked} {more} --workers 1 --github --json r.json", 1).flat
     again = json.loads(Path("r.json").read_text())["diagnosis"]["again"]
     assert again == f"{asked} {more}"
-    out = " ".join(capsys.readouterr().out.split())
-    assert f"again: {again} mend: cemverify repair single:mine {more.removesuffix(' --black-box')}" in out
-    assert f"%0A{again}" in out  # the annotation
-    assert main(shlex.split(again)[1:]) == 1
-    assert main(shlex.split(asked)[1:]) == 0  # without them it holds
+    assert f"again: {again} mend: cemverify repair single:mine {more.removesuffix(' --black-box')}" in printed
+    assert f"%0A{again}" in printed  # the annotation
+    told(again, 1)
+    told(asked)  # without them it holds
 
 
 @pytest.mark.skipif(not limits_memory(), reason="memory is limited on Linux only")
@@ -276,8 +269,8 @@ def test_an_own_property_is_asked_and_mended_with_its_file_and_names_are_quoted_
     assert diagnosis is not None
     assert diagnosis.again == "cemverify check 'a b:mine' --properties own/is-odd --properties-from 'my notes.odd'"
     assert diagnosis.mend == ""  # it has no place
-    mask = replace(MASK, stated_in="odd")
-    assert diagnosed(mask).mend == "cemverify repair mine:mine --properties-from odd"
+    mend = diagnosed(replace(MASK, stated_in="odd")).mend
+    assert mend == "cemverify repair mine:mine --properties-from odd"
 
 
 def test_an_object_has_no_name_that_a_command_could_be_given() -> None:
@@ -292,13 +285,8 @@ def test_an_object_has_no_name_that_a_command_could_be_given() -> None:
 
 # --- README's mistake, as every report tells it ---
 
-HEADLINE = "gradient/attention/plain"
-PROPERTIES = (
-    "contract/attention/one-array",
-    "descent/attention/along-steps",
-    "structure/attention/causality",
-    HEADLINE,
-)
+HEADLINE, ONE_ARRAY = "gradient/attention/plain", "contract/attention/one-array"
+PROPERTIES = (ONE_ARRAY, "descent/attention/along-steps", "structure/attention/causality", HEADLINE)
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +304,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
 
 
 def test_it_is_told_on_one_screen_of_80_columns(results: Results) -> None:
-    assert {HEADLINE, "contract/attention/one-array"} <= {r.id for r in results if r.verdict == Verdict.VIOLATED}
+    assert {HEADLINE, ONE_ARRAY} <= {r.id for r in results if r.verdict == Verdict.VIOLATED}
     text = terminal.report(results.finished, width=80)
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
@@ -326,12 +314,11 @@ def test_it_is_told_on_one_screen_of_80_columns(results: Results) -> None:
 
 def test_the_picture_in_the_readme_shows_it(results: Results) -> None:
     picture = re.sub(r"\s+", " ", terminal_picture.text_of(terminal_picture.PICTURE.read_text(encoding="utf-8")))
-    for line in terminal.report(results.finished, width=102).splitlines():
-        if line.strip().startswith(("W_K", "config", "h [", "expected")):
-            assert re.sub(r"\s+", " ", line.strip()) in picture
-    assert f"$ {terminal_picture.COMMAND} " in picture
-    assert "by one cause: output projection" in picture
-    assert "again: cemverify check mylayer:mine --properties gradient/attention/plain" in picture
+    lines = map(str.strip, terminal.report(results.finished, width=102).splitlines())
+    shown = [re.sub(r"\s+", " ", line) for line in lines if line.startswith(("W_K", "config", "h [", "expected"))]
+    again = "again: cemverify check mylayer:mine --properties gradient/attention/plain"
+    shown += [f"$ {terminal_picture.COMMAND} ", "by one cause: output projection", again]
+    assert [words for words in shown if words not in picture] == []
 
 
 def test_result_file_markdown_and_junit_begin_with_it(results: Results) -> None:
@@ -376,16 +363,12 @@ def test_pytest_reports_it_first_and_in_full_and_the_others_point_to_it(
     failures = printed.partition("short test summary")[0]
     _, full, *others = re.split(r"^_+ test_attention\[.*\n", failures, flags=re.MULTILINE)
     again = "again: cemverify check mistaken_layer:mine --properties {} --examples 6\n"
+    place = r"^  in attention \(mistaken_layer.py:\d+\)\n"
     assert f"VIOLATED {HEADLINE}\n" in full
-    assert re.search(
-        rf"^  in attention \(mistaken_layer.py:\d+\)\n  {again.format(HEADLINE)}  mend: .*\n  saved: ", full, re.M
-    )
+    assert re.search(rf"{place}  {again.format(HEADLINE)}  mend: .*\n  saved: ", full, re.M)
     same = [text for text in others if f"; same cause as {HEADLINE}, in attention (mistaken_layer.py:" in text]
     assert same
     for text in same:
         assert re.search(rf"\n{again.format('(.*)')}saved: cemverify replay (.*)\n", text)
         assert "VIOLATED" not in text
     assert len(list(Path("found").glob("*.py"))) == 1 + len(others)
-
-
-# --- which violation comes first ---

@@ -31,8 +31,8 @@ def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path, told
     told(f"reports pictures {STUDY} --output {tmp_path}")
     drawn = tmp_path / "recursion-step-sizes-ratios.csv"
     assert drawn.read_text() == (ROOT / "docs" / "pictures" / drawn.name).read_text()
-    told = [row["verdict"] for row in csv.DictReader(drawn.read_text().splitlines())]
-    counts = f"{told.count('better')} of {len(told)} comparisons favour the first, {told.count('worse')} the second"
+    said = [row["verdict"] for row in csv.DictReader(drawn.read_text().splitlines())]
+    counts = f"{said.count('better')} of {len(said)} comparisons favour the first, {said.count('worse')} the second"
     picture = r"!\[([^\]]{40,})\]\(docs/pictures/recursion-step-sizes-ratios\.svg\)"
     shown = re.search(picture, (ROOT / "README.md").read_text())
     assert shown
@@ -40,7 +40,7 @@ def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path, told
     # the page has more comparisons to correct for than the ratios alone, so this one is open there
     page = (RESULTS / "recursion-step-sizes.md").read_text()
     assert re.search(r"\| CEM, T = 8 .* 0\.0516 .* inconclusive", page)
-    assert told[2] == "inconclusive"
+    assert said[2] == "inconclusive"
 
 
 def test_the_page_on_reports_names_every_command() -> None:
