@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -16,13 +14,11 @@ import hypothesis
 import pytest
 import torch
 
-from cemverify import cli
 from cemverify.api import Check, UnderTest
 from cemverify.catalogue import budgets, index
 from cemverify.catalogue.versions import introduced
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
-from cemverify.cli import main
 from cemverify.commands import contract_page, property_page
 from cemverify.commands import list as list_command
 from cemverify.conformance.asking.calls import Caller
@@ -39,6 +35,8 @@ from cemverify.console.errors import UsageError
 from cemverify.results import envelope
 from docs.making import listing as writing
 from suites.devices import device_of_worker
+from suites.kit.commands import Told
+from suites.kit.source import ROOT
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -134,7 +132,7 @@ def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed(monkeypatch: pytest
         writing.check(later, [replace(first, since="2027.02"), replace(second, since="2027.02"), *rows[2:]], {})
 
 
-def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(told: Told) -> None:
     for pattern, instead in (
         ("metamorphic/mlp/gate-linearity", {"gradient/mlp/any-options"}),
         ("sequences", {"gradient/attention/any-options", "gradient/mlp/any-options"}),
@@ -142,8 +140,7 @@ def test_a_retired_id_asks_what_stands_in_its_place_and_says_so(capsys: pytest.C
         with pytest.warns(DeprecationWarning, match="is asked no more since catalogue 2026.12; gradient/"):
             assert {p.id for p in select([pattern])} == instead
         with pytest.warns(DeprecationWarning, match="asked no more"):
-            assert main(["list", pattern]) == 0
-        assert "is asked no more since catalogue 2026.12" in capsys.readouterr().err
+            assert "is asked no more since catalogue 2026.12" in told(f"cemverify list {pattern}").err
     assert not {p.id for p in catalogue()} & index.retired().keys()
 
 
@@ -154,27 +151,17 @@ def test_an_explanation_fits_the_terminal(width: int | None) -> None:
         assert max(map(len, lines)) <= (width or 110)
 
 
-def test_one_property_is_explained_with_a_violation_that_was_found_now(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_one_property_is_explained_with_a_violation_that_was_found_now(told: Told, here: Path) -> None:
     id_ = "gradient/mlp/silu"
-    assert main(["list", id_, "--json", str(tmp_path / "list.json")]) == 0
-    output = capsys.readouterr().out
-    for part in (
-        by_id(id_).formula,
-        "controls",
-        f"catalogue {introduced()[id_]}",
-        f"VIOLATED {id_}",
-        "smallest case found",
-    ):
-        assert part in output
+    output = told(f"cemverify list {id_} --json list.json").out
     (mutant, *_) = property_page.killers(by_id(id_))
-    assert f"{mutant.id}: " in output
-    assert f"found just now in the mutant {mutant.id}" in output
-    (written,) = envelope.read(tmp_path / "list.json")["properties"]
+    parts = [by_id(id_).formula, "controls", f"catalogue {introduced()[id_]}", f"VIOLATED {id_}"]
+    parts += ["smallest case found", f"{mutant.id}: ", f"found just now in the mutant {mutant.id}"]
+    assert [part for part in parts if part not in output] == []
+    (written,) = envelope.read(here / "list.json")["properties"]
     assert written["introduced"] == introduced()[id_]
     assert mutant.id in written["kills"]
-    assert json.dumps(written["formula"]) in (tmp_path / "list.json").read_text()
+    assert json.dumps(written["formula"]) in (here / "list.json").read_text()
 
 
 @pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
@@ -192,14 +179,12 @@ def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[st
 
 # --- the page of the contract ---
 
-PAGE = Path(__file__).parents[2] / "docs" / "contract.md"
 
-
-def test_the_page_is_what_the_command_prints() -> None:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        cli.main(["list", "--contract"])
-    assert PAGE.read_text() == printed.getvalue(), "regenerate it: cemverify list --contract > docs/contract.md"
+def test_the_page_is_what_the_command_prints(told: Told) -> None:
+    page = (ROOT / "docs" / "contract.md").read_text()
+    assert page == told("cemverify list --contract").out, (
+        "regenerate it: cemverify list --contract > docs/contract.md"
+    )
 
 
 def test_the_page_names_every_option_of_a_configuration() -> None:
@@ -216,9 +201,8 @@ def test_every_activation_is_a_feature() -> None:
 def test_every_weight_that_an_implementation_gets_has_a_shape_on_the_page(per_head: bool, norm: str) -> None:
     low_rank = PreconditionerConfig("low-rank", rank=7, per_head=per_head)
     options: dict[str, Any] = {"norm": norm, "preconditioner": low_rank}
-    attention = AttentionConfig(
-        5, 2, head_dim=3, diagonal="per-head" if per_head else "shared", position="self-cross", **options
-    )
+    diagonal: Any = "per-head" if per_head else "shared"
+    attention = AttentionConfig(5, 2, head_dim=3, diagonal=diagonal, position="self-cross", **options)
     mlp = MLPConfig(5, 11, **{**options, "preconditioner": replace(low_rank, per_head=False)})
     sizes = {"K": 2, "R": 3, "D": 5, "M": 11, "r": 7}
     seen = set()
@@ -246,6 +230,5 @@ def test_every_section_of_the_contract_names_properties_that_there_are_or_says_w
 
 def test_every_property_that_comes_from_the_contract_alone_is_named_on_the_page() -> None:
     named = {p.id for patterns in ASKED_BY for p in select(patterns)}
-    assert not [
-        p.id for p in catalogue() if p.source == "contract" and p.kind == "CEM implementation" and p.id not in named
-    ]
+    alone = {p.id for p in catalogue() if p.source == "contract" and p.kind == "CEM implementation"}
+    assert alone - named == set()
