@@ -47,12 +47,7 @@ _alive: list[Any] = []  # what would end if nothing referred to it
 
 def _besides(misbehave: Callable[[], Any], answer: Callable[..., Any] = right) -> Any:
     """An implementation whose attention misbehaves, and then answers, rightly unless said otherwise."""
-
-    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
-        misbehave()
-        return answer(x, h, w, c)
-
-    return implementation(attention=attention, mlp=reference.mlp)
+    return implementation(attention=lambda *question: (misbehave(), answer(*question))[1], mlp=reference.mlp)
 
 
 def _exits_later(x: Any, h: Any, w: Any, c: Any) -> Any:
@@ -134,17 +129,12 @@ def _refuse_to_end() -> Any:
 
 
 def _leave_mode() -> None:
-    class Zeros(TorchFunctionMode):
+    class Passes(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **(kwargs or {}))
 
-    mode = Zeros()
-    mode.__enter__()  # type: ignore[no-untyped-call]
-    _alive.append(mode)
-
-
-def _thread(target: Callable[[], Any]) -> None:
-    threading.Thread(target=target, daemon=True).start()
+    _alive.append(Passes())
+    _alive[-1].__enter__()
 
 
 def _start_thirty() -> None:
@@ -233,7 +223,7 @@ _BESIDES: dict[str, tuple[Callable[[], Any], str | None, str]] = {
 # --- what is answered instead, with the cause and its words ---
 
 _WRONG = "update = -eta P grad energy, T times"
-_INSTEAD: dict[str, tuple[Callable[..., Any], str | None, str]] = {
+_INSTEAD: dict[str, tuple[Callable[..., Any], str, str]] = {
     # holds the GIL, and looks at no signal
     "hangs_in_c": (lambda *_: re.match(r"(a+)+$", "a" * 64 + "b"), "hung", ""),
     "answers_lazily": (lambda x, *_: _Lazy(x.numpy()), _WRONG, "got "),
@@ -276,13 +266,7 @@ declares_absent = implementation(
 )
 
 
-class _HangsWhenLookedAt:
-    @property
-    def attention(self) -> Any:
-        return _forever()
-
-
-hangs_when_looked_at = _HangsWhenLookedAt()
+hangs_when_looked_at = type("_HangsWhenLookedAt", (), {"attention": property(_forever)})()
 
 
 @dataclass(frozen=True)
@@ -300,10 +284,7 @@ def _rows() -> Iterator[tuple[str, Row]]:
     for name, (misbehave, cause, words) in _BESIDES.items():
         yield name, Row(_besides(misbehave), VIOLATED if cause else HOLDS, cause, words)
     for name, (attention, cause, words) in _INSTEAD.items():
-        yield (
-            name,
-            Row(implementation(attention=attention, mlp=reference.mlp), VIOLATED if cause else HOLDS, cause, words),
-        )
+        yield name, Row(implementation(attention=attention, mlp=reference.mlp), VIOLATED, cause, words)
     for name, misbehave in {**_WRONGLY, **_AGAINST_JUDGES}.items():
         against = name in _AGAINST_JUDGES
         yield name, Row(_besides(misbehave, lambda x, *_: x), EITHER if against else VIOLATED, stops_judges=against)

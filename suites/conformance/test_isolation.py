@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from cemverify.catalogue.detection import most_telling_first
-from cemverify.cli import main
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.ending import TO_THE_END, Ending
@@ -30,6 +29,7 @@ from cemverify.conformance.workers.isolation import run
 from cemverify.conformance.workers.limits import descendants, is_gone
 from cemverify.processes import forkserver
 from suites.conformance.hostile import ROWS
+from suites.kit.commands import Told
 from suites.kit.judging import ONE_OF_EACH, QUICKLY, finished, records
 from suites.kit.processes import soon
 
@@ -91,14 +91,14 @@ def test_an_implementation_that_costs_one_process_after_another_is_given_up() ->
         assert "properties in a row that call attention each cost a worker process (crashed" in reason
 
 
-@pytest.mark.parametrize(("options", "code"), [([], 0), (["--absent=strict"], 1)])
-def test_features_declared_absent_are_asked_for_and_decide_the_exit_code_if_that_is_strict(
-    options: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("option", "code"), [("", 0), ("--absent=strict", 1)])
+def test_features_declared_absent_are_asked_for_and_decide_the_exit_code_if_strict(
+    option: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     monkeypatch.setattr("cemverify.commands.effort.properties", lambda _: select(["contract/attention/determinism"]))
     file = tmp_path / "result.json"
-    assert main(["check", f"{HOSTILE}:declares_absent", "--json", str(file), *options]) == code
-    asked, written = json.loads(file.read_text())["absences"], capsys.readouterr().out
+    written = told(f"cemverify check {HOSTILE}:declares_absent --json {file} {option}", code).out
+    asked = json.loads(file.read_text())["absences"]
     assert asked == {
         "right": ["step-size", "gradients", "diagonal:shared", "diagonal:per-head", "norm:scalar", "norm:folded"],
         "ignored": ["steps"],
@@ -107,17 +107,14 @@ def test_features_declared_absent_are_asked_for_and_decide_the_exit_code_if_that
     assert ": step-size, gradients, diagonal, norm:scalar, norm:folded\ndeclared absent, but accepted" in written
 
 
-def test_a_call_that_costs_the_process_leaves_its_case_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2])
-    options = ["--properties", "gradient/attention/plain", "--timeout", "1"]
-    assert main(["check", f"{HOSTILE}:exits_later", *options, "--save-counterexamples", str(tmp_path)]) == 1
-    assert "case tested at that moment, of gradient/attention/plain" in capsys.readouterr().out
+def test_a_call_that_costs_the_process_leaves_its_case_behind(tmp_path: Path, told: Told) -> None:
+    options = f"--properties gradient/attention/plain --timeout 1 --save-counterexamples {tmp_path}"
+    printed = told(f"cemverify check {HOSTILE}:exits_later {options}", 1).out
+    assert "case tested at that moment, of gradient/attention/plain" in printed
     saved = tmp_path / "gradient-attention-plain.json"
     assert json.loads(saved.read_text())["property"]["cause"] == "crashed"
-    assert main(["replay", str(saved)]) == 1
-    assert main(["replay", str(saved), "--implementation", "reference"]) == 0
+    told(f"cemverify replay {saved}", 1)
+    told(f"cemverify replay {saved} --implementation reference")
     # it ends the interpreter, and so needs one of its own
     done = subprocess.run([sys.executable, str(saved.with_suffix(".py"))], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -155,7 +152,7 @@ def at_import(here: Path) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize("name", ["", f"{HOSTILE}:hangs_when_looked_at"])
-def test_loading_ends_even_if_the_implementation_does_not_let_it(
+def test_loading_ends_whatever_is_loaded(
     name: str, at_import: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair, "LOADING", 1.0)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cemverify.cli import main
 from cemverify.conformance.implementations import contract, naming
 from cemverify.conformance.implementations.naming import LoadError, settled
 from cemverify.conformance.workers import nursery
 from cemverify.console.errors import Refusal
+from suites.kit.commands import Told
 
 MINE = """
 from cemverify import energy_layer
@@ -88,9 +88,7 @@ def test_what_is_not_there_is_refused_without_importing_anything(text: str, sent
     assert {"plain", "package", "src"}.isdisjoint(set(sys.modules) - before)
 
 
-def test_a_file_that_cannot_be_reached_from_here_is_refused_with_what_to_do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_out_of_reach_is_refused_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     monkeypatch.setattr(sys, "path", [])
@@ -109,28 +107,24 @@ def test_whoever_imports_says_the_same_and_sees_more(folder: Path, monkeypatch: 
 
 
 def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_of_workers_starts(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     def started(_: str) -> None:
         raise Refusal("the server starts")
 
     with monkeypatch.context() as without_torch:
         without_torch.setitem(sys.modules, "torch", None)
-        assert main(["check", "plain.layers:zzz"]) == 2
-    assert "it defines mine" in capsys.readouterr().err
+        assert "it defines mine" in told("cemverify check plain.layers:zzz", 2).err
     monkeypatch.setattr(nursery, "get_ready", started)
-    assert main(["check", str(folder / "plain" / "layers.py:mine")]) == 2
-    assert "the server starts" in capsys.readouterr().err
-    assert main(["check", "plain.layers:mine", "--checkpoint", "c.safetensors"]) == 2
-    assert "the server starts" not in capsys.readouterr().err  # no workers
-    assert main(["power", "plain.layers:zzz"]) == 2
-    assert "it defines mine" in capsys.readouterr().err
+    assert "the server starts" in told(f"cemverify check {folder / 'plain' / 'layers.py:mine'}", 2).err
+    without_workers = told("cemverify check plain.layers:mine --checkpoint c.safetensors", 2).err
+    assert "the server starts" not in without_workers
+    assert "it defines mine" in told("cemverify power plain.layers:zzz", 2).err
     assert naming.parts("plain/layers.py:mine") == ("plain.layers", "mine")
 
 
 def test_a_folder_that_python_hides_is_named(folder: Path) -> None:
     (folder / "calendar").mkdir()
-    assert "the folder 'calendar' has the name of a module of Python" in naming.no_module(
-        "calendar.a", "calendar/a.py:b"
-    )
+    hidden = naming.no_module("calendar.a", "calendar/a.py:b")
+    assert "the folder 'calendar' has the name of a module of Python" in hidden
     assert "is it on the Python path?" in naming.no_module("zoneinfo.a", "zoneinfo.a:b")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cemverify import energy_layer
-from cemverify.cli import main
+from suites.kit.commands import Told
 
 module = torch.nn.Linear(3, 3, bias=False).double()
 with torch.no_grad():
@@ -31,43 +31,28 @@ def energy(x: Tensor) -> Tensor:
 
 undeclared = energy_layer(update=update, energy=energy, state=("J", 3), memory=None)
 drawn = energy_layer(update=update, energy=energy, state=("J", 3), memory=None, parameters=module)
-
-
-SEEDED = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-seeded = energy_layer(
-    update=lambda x: -x @ SEEDED.mT @ SEEDED,
-    energy=lambda x: ((x @ SEEDED.mT) ** 2).sum(-1) / 2,
-    state=("J", 3),
-    memory=None,
-)
+seeded = energy_layer(update=lambda x: -x, energy=lambda x: (x**2).sum(-1) / 2, state=("J", 3), memory=None)
 
 LAYER = "suites.conformance.test_parameters:drawn"
-OPTIONS = ("--examples", "6", "--properties", "gradient/layer/energy")
-MORE = ("descent/layer/slope", "structure/layer/causality")
+OPTIONS = "--examples 6 --properties gradient/layer/energy"
+MORE = "descent/layer/slope structure/layer/causality"
 
 
 @pytest.mark.parametrize("layer", [LAYER, "suites.conformance.test_parameters:undeclared"])
-def test_parameters_that_differ_between_processes_are_said(layer: str, capfd: pytest.CaptureFixture[str]) -> None:
-    code = main(["check", layer, *OPTIONS, *MORE, "--workers", "2"])
-    assert code == 2
-    assert "other parameters in each process" in capfd.readouterr().err
+def test_parameters_that_differ_between_processes_are_said(layer: str, told: Told) -> None:
+    assert "other parameters in each process" in told(f"cemverify check {layer} {OPTIONS} {MORE} --workers 2", 2).err
 
 
-def test_a_layer_that_is_the_same_in_every_process_is_checked_by_several() -> None:
-    assert main(["check", "suites.conformance.test_parameters:seeded", *OPTIONS, *MORE, "--workers", "2"]) == 0
+def test_a_layer_that_is_the_same_in_every_process_is_checked_by_several(told: Told) -> None:
+    told(f"cemverify check suites.conformance.test_parameters:seeded {OPTIONS} {MORE} --workers 2")
 
 
-def test_a_case_is_replayed_with_the_parameters_that_it_was_found_with(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    saving = ("--workers", "1", "--save-counterexamples", str(tmp_path))
-    assert main(["check", LAYER, *OPTIONS, *saving]) == 1
+def test_a_case_is_replayed_with_the_parameters_that_it_was_found_with(tmp_path: Path, told: Told) -> None:
+    told(f"cemverify check {LAYER} {OPTIONS} --workers 1 --save-counterexamples {tmp_path}", 1)
     saved = tmp_path / "gradient-layer-energy.json"
     reason = json.loads(saved.read_text())["property"]["reason"]
-    capfd.readouterr()
     for _ in range(2):
-        assert main(["replay", str(saved)]) == 1
-        assert reason in re.sub(r"\s+", " ", capfd.readouterr().out)
+        assert reason in told(f"cemverify replay {saved}", 1).flat
     done = subprocess.run([sys.executable, str(saved.with_suffix(".py"))], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
     got = re.search(r"got (\S+),", reason)
