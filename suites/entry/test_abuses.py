@@ -27,8 +27,7 @@ pytestmark = pytest.mark.slow
 # --- arguments -----------------------------------------------------------------------------------------------
 
 
-def _words(text: str) -> list[str]:
-    return text.split()
+_words = str.split
 
 
 _TEXTS = (
@@ -46,11 +45,9 @@ _NUMBERS = (
 _SOUND_NUMBERS = ("1", "2", "3", "8")
 # Nothing outside the folder is ever written: tests may run as root.
 _OUTPUTS = (
-    *_words(
-        "new.json new/deeper.json new new.md . found loop loop/x dangling fifo socket to-null to-stdout right.py/x"
-    ),
+    *_words("new.json new/deeper.json new new.md . found loop loop/x dangling fifo socket to-null to-stdout"),
     *_words("/dev/null /dev/full /dev/fd/1 /proc/none/x /proc/self/fd/0 /proc/self/fd/99 found/../new.json"),
-    *("x" * 255, "x" * 256, "y" * 230 + ".json", "a/" * 2000, "", "\udcff.json", "~"),
+    *("right.py/x", "x" * 255, "x" * 256, "y" * 230 + ".json", "a/" * 2000, "", "\udcff.json", "~"),
     *("\x1b[2J.json", "new\nline.json"),
 )
 _INPUTS = (
@@ -134,15 +131,6 @@ def lines(draw: st.DrawFn) -> list[str]:
             most = 3 if action.nargs in ("+", "*") else 1
             words += draw(st.lists(_value(action), min_size=1, max_size=most))
     return words
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the commands read, and what no command can read, made once for all tests of this file."""
-    made = tmp_path_factory.mktemp("ground")
-    ground.make(made)
-    ground.spoil(made)
-    return made
 
 
 @contextmanager

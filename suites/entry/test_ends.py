@@ -23,7 +23,7 @@ from cemverify.processes import forkserver
 from cemverify.processes.time_limits import TimeLimit
 from cemverify.results.envelope import write_text
 from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
-from suites.kit.commands import call, refused
+from suites.kit.commands import Told, call, refused
 from suites.kit.processes import catches, heed, left
 from suites.runs.light import walks
 from synthetic.studies.engine.conduct import Course, WantedCells, conduct
@@ -45,17 +45,18 @@ def as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
-@pytest.mark.parametrize("number", EVERY, ids=lambda number: number.name)
-def test_a_signal_while_a_module_is_imported_is_one_sentence_and_its_exit_code(
-    number: signal.Signals, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+each = pytest.mark.parametrize("number", EVERY, ids=lambda number: number.name)
+at_once = pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
+
+
+@each
+def test_a_signal_while_a_module_is_imported_is_told(number: signal.Signals, here: Path, told: Told) -> None:
     (here / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
     before = {each: signal.getsignal(each) for each in EVERY}
-    assert call(["synthetic", "examine", "signalling:kernel"]) == EVERY[number]
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith(f"error: {WORDS[number.name]}")
-    assert "Traceback" not in captured.err
+    printed = told("synthetic examine signalling:kernel", EVERY[number])
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith(f"error: {WORDS[number.name]}")
+    assert "Traceback" not in printed.err
     assert {each: signal.getsignal(each) for each in EVERY} == before
 
 
@@ -84,20 +85,17 @@ def deny(*_: Any, **__: Any) -> NoReturn:
     raise OSError(errno.EROFS, "Read-only file system")
 
 
-@pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
-def test_a_signal_whose_exception_a_library_swallows_ends_the_command_soon_all_the_same(
-    number: signal.Signals, collecting: Collecting
-) -> None:
+def test_a_signal_whose_exception_a_library_swallows_ends_the_command_soon(collecting: Collecting) -> None:
     went_on = []
 
     def swallows(*_: Any, **__: Any) -> NoReturn:
         with suppress(BaseException):
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGHUP)
         time.sleep(10)
         went_on.append(True)
         refuse()
 
-    assert collecting(swallows)[0] == ONCE[number]
+    assert collecting(swallows)[0] == ONCE[signal.SIGHUP]
     assert not went_on
 
 
@@ -119,10 +117,10 @@ def test_what_is_closed_after_a_signal_may_take_longer_and_is_not_disturbed(coll
     assert closed
 
 
+@at_once
 @pytest.mark.parametrize("place", ["_streams", "_run", "_tell"])
-@pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
-def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sentence(
-    number: signal.Signals, place: str, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
+def test_a_signal_before_a_command_begins_and_as_its_end_is_told_is_one_sentence(
+    place: str, number: signal.Signals, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = getattr(guard, place)
 
@@ -139,8 +137,8 @@ def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sen
     ("files", "left"),
     [((), "nothing was written"), (("r.json", *"abc", "r.json"), "written before that: r.json, a, b and 1 more")],
 )
-def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own_with_what_was_written(
-    files: Sequence[str], left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_signal_within_a_line_is_told_on_a_line_of_its_own_with_what_was_written(
+    files: Sequence[str], left: str, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     def prints(*_: Any, **__: Any) -> NoReturn:
         for name in files:
@@ -150,11 +148,11 @@ def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own_with_what_
         raise AssertionError("the signal was not heeded")
 
     monkeypatch.setattr("reports.collect.collect", prints)
-    assert call(["reports", "tables", "."]) == ONCE[signal.SIGTERM]
-    assert capsys.readouterr().err.splitlines() == ["half a line", f"error: terminated; {left}"]
+    printed = told("reports tables .", ONCE[signal.SIGTERM])
+    assert printed.err.splitlines() == ["half a line", f"error: terminated; {left}"]
 
 
-@pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
+@at_once
 def test_a_signal_as_a_temporary_folder_is_made_leaves_none(
     number: signal.Signals, tmp_path: Path, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +175,7 @@ def test_a_signal_as_a_temporary_folder_is_made_leaves_none(
 
 
 @pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks workers from a server")
-@pytest.mark.parametrize("number", EVERY, ids=lambda number: number.name)
+@each
 def test_a_signal_as_the_server_of_workers_is_started_is_heeded_after_that(
     number: signal.Signals, collecting: Collecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,9 +241,7 @@ def test_what_the_system_denies_is_told_in_a_sentence_wherever_it_happens(
     assert list(here.iterdir()) == []
 
 
-def test_processes_that_cannot_work_together_are_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_cannot_work_together_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cemverify.runs.executors.ProcessPoolExecutor", deny)
     with pytest.raises(UsageError, match=r"is /dev/shm writable\?\), try --workers 0"):
         run_cells(walks(1), RunOptions(tmp_path, workers=1))
@@ -254,9 +250,7 @@ def test_processes_that_cannot_work_together_are_told_in_a_sentence(
 # --- stores that nobody may write ----------------------------------------------------------------------
 
 
-def test_a_finished_study_reads_a_store_that_nobody_may_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_study_reads_a_store_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = RunOptions(tmp_path, workers=0)
     before = run_cells(walks(2), here)
     for name in ("mkdir", "touch", "write_bytes", "write_text", "unlink"):  # denied to root too
@@ -267,9 +261,7 @@ def test_a_finished_study_reads_a_store_that_nobody_may_write(
         run_cells(walks(3), here)
 
 
-def test_without_resume_every_task_of_a_study_is_computed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_resume_each_task_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put: list[str] = []
     original = CellStore.put
 
@@ -311,7 +303,7 @@ CASES = (
 @pytest.mark.skipif(sys.platform != "linux", reason="what is left behind is read from /proc")
 @pytest.mark.slow
 @pytest.mark.parametrize(("line", "name", "after"), CASES)
-def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing(
+def test_a_signal_ends_a_command_in_a_sentence_and_leaves_nothing(
     line: str, name: str, after: float, tmp_path: Path
 ) -> None:
     folder, temporary = tmp_path / "here", tmp_path / "temporary"
@@ -320,17 +312,10 @@ def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing
     package, *rest = line.split()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", package, *rest]
-    pipe = subprocess.PIPE
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     while True:
         process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            start_new_session=True,
-            preexec_fn=heed,
+            command, cwd=folder, env=environment, start_new_session=True, preexec_fn=heed, **how
         )
         time.sleep(after)
         while process.poll() is None and not catches(process.pid, signal.SIGQUIT):
@@ -352,7 +337,6 @@ def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing
     assert process.returncode == EVERY[signal.Signals[name]], (time.monotonic() - sent, errors[-2000:])
     sentences = [text for text in errors.splitlines() if text.startswith("error: ")]
     assert len(sentences) == 1, errors
-    assert "Traceback" not in errors, errors
-    assert "Exception ignored" not in errors, errors
+    assert not [words for words in ("Traceback", "Exception ignored") if words in errors], errors
     assert not list(temporary.iterdir())
     assert left(process.pid) == []
