@@ -23,10 +23,10 @@ from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import Offer, by_id, catalogue
+from cemverify.conformance.properties import Offer, by_id
 from cemverify.conformance.questions.cases import Case, dense_case
-from cemverify.power.mutants import Mutant, mutants
-from suites.kit.judging import judged, searched
+from cemverify.power.mutants import Mutant
+from suites.kit.judging import judged, mutant, searched
 
 # by part, the mutants that have it wrong, as the zoo states their faults; several parts where a fault is in each
 PARTS: Mapping[str, str] = {
@@ -86,7 +86,7 @@ def located(mutant: Mutant) -> WrongPart | None:
 
 
 def test_two_options_that_are_wrong_together_are_told_by_what_is_on() -> None:
-    part = located(next(m for m in mutants() if m.id == "preconditions-once"))
+    part = located(mutant("preconditions-once"))
     assert part is not None
     told = "it is wrong with T > 1 and a preconditioner together, all other options off, and right without either"
     assert (part.name, part.because) == ("step count with preconditioner", f"{told} of the two")
@@ -103,18 +103,12 @@ def test_rows_that_are_wrong_at_once_where_x_is_h_have_no_wrong_cache() -> None:
 @pytest.mark.parametrize(
     ("wrong", "name", "because"),
     [
-        (
-            lambda h, V, W: (h @ V.T * F.silu(h @ W.T)) @ V,
-            "gate",
-            "V and W are exchanged: it applies the activation to W h instead of V h",
-        ),
-        (
-            lambda h, V, W: (F.silu(h @ V.T) * (h @ W.T)) @ W,
-            "down projection",
-            "W where V belongs: it must be the transpose of the gate projection, V",
-        ),
+        (lambda h, V, W: (h @ V.T * F.silu(h @ W.T)) @ V, "gate",
+         "V and W are exchanged: it applies the activation to W h instead of V h"),
+        (lambda h, V, W: (F.silu(h @ V.T) * (h @ W.T)) @ W, "down projection",
+         "W where V belongs: it must be the transpose of the gate projection, V"),
     ],
-)
+)  # fmt: skip
 def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any, name: str, because: str) -> None:
     def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
         return h + config.step_size * wrong(h, weights["V"], weights["W"])
@@ -127,13 +121,11 @@ def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any
 
 @pytest.mark.slow
 def test_no_mutant_is_located_wrongly_and_most_are_located(pytestconfig: pytest.Config) -> None:
-    zoo = {m.id: m for m in mutants()}
-    assert zoo.keys() >= WRONG.keys()
     every = 1 if pytestconfig.getoption("--thorough") else 4
     chosen = {id_: parts for n, (id_, parts) in enumerate(WRONG.items()) if n % every == 0 or id_ in SURE}
     rightly, unlocated, wrongly = list[str](), list[str](), list[str]()
     for id_, parts in chosen.items():
-        part = located(zoo[id_])
+        part = located(mutant(id_))
         if part is None:
             unlocated.append(id_)
         else:
@@ -144,14 +136,12 @@ def test_no_mutant_is_located_wrongly_and_most_are_located(pytestconfig: pytest.
     assert len(rightly) >= 0.85 * len(chosen), unlocated
 
 
-def test_nothing_is_named_in_a_correct_implementation() -> None:
-    caller = Caller(reference.reference)
-    for property_ in catalogue():
-        if property_.id in ("gradient/attention/any-options", "gradient/mlp/any-options"):
-            for seed in range(5):
-                case = property_.questions.scattered(Offer(), seed)
-                assert isinstance(case, Case)
-                assert localise(caller, case) is None
+@pytest.mark.parametrize("layer", ["attention", "mlp"])
+def test_nothing_is_named_in_a_correct_implementation(layer: str) -> None:
+    for seed in range(5):
+        case = by_id(f"gradient/{layer}/any-options").questions.scattered(Offer(), seed)
+        assert isinstance(case, Case)
+        assert localise(Caller(reference.reference), case) is None
 
 
 def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
@@ -165,7 +155,7 @@ def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
 
     bare = ("steps", "step-size", "diagonal", "position", "preconditioner", "norm", "validation")
     mine = implementation(attention=attention, not_offered=bare)
-    (record,) = check_implementation(mine, properties=["gradient/attention/plain"], examples=12)
+    record = judged(mine, "gradient/attention/plain", examples=12)
     assert record.part == "precision"
     assert "softmax(..., dtype=torch.float32)" in str(record.because)
 
@@ -178,11 +168,8 @@ def test_blocks_of_hidden_units_that_read_each_other_are_told_by_their_size() ->
 
     absent = [f"activation:{name}" for name in ACTIVATIONS if name != "relu2"]
     mine = implementation(mlp=mlp, not_offered=["steps", "preconditioner", "norm", "validation", *absent])
-    (record,) = check_implementation(mine, properties=["gradient/mlp/relu2"])
-    assert (record.part, record.because) == (
-        "number of hidden units",
-        "16 hidden units are right, 17 are wrong",
-    )
+    record = judged(mine, "gradient/mlp/relu2")
+    assert (record.part, record.because) == ("number of hidden units", "16 hidden units are right, 17 are wrong")
 
 
 def test_heads_that_do_not_fit_a_module_are_told_what_to_declare() -> None:
@@ -214,32 +201,25 @@ def _curved(x: Tensor, m: Tensor) -> Tensor:
     return ((x - m) ** 4).sum(-1) / 4
 
 
-def _attention(x: Tensor, m: Tensor, mask: Tensor | None = None, *, fill: float = -torch.inf) -> Tensor:
+def _scores(x: Tensor, m: Tensor, mask: Tensor | None, fill: float) -> Tensor:
     scores = x @ m.mT  # (B, J, J)
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None], fill)
-    return torch.softmax(scores, -1) @ m
+    return scores if mask is None else scores.masked_fill(~mask[:, None], fill)
+
+
+def _attention(x: Tensor, m: Tensor, mask: Tensor | None = None, *, fill: float = -torch.inf) -> Tensor:
+    return torch.softmax(_scores(x, m, mask, fill), -1) @ m
 
 
 def _log_sum(x: Tensor, m: Tensor, mask: Tensor | None = None, *, fill: float = -torch.inf) -> Tensor:
-    scores = x @ m.mT
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None], fill)
-    return -torch.logsumexp(scores, -1)
+    return -torch.logsumexp(_scores(x, m, mask, fill), -1)
 
 
-def _reader(fill: float) -> EnergyLayer:
-    attention, energy = (functools.partial(f, fill=fill) for f in (_attention, _log_sum))
+def _masked(attention: Any, energy: Any) -> EnergyLayer:
     return energy_layer(update=attention, energy=energy, dim=3, masked=True, causal=False)
 
 
-def _without_mask(function: Any) -> Any:
-    return lambda x, m, mask: function(x, m)
-
-
-_deaf = energy_layer(
-    update=_without_mask(_attention), energy=_without_mask(_log_sum), dim=3, masked=True, causal=False
-)
+_zeros = _masked(*(functools.partial(f, fill=0.0) for f in (_attention, _log_sum)))
+_deaf = _masked(lambda x, m, mask: _attention(x, m), lambda x, m, mask: _log_sum(x, m))
 
 
 def _softplus_of_torch(x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
@@ -262,17 +242,14 @@ _counter = torch.nn.Module()
 _counter.register_buffer("u", torch.zeros(3, dtype=torch.float64))
 
 
-def _moving(x: Tensor, m: Tensor) -> Tensor:
+_drop = torch.nn.Dropout(0.5)
+
+
+def _moving(x: Tensor, m: Tensor) -> Any:
     """Has a buffer that moves a little with each call, in eval mode, too."""
     u: Any = _counter.u
     u += 1e-6
-    moved: Tensor = m - x + u
-    return moved
-
-
-def _dropping(x: Tensor, m: Tensor, dropout: Any = torch.nn.Dropout(0.5)) -> Tensor:  # noqa: B008
-    found: Tensor = dropout(m - x)
-    return found
+    return m - x + u
 
 
 def _shifted_from_18(x: Tensor, m: Tensor) -> Tensor:
@@ -326,7 +303,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
     "sign": (_layer(lambda x, m: x - m), _ENERGY, "a constant factor", "climbed"),
     "uphill": (energy_layer(update=lambda x, m: x - m, energy=_curved, dim=3), _ENERGY,
                "direction of the update", "uphill"),
-    "mask of zeros": (_reader(0.0), _MASK, "mask", "a mask multiplies the logits"),
+    "mask of zeros": (_zeros, _MASK, "mask", "a mask multiplies the logits"),
     "mask unused": (_deaf, _MASK, "mask", "it is not used"),
     "a value": (_layer(lambda x, m: torch.where(x.abs() > 2, 1.01, 1.0) * (m - x)),
                 _ENERGY, _NO_GRADIENT, "the error begins where |x| > 2"),
@@ -347,7 +324,7 @@ _ROWS: dict[str, tuple[Any, str, str, str]] = {
                      energy=lambda x: -torch.log(torch.cosh(x @ values.T)).sum(-1),
                      state=("J", 3), memory=None, parameters={"values": values, "outputs": outputs}),
         "training/layer/parameters", "untied parameters", "a weight that is stored twice instead of tied"),
-    "dropout": (_layer(_dropping), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
+    "dropout": (_layer(lambda x, m: _drop(m - x)), f"{_ENERGY} structure/layer/determinism", _TWICE, "call eval()"),
     "softplus": (implementation(attention=_softplus_of_torch), "extremes/attention/preconditioner-every-magnitude",
                  "preconditioner", "threshold of torch's F.softplus"),
     "buffer": (_layer(_moving), "structure/layer/inputs-unchanged", _TWICE,
@@ -365,27 +342,16 @@ def test_a_mistake_is_named(mistake: str) -> None:
     assert because in diagnosis.causes[0].because
 
 
-def test_a_mask_that_is_right_holds() -> None:
-    (record,) = check_implementation(_reader(-torch.inf), properties=[_MASK])
-    assert record.verdict == "holds"
-
-
 def test_an_exception_gets_no_part_and_a_view_is_told_to_reshape() -> None:
     layer = _layer(lambda x, m: 2 * (m.view(-1).view(m.shape) - x))
-    results = check_implementation(
-        layer, properties=["gradient/layer/energy", "structure/layer/windows"], examples=30
-    )
-    by_id = {record.id: record for record in results}
-    assert by_id["gradient/layer/energy"].part == "a constant factor"
-    record = by_id["structure/layer/windows"]
+    assert judged(layer, _ENERGY, examples=30).part == "a constant factor"
+    record = judged(layer, "structure/layer/windows", examples=30)
     assert (record.verdict, record.cause, record.part) == (Verdict.VIOLATED, "raised", None)
     assert "use reshape" in str(record.reason)
 
 
 def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
     class Cached(torch.nn.Module):
-        table: Tensor
-
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("table", torch.empty(0), persistent=False)
@@ -394,8 +360,7 @@ def test_a_cache_that_no_checkpoint_holds_may_be_filled_by_a_call() -> None:
             self.table = torch.arange(x.shape[1])
             return m - x
 
-    results = check_implementation(_layer(Cached()), properties=["structure/layer/inputs-unchanged"], examples=12)
-    assert [record.verdict for record in results] == ["holds"]
+    assert judged(_layer(Cached()), "structure/layer/inputs-unchanged", examples=12).verdict == Verdict.HOLDS
 
 
 class _Loud(Plain):

@@ -84,9 +84,9 @@ def one_detached_of_many() -> EnergyLayer:
     return free(update, parameters=many)
 
 
-def tempered(dtype: torch.dtype) -> EnergyLayer:
+def tempered() -> EnergyLayer:
     """A parameter close to the end of its range."""
-    tau = torch.tensor(1e-4, dtype=dtype)
+    tau = torch.tensor(1e-4, dtype=torch.float64)
 
     def update(x: Tensor, m: Tensor) -> Tensor:
         if float(tau.detach()) <= 0:
@@ -147,13 +147,9 @@ class Learned(torch.nn.Module):
             x = x - eta * (x - m) @ self.W.mT @ self.W
         return x - start
 
-    def energy(self, x: Tensor, m: Tensor) -> Tensor:
-        return (((x - m) @ self.W.mT) ** 2).sum(-1) / 2
-
-
-def with_learned_steps() -> EnergyLayer:
-    layer = Learned()
-    return energy_layer(update=layer, energy=layer.energy, dim=D, steps=2, step_size=layer.sizes, parameters=layer)
+    def declared(self) -> EnergyLayer:
+        energy = lambda x, m: (((x - m) @ self.W.mT) ** 2).sum(-1) / 2  # noqa: E731
+        return energy_layer(update=self, energy=energy, dim=D, steps=2, step_size=self.sizes, parameters=self)
 
 
 def small(scale: float) -> EnergyLayer:
@@ -163,7 +159,6 @@ def small(scale: float) -> EnergyLayer:
     return energy_layer(update=lambda x, m: 0.01 * scale * (m.tanh() - x), energy=energy, **declared)
 
 
-ALL_OF_THEM = f"{LEARNED} {MATTER} gradient/layer/energy"
 row = partial(Twin, examples=60)
 TWINS: dict[str, Twin] = {
     **{update.__name__: row(DERIVATIVES, partial(free, update)) for update in (sharp, sparse, shrunk)},
@@ -171,14 +166,14 @@ TWINS: dict[str, Twin] = {
     "a weight that was cached": row(DERIVATIVES, lambda: cached(stale=False), lambda: cached(stale=True)),
     "one detached parameter of many": row(
         DERIVATIVES, None, one_detached_of_many, ".*(p37|all parameters together)"),
-    "a parameter close to the end of its range": row(DERIVATIVES, lambda: tempered(torch.float64)),
+    "a parameter close to the end of its range": row(DERIVATIVES, tempered),
     "parameters that few questions reach": row(MATTER, routed),
     "a parameter behind zeros, and one of a narrow range": row(MATTER, adapted),
     "a parameter of two names": row(f"{DERIVATIVES} {MATTER}", tied),
     "a small update of float32, a tenth too large": row(
         "gradient/layer/energy gradient/layer/derivatives-agree extremes/layer/zero-states training/layer/states",
         lambda: small(1.0), lambda: small(1.1)),
-    "step sizes that are a softplus": row(ALL_OF_THEM, with_learned_steps),
+    "step sizes that are a softplus": row(f"{LEARNED} {MATTER} gradient/layer/energy", lambda: Learned().declared()),
 }  # fmt: skip
 
 
@@ -219,22 +214,17 @@ def test_a_step_size_that_depends_on_the_state_takes_what_the_energy_takes() -> 
         energy_layer(update=lambda x: -x, state=("J", D), memory=None, step_size=lambda x, m: x + m)
 
 
-def solver(tolerance: float, misses: float = 0.0) -> EnergyLayer:
+def solver(tolerance: float) -> EnergyLayer:
     """Goes down |x - h|^2 / 2 until the gradient is below the tolerance."""
 
     def update(x: Tensor, h: Tensor) -> Tensor:
         start = x
         while float((x - h).detach().abs().max()) >= tolerance:
             x = x - 0.5 * (x - h)
-        return x + misses - start
+        return x - start
 
-    return energy_layer(
-        update=update,
-        energy=lambda x, h: (x - h).square().sum(-1) / 2,
-        dim=D,
-        step="equilibrium",
-        tolerance=tolerance,
-    )
+    energy = lambda x, h: (x - h).square().sum(-1) / 2  # noqa: E731
+    return energy_layer(update=update, energy=energy, dim=D, step="equilibrium", tolerance=tolerance)
 
 
 def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
@@ -242,7 +232,6 @@ def test_a_solver_that_stops_early_is_told_how_far_to_go() -> None:
     assert record.verdict == Verdict.INCONCLUSIVE
     assert "known to within its tolerance of 0.0001: have it stop at 1e-07" in str(record.reason)
     assert judged(solver(1e-7), DERIVATIVES, examples=24).verdict == Verdict.HOLDS
-    assert judged(solver(1e-7, misses=1e-3), "descent/layer/stationary", examples=24).verdict == Verdict.VIOLATED
 
 
 def test_a_vector_is_pulled_back_where_the_answer_is(monkeypatch: pytest.MonkeyPatch) -> None:
