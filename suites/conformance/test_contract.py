@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from suites.kit.judging import judged
 LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
 
 
-def verdicts(records: list[Record]) -> set[Verdict]:
+def verdicts(records: Sequence[Record]) -> set[Verdict]:
     return {record.verdict for record in records}
 
 
@@ -73,9 +73,7 @@ def asked(**options: Any) -> object:
         (lambda: parametrize_with_properties(reference.reference, save_counterexamples="found"), "names its impl"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_declared_or_asked_is_refused_in_a_sentence(
-    declare: Callable[[], object], sentence: str
-) -> None:
+def test_what_cannot_be_declared_or_asked_is_refused(declare: Callable[[], object], sentence: str) -> None:
     with pytest.raises((ValueError, LoadError), match=sentence):
         declare()
 
@@ -108,8 +106,7 @@ def test_a_call_in_jax_that_deletes_what_it_was_given_is_violated() -> None:
 def test_a_block_in_jax_is_asked_what_its_calls_leave_alone() -> None:
     pytest.importorskip("jax", reason="the extra `jax` is not installed")
     blocks = load("suites.blind.faults:base_jax")
-    (record,) = check_implementation(blocks, properties=["contract/block/settings-unchanged"], examples=2)
-    assert record.verdict == Verdict.HOLDS
+    assert judged(blocks, "contract/block/settings-unchanged", examples=2).verdict == Verdict.HOLDS
 
 
 def module_implementation(names: dict[str, str | tuple[str, ...]], mlp: Any = GatedMLP) -> Any:
@@ -152,6 +149,7 @@ def test_a_module_that_reads_a_row_in_pieces_is_decoded_and_asked_for_them() -> 
 
 
 DOWN, PART = "down_proj.weight.T", "gate_up_proj.weight[:M]"
+WHOLE = ("gate_up_proj.weight", DOWN)
 
 
 @pytest.mark.parametrize(
@@ -161,19 +159,14 @@ DOWN, PART = "down_proj.weight.T", "gate_up_proj.weight[:M]"
         (GatedMLP, {"V": "gate_proj.weight", "W": "up_proj.weight"}, "parameters down_proj.weight get no weight"),
         (GatedMLP, {"V": "gate.weight", "W": "up_proj.weight"}, "no parameter 'gate.weight' for V"),
         (MLP, {"V": ("gate_up_proj.weight[M:]", DOWN), "W": PART}, "update = -eta P grad energy"),
-        (
-            MLP,
-            dict.fromkeys("VW", ("gate_up_proj.weight", DOWN)),
-            f"several weights, give each its part, as in '{PART}'",
-        ),
+        (MLP, dict.fromkeys("VW", WHOLE), f"several weights, give each its part, as in '{PART}'"),
         (MLP, {"V": (PART, DOWN), "W": PART}, "has entries that another weight was put into"),
         (MLP, {"V": (PART, DOWN), "W": ()}, "parameters gate_up_proj.weight (in part) get no weight"),
         (MLP, {"V": ("gate_up_proj.weight[0, :, :]", DOWN), "W": ()}, "is no part of"),
     ],
 )
 def test_a_module_whose_weights_go_elsewhere_is_violated(module: Any, names: dict[str, Any], words: str) -> None:
-    subject = module_implementation(names, module)
-    (record,) = check_implementation(subject, properties=["gradient/mlp/silu"], examples=20)
+    record = judged(module_implementation(names, module), "gradient/mlp/silu", examples=20, shrink=False)
     assert record.verdict == Verdict.VIOLATED
     assert words in str(record.reason)
 
@@ -187,7 +180,7 @@ def test_a_mapped_call_may_build_a_module_and_may_not_add_noise(noise: float, ve
         return out + noise * torch.randn(()) if is_batched(h) else out
 
     layer = implementation(mlp=mlp, not_offered=module_implementation({}).not_offered.keys() - {"vmap"})
-    (record,) = check_implementation(layer, properties=["modes/mlp/vmap"], examples=6)
+    record = judged(layer, "modes/mlp/vmap", examples=6)
     assert record.verdict == verdict, record.reason
 
 
@@ -200,8 +193,7 @@ def test_a_relu_layer_holds_at_the_kink() -> None:
         return -((memory @ W.T) * F.relu(x @ V.T) ** 2 / 2).sum(-1)
 
     layer = energy_layer(update=lambda x, m: ((m @ W.T) * F.relu(x @ V.T)) @ V, energy=energy, dim=4)
-    records = check_implementation(layer, examples=200, seed=4, properties=["gradient/layer/conservative-field"])
-    assert verdicts(records) == {Verdict.HOLDS}
+    assert judged(layer, "gradient/layer/conservative-field", examples=200, seed=4).verdict == Verdict.HOLDS
 
 
 def test_a_layer_that_reads_only_h_is_asked_to_refuse_bad_h() -> None:
@@ -217,9 +209,7 @@ def test_an_implementation_may_make_one_thread_wait_for_another() -> None:
         with lock:
             return reference.mlp(x, h, weights, config)
 
-    (record,) = check_implementation(
-        implementation(mlp=one_at_a_time), properties=["contract/mlp/threads"], examples=2
-    )
+    record = judged(implementation(mlp=one_at_a_time), "contract/mlp/threads", examples=2)
     assert record.verdict == Verdict.HOLDS, record
 
 
@@ -292,9 +282,8 @@ def test_a_run_in_worker_processes_says_what_a_run_here_says() -> None:
     name, properties = "suites.conformance.wrong_layers:single", ("gradient/layer/energy", "structure/layer/dtype")
     subject: Subject = load(name)
     here, there = (check_implementation(each, properties=properties, examples=4).finished for each in (subject, name))
-    assert [(r.id, r.verdict, r.margin, r.examples) for r in here.records] == [
-        (r.id, r.verdict, r.margin, r.examples) for r in there.records
-    ]
+    of_here, of_there = ([(r.id, r.verdict, r.margin, r.examples) for r in run.records] for run in (here, there))
+    assert of_here == of_there
     assert there.origin.places == here.origin.places == origin_of(subject).places
     assert there.origin.places["update"].file == "suites/conformance/wrong_layers.py"
     assert there.origin.digest is not None
@@ -330,7 +319,7 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
 
 
 @pytest.mark.parametrize(("own", "expected"), [("", 1), ("3", 3)])
-def test_a_judgement_here_computes_on_one_thread_unless_the_user_says_how_many(
+def test_a_judgement_here_computes_on_one_thread_or_as_many_as_the_user_says(
     monkeypatch: pytest.MonkeyPatch, own: str, expected: int
 ) -> None:
     seen = set()

@@ -31,34 +31,24 @@ from cemverify.conformance.listeners.terminal import how_far
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties import Property, by_id, catalogue, select
+from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.conformance.properties.base import Offer, Over
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.properties.sizes import windows
 from cemverify.conformance.questions.cases import Case, Config, Layer, dense_case
-from cemverify.conformance.questions.contexts import (
-    BETWEEN,
-    RECORDED,
-    Context,
-    InContext,
-    Table,
-    factors,
-)
+from cemverify.conformance.questions.contexts import BETWEEN, RECORDED, Context, InContext, Table, factors
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space
 from cemverify.processes.time_limits import CoreBudget
-from suites.kit.judging import mutant
+from suites.kit.judging import judged, mutant
 
 STEPS = 16
 TRIED = 8  # smaller forms that are looked at before one is taken
 
 pulled: EnergyLayer = energy_layer(
-    update=lambda x, m: m - x,
-    energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2,
-    state=("J", 3),
-    memory=("J", 3),
+    update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3,
     lagrangian=lambda x: (x**2).sum(-1) / 2,
-)
+)  # fmt: skip
 OFFERS = {"CEM implementation": Offer(), "energy layer": Offer(layer=pulled)}
 
 
@@ -91,16 +81,13 @@ def test_the_barest_case_has_the_sizes_and_options_of_its_property(property_: Pr
 
 
 def _within(space: Space, case: Case) -> bool:
-    options = {**{name: (value,) for name, value in space.options.items()}, **space.choices}
+    options = {**{name: (value,) for name, value in space.options.items()}, **space.choices, "steps": space.steps}
     parts = [case.part("attention"), case.part("mlp")] if case.layer == "block" else [case]
-    configs = [part.layer_config for part in parts]
+    has = {(name, getattr(p.layer_config, name)) for p in parts for name in options if hasattr(p.layer_config, name)}
     return (
-        case.layer == space.layer
-        and case.h.shape[0] >= space.batch
-        and case.h.shape[1] >= space.tokens
-        and all(getattr(c, name) in values for c in configs for name, values in options.items() if hasattr(c, name))
-        and all(config.steps in space.steps for config in configs)
-        and (space.apart or torch.equal(case.x, case.h))
+        (case.layer, space.apart or torch.equal(case.x, case.h)) == (space.layer, True)
+        and (case.h.shape[0] >= space.batch and case.h.shape[1] >= space.tokens)
+        and all(value in options[name] for name, value in has)
     )
 
 
@@ -109,7 +96,7 @@ def _within(space: Space, case: Case) -> bool:
 
 @pytest.mark.parametrize("layer", ["attention", "mlp", "block"])
 def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
-    (property_,) = select([f"gradient/{layer}/any-options"])
+    property_ = by_id(f"gradient/{layer}/any-options")
     seen: set[tuple[str, Any, str, Any]] = set()
     judge_property(reference, _noting(property_, seen), Effort(shrink=False))
     assert not [pair for pair in _pairs(property_) if pair not in seen]
@@ -123,11 +110,10 @@ def asked_of_jax(property_: Property, count: int) -> list[Case]:
 
 
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
-def test_what_compiles_each_case_is_asked_all_pairs_of_options_in_few_shapes_with_numbers_of_their_own(
-    layer: str,
-) -> None:
-    few, every = select([f"gradient/{layer}/silu" if layer == "mlp" else "gradient/attention/plain"]) + select(
-        [f"gradient/{layer}/any-options"]
+def test_what_compiles_each_case_is_asked_all_pairs_of_options_in_few_shapes(layer: str) -> None:
+    few, every = (
+        by_id(f"gradient/{layer}/{'silu' if layer == 'mlp' else 'plain'}"),
+        by_id(f"gradient/{layer}/any-options"),
     )
     cases = asked_of_jax(every, 80)
     met = {pair for case in cases for pair in combinations(sorted(_options(case).items()), 2)}
@@ -154,11 +140,8 @@ def _options(case: Case) -> dict[str, Any]:
     if case.layer == "block":
         return _options(case.part("attention")) | {"activation": case.part("mlp").mlp.activation}
     config = case.layer_config
-    options: dict[str, Any] = {
-        "norm": config.norm,
-        "steps": config.steps,
-        "preconditioner": _kind(config.preconditioner),
-    }
+    options: dict[str, Any] = {"norm": config.norm, "steps": config.steps}
+    options["preconditioner"] = _kind(config.preconditioner)
     if case.layer == "mlp":
         return options | {"activation": case.mlp.activation}
     return options | {"diagonal": case.attention.diagonal, "position": case.attention.position}
@@ -270,9 +253,7 @@ def attention(**options: Any) -> AttentionConfig:
     ],
     ids=lambda config: type(config).__name__,
 )
-def test_a_window_has_the_answer_the_energy_and_the_budget_that_its_tokens_have_in_the_whole_row(
-    config: Config,
-) -> None:
+def test_a_window_has_the_answer_the_energy_and_the_budget_of_its_tokens_in_the_row(config: Config) -> None:
     case = dense_case(config, 2, 70, seed=3)
     if isinstance(config, BlockConfig):
         case = replace(case, x=case.h)
@@ -280,18 +261,15 @@ def test_a_window_has_the_answer_the_energy_and_the_budget_that_its_tokens_have_
     parts = windows(case)
     assert len(parts) > 3
     for part in parts:
-        stop = part.h.shape[1] if case.layer != "mlp" else _place(case, part) + part.x.shape[1]
-        there = slice(stop - part.x.shape[1], stop)
+        # where its first token stands in the row, or where its memory ends
+        first = next(j for j in range(case.x.shape[1]) if torch.equal(case.x[:, j], part.x[:, 0]))
+        there = slice(first, first + part.x.shape[1])
+        assert case.layer == "mlp" or there.stop == part.h.shape[1]
         assert torch.allclose(golden(part), whole[:, there], rtol=0, atol=1e-12)
         assert torch.allclose(output_budget(part, torch.float64), budget[:, there], rtol=0.05)
         if case.layer != "block":
             energies = energies_at(case, case.x)[:, there]
             assert torch.allclose(energies_at(part, part.x), energies, rtol=0, atol=1e-12)
-
-
-def _place(case: Case, part: Case) -> int:
-    """Where the tokens of a part stand in the row."""
-    return next(j for j in range(case.x.shape[1]) if torch.equal(case.x[:, j], part.x[:, 0]))
 
 
 def test_windows_stand_on_both_sides_of_every_power_of_two_and_at_the_end() -> None:
@@ -306,7 +284,7 @@ def test_rows_that_users_have_are_asked() -> None:
 
 
 def test_every_size_that_a_property_lists_is_asked_once() -> None:
-    (property_,) = select(["sizes/mlp/hidden-units"])
+    property_ = by_id("sizes/mlp/hidden-units")
     record = judge_property(reference, property_, Effort(shrink=False))
     sizes = {property_.questions.scattered(Offer(), seed).sizes["M"] for seed in range(record.examples)}  # type: ignore[union-attr]
     assert record.verdict == Verdict.HOLDS
@@ -315,10 +293,8 @@ def test_every_size_that_a_property_lists_is_asked_once() -> None:
 
 
 def test_sizes_that_are_offered_are_asked_once_however_few_they_are() -> None:
-    (property_,) = select(["sizes/attention/tokens-float64"])
-    without = Offer(frozenset(FEATURES) - {"attention"})
-    assert property_.questions.rows(Offer()) == 11
-    assert property_.questions.rows(without) in range(1, 11)
+    questions, without = by_id("sizes/attention/tokens-float64").questions, Offer(frozenset(FEATURES) - {"attention"})
+    assert (questions.rows(Offer()), questions.rows(without) in range(1, 11)) == (11, True)
 
 
 def used(config: Any) -> set[str]:
@@ -345,10 +321,8 @@ def test_no_question_uses_what_is_not_offered(features: str) -> None:
 
 
 def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:
-    records = [
-        judge_property(reference, property_, Effort(examples=6, shrink=False))
-        for property_ in select(["sizes/mlp/energy", "gradient/attention/wide"])
-    ]
+    ids = ("sizes/mlp/energy", "gradient/attention/wide")
+    records = [judged(reference, id_, examples=6, shrink=False) for id_ in ids]
     assert records[0].describe()["asked_up_to"] == dict(records[0].asked_up_to) != {}
     together = asked_up_to(records)
     assert list(together) == ["T", "J", "B", "M", "K", "D"]

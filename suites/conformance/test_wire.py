@@ -116,8 +116,11 @@ class Ended:
         pass
 
 
+Ends = tuple[ChildProcess, socket.socket]
+
+
 @pytest.fixture
-def ends() -> Iterator[tuple[ChildProcess, socket.socket]]:
+def ends() -> Iterator[Ends]:
     ours, theirs = socket.socketpair()
     yield ChildProcess(Ended(), Channel(ours), timeout=0.3), theirs
     ours.close()
@@ -149,9 +152,7 @@ def frames(content: bytes) -> bytes:
         (frames(frame(17)), "tampered", "an answer that was not asked for"),
     ],
 )
-def test_messages_that_answer_nothing_cost_the_process(
-    ends: tuple[ChildProcess, socket.socket], sent: bytes, cause: str, words: str
-) -> None:
+def test_messages_that_answer_nothing_cost_the_process(ends: Ends, sent: bytes, cause: str, words: str) -> None:
     layer_process, theirs = ends
     theirs.sendall(sent)
     with pytest.raises(Lost) as lost:
@@ -162,9 +163,7 @@ def test_messages_that_answer_nothing_cost_the_process(
         ask(layer_process)
 
 
-def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
-    ends: tuple[ChildProcess, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_process_waits_for_a_core_is_no_time_of_its_call(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     layer_process, theirs = ends
     layer_process.timeout, started = 0.15, time.monotonic()
     monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 0.9 * (time.monotonic() - started))
@@ -182,9 +181,7 @@ def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
     assert time.monotonic() - started < 40 * layer_process.timeout
 
 
-def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
-    ends: tuple[ChildProcess, socket.socket],
-) -> None:
+def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(ends: Ends) -> None:
     layer_process, theirs = ends
     theirs.sendall((1000).to_bytes(8, "little"))
     dripping = threading.Event()
@@ -211,7 +208,7 @@ def test_a_request_that_nobody_takes_is_given_up_in_time() -> None:
         Channel(ours).send(bytes(2**24), time.monotonic() + 0.1)
 
 
-def test_a_closed_connection_says_how_the_process_ended(ends: tuple[ChildProcess, socket.socket]) -> None:
+def test_a_closed_connection_says_how_the_process_ended(ends: Ends) -> None:
     layer_process, theirs = ends
     theirs.close()
     with pytest.raises(Lost, match=r"it ended the interpreter \(signal 9\)"):
