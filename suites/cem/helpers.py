@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from cemverify.cem.energies import Energy, Interaction
 from cemverify.cem.layers import DiagonalKind
-from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross
+from cemverify.cem.positions import Alibi, Rotary, SelfCross
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -66,30 +66,15 @@ def gradient_of(energy: Energy, x: Tensor, h: Tensor) -> Tensor:
     return slope(lambda at: energy(at, energy.remember(h)), x)
 
 
-def interaction(
-    *,
-    diagonal: str = "none",
-    position: str = "none",
-    causal: bool = True,
-    seed: int = 0,
-    temperature: float | None = None,
-) -> Interaction:
+def interaction(diagonal: str = "none", position: str = "none", causal: bool = True) -> Interaction:
     """A random interaction energy of two heads with logits of order one for Gaussian tokens of six features."""
     K, R, D = 2, 4, 6
-    biases: dict[str, Bias] = {
-        "alibi": Alibi(vector(*SLOPES)),
-        "self-cross": SelfCross(vector(*TO_SELF), vector(*TO_OTHERS)),
-    }
+    biases: Any = {"alibi": Alibi(vector(*SLOPES)), "self-cross": SelfCross(vector(*TO_SELF), vector(*TO_OTHERS))}
     shape = {"none": None, "shared": (D,), "per-head": (K, D)}[diagonal]
-    return Interaction(
-        randn(K, R, D, seed=seed, scale=D**-0.5),
-        randn(K, R, D, seed=seed + 1, scale=D**-0.5),
-        math.sqrt(R) if temperature is None else temperature,
-        diagonal=None if shape is None else randn(*shape, seed=seed + 2, scale=D**-0.5),
-        bias=biases.get(position),
-        rotary=Rotary() if position == "rotary" else None,
-        causal=causal,
-    )
+    W_Q, W_K = (randn(K, R, D, seed=seed, scale=D**-0.5) for seed in (0, 1))
+    d = None if shape is None else randn(*shape, seed=2, scale=D**-0.5)
+    rotary = Rotary() if position == "rotary" else None
+    return Interaction(W_Q, W_K, math.sqrt(R), diagonal=d, bias=biases.get(position), rotary=rotary, causal=causal)
 
 
 def randomised(module: Module, seed: int, scale: float = 0.5) -> Module:
@@ -106,10 +91,9 @@ def gradients_are_exact(module: nn.Module, *inputs: Tensor) -> bool:
     """Whether autograd gives what finite differences do, along a random direction of all inputs and parameters."""
     names, values = zip(*module.named_parameters(), strict=True)
 
-    def answer(*tensors: Tensor) -> Tensor:
-        output = functional_call(
-            module, dict(zip(names, tensors[len(inputs) :], strict=True)), tensors[: len(inputs)]
-        )
+    def answer(*tensors: Tensor) -> Any:
+        parameters = dict(zip(names, tensors[len(inputs) :], strict=True))
+        output = functional_call(module, parameters, tensors[: len(inputs)])
         return output if isinstance(output, Tensor) else output[0]
 
     at = [tensor.detach().clone().requires_grad_() for tensor in (*inputs, *values)]

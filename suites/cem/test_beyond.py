@@ -15,15 +15,7 @@ from cemverify.cem.descent import Descent, Own
 from cemverify.cem.energies import Interaction
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEMLayer, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import Block, BlockConfig
-from suites.cem.helpers import (
-    ROUNDING,
-    generator,
-    gradients_are_exact,
-    randn,
-    randomised,
-    relative_error,
-    slope,
-)
+from suites.cem.helpers import ROUNDING, generator, gradients_are_exact, randn, randomised, relative_error, slope
 
 D, K, M = 6, 2, 7
 LOW_RANK = PreconditionerConfig("low-rank", rank=2)
@@ -80,11 +72,8 @@ def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:
         if isinstance(energy, Interaction):
             energy = replace(energy, temperature=config.tau * config.beyond.cooling**t)
         u = norm.into(states[-1]).detach().requires_grad_()
-        shares = (
-            energy.of_heads(u, energy.remember(h)).movedim(1, 0)
-            if len(P) > 1
-            else energy(u, energy.remember(h))[None]
-        )
+        memory = energy.remember(h)
+        shares = energy.of_heads(u, memory).movedim(1, 0) if len(P) > 1 else energy(u, memory)[None]
         # (K, B, J, D)
         g = torch.stack([torch.autograd.grad(share.sum(), u, retain_graph=True)[0] for share in shares])
         move = -config.step_size * float(s[t].exp()) * torch.einsum("kde,kbje->bjd", P, norm.out(g))
@@ -107,11 +96,8 @@ def test_steps_follow_the_formula() -> None:
         {"own_steps": True},
         {"own_preconditioners": True, "preconditioner": LOW_RANK},
     ]
-    every = [
-        *everything(),
-        attention(cooling=0.5),
-        *(make(**options) for make in (attention, mlp) for options in alone),
-    ]
+    every = [*everything(), attention(cooling=0.5)]
+    every += (make(**options) for make in (attention, mlp) for options in alone)
     x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
     for layer in every:
         expected = written_out(layer, x, h)
@@ -143,9 +129,8 @@ def test_fast_paths_are_the_formula() -> None:
 
 def slopes(output: Tensor, layer: CEMLayer) -> tuple[Tensor, ...]:
     """The derivatives of |output|^2 with respect to every parameter."""
-    return torch.autograd.grad(
-        output.square().sum(), list(layer.parameters()), allow_unused=True, materialize_grads=True
-    )
+    sources = list(layer.parameters())
+    return torch.autograd.grad(output.square().sum(), sources, allow_unused=True, materialize_grads=True)
 
 
 def stopping(least_fall: float = 0.4) -> list[CEMLayer]:
@@ -209,21 +194,13 @@ def test_a_stop_passes_on_the_gradients_of_the_steps_taken() -> None:
 
 def block(rounds: int, *, eta: float = 0.3, scale: float = 0.4, seed: int = 0, **options: Any) -> Block:
     attention = AttentionConfig(D, K, head_dim=4, diagonal="shared", position="alibi", step_size=eta, **options)
-    return randomised(
-        Block(BlockConfig(attention, MLPConfig(D, M, step_size=eta, **options), rounds), generator(0)), seed, scale
-    )
+    config = BlockConfig(attention, MLPConfig(D, M, step_size=eta, **options), rounds)
+    return randomised(Block(config, generator(0)), seed, scale)
 
 
 def full(rounds: int) -> Block:
     """With everything that halves may have: a norm, a preconditioner, two steps a turn."""
     return block(rounds, norm="channel", preconditioner=LOW_RANK, steps=2)
-
-
-def halves_of(made: Block) -> tuple[CEMAttention, CEMGatedMLP]:
-    attention, mlp = made.attention, made.mlp
-    assert isinstance(attention, CEMAttention)
-    assert isinstance(mlp, CEMGatedMLP)
-    return attention, mlp
 
 
 def test_one_round_is_the_ordinary_block() -> None:
@@ -238,8 +215,8 @@ def test_one_round_is_the_ordinary_block() -> None:
 def test_each_turn_is_a_step_on_the_joint_energy() -> None:
     """By autograd: with memories fixed, attention steps along the slope of eps, and the MLP along that of xi."""
     made, h = block(3), randn(2, 4, D, seed=5)
-    attention, mlp = halves_of(made)
-    walk = made.walk(h)
+    halves: Any = made.attention, made.mlp
+    (attention, mlp), walk = halves, made.walk(h)
     a = attention.energy.remember(h)
     b = mlp.energy.remember(h - 0.3 * slope(lambda x: attention.energy(x, a), h))
     x = h

@@ -15,28 +15,14 @@ from torch import Tensor
 from cemverify.cem import blocked
 from cemverify.cem.blocked import descend
 from cemverify.cem.energies.tiled import TiledInteraction
-from cemverify.cem.layers import (
-    AttentionConfig,
-    CEMAttention,
-    CEMGatedMLP,
-    CEMLayer,
-    DiagonalKind,
-    MLPConfig,
-    PositionKind,
-    PreconditionerConfig,
-)
+from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEMLayer, MLPConfig, PreconditionerConfig
 from cemverify.cem.torch_internals import TorchDispatchMode
 from suites.cem.helpers import generator, randn, randomised
 
 PER_HEAD = PreconditionerConfig("low-rank", per_head=True)
 
 
-def layer(
-    diagonal: DiagonalKind = "none",
-    position: PositionKind = "none",
-    P: PreconditionerConfig = PER_HEAD,
-    **options: Any,
-) -> CEMAttention:
+def layer(diagonal: Any = "none", position: Any = "none", P: Any = PER_HEAD, **options: Any) -> CEMAttention:
     more = {"diagonal": diagonal, "position": position, "preconditioner": P, "steps": 2, **options}
     return randomised(CEMAttention(AttentionConfig(12, 3, norm="channel", **more), generator(1)), 2)
 
@@ -50,10 +36,8 @@ def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -
     energy = module.energy
     reached = go(module.descent, energy, x, energy.remember(h))
     yield reached
-    weights = randn(*reached.shape, seed=3)
-    yield from torch.autograd.grad(
-        reached, (x, h, *module.parameters()), weights, allow_unused=True, materialize_grads=True
-    )
+    sources, weights = (x, h, *module.parameters()), randn(*reached.shape, seed=3)
+    yield from torch.autograd.grad(reached, sources, weights, allow_unused=True, materialize_grads=True)
 
 
 def assert_formula(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -> None:
@@ -70,7 +54,7 @@ def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) ->
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
 @pytest.mark.parametrize("position", ["none", "alibi", "self-cross", "rotary"])
 @pytest.mark.parametrize("diagonal", ["none", "shared", "per-head"])
-def test_attention_by_blocks_is_the_formula(diagonal: DiagonalKind, position: PositionKind, causal: bool) -> None:
+def test_attention_by_blocks_is_the_formula(diagonal: str, position: str, causal: bool) -> None:
     for preconditioner in (PER_HEAD, PreconditionerConfig()):
         # nine tokens remembered, seven of them asked: as when decoding from a cache
         assert_same(layer(diagonal, position, preconditioner, causal=causal), states(7, 4), states(9, 5), 3, 2)
@@ -88,8 +72,8 @@ def test_in_bfloat16_the_last_tokens_of_a_row_are_attended_like_the_row() -> Non
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
 @pytest.mark.parametrize("position", ["none", "rotary"])
 @pytest.mark.parametrize("remembered", [7, 9])
-def test_torchs_own_attention_takes_all_tokens_at_once_where_its_rows_are_aligned(
-    remembered: int, position: PositionKind, causal: bool, monkeypatch: pytest.MonkeyPatch
+def test_torchs_own_attention_takes_all_tokens_at_once_where_rows_are_aligned(
+    remembered: int, position: str, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
     module = layer(position=position, causal=causal, steps=3)
@@ -103,12 +87,15 @@ def test_blocks_and_tiles_of_any_size_give_the_same(rows: int, tile: int) -> Non
     assert_same(layer("shared", "alibi", steps=3, step="learned"), states(7, 4), states(7, 5), rows, tile)
 
 
-def test_an_mlp_is_the_formula_by_blocks_and_without_its_hidden_numbers() -> None:
+def mlp() -> CEMGatedMLP:
     config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"))
-    module = randomised(CEMGatedMLP(config, generator(1)), 2)
-    assert_same(module, states(7, 4), states(7, 5), 3, 2)
+    return randomised(CEMGatedMLP(config, generator(1)), 2)
+
+
+def test_an_mlp_is_the_formula_by_blocks_and_without_its_hidden_numbers() -> None:
+    assert_same(mlp(), states(7, 4), states(7, 5), 3, 2)
     with blocked.using("tiles"):
-        assert_formula(module, states(7, 4), states(7, 5), blocked.run)
+        assert_formula(mlp(), states(7, 4), states(7, 5), blocked.run)
 
 
 def second_derivatives(module: CEMLayer, path: blocked.Path, own: bool) -> Iterator[Tensor]:
@@ -130,15 +117,13 @@ def second_derivatives(module: CEMLayer, path: blocked.Path, own: bool) -> Itera
 @pytest.mark.parametrize("own", [True, False], ids=["of itself", "of another"])
 @pytest.mark.parametrize("path", ["tiles", "blocks"])
 def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: bool) -> None:
-    config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"))
-    mlp = randomised(CEMGatedMLP(config, generator(1)), 2)
-    for module in (mlp, layer("shared", "alibi", steps=3), layer("per-head", "self-cross", steps=3)):
+    for module in (mlp(), layer("shared", "alibi", steps=3), layer("per-head", "self-cross", steps=3)):
         expected = list(second_derivatives(module, "formula", own))
         for a, b in zip(expected, second_derivatives(module, path, own), strict=True):
             torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
 
 
-def stored_bytes(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
+def stored_bytes(tokens: int, steps: int, diagonal: str) -> int:
     """How many numbers a layer by blocks keeps for the backward pass."""
     module = layer(diagonal, "alibi", PreconditionerConfig(), steps=steps)
     sizes: list[int] = []
@@ -147,10 +132,8 @@ def stored_bytes(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
         sizes.append(tensor.numel())
         return tensor
 
-    with (
-        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-        blocked.using("blocks", rows=8, tile=4),
-    ):
+    kept = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with kept, blocked.using("blocks", rows=8, tile=4):
         module(states(tokens, 4))
     return sum(sizes)
 
@@ -170,8 +153,8 @@ class Casts(TorchDispatchMode):
 
 @pytest.mark.parametrize("path", ["formula", "tiles", "blocks"])
 def test_under_autocast_a_weight_is_cast_once_whatever_the_steps(path: blocked.Path) -> None:
-    mlp = CEMGatedMLP(MLPConfig(12, 20, steps=4), generator(1))
-    for module in (mlp, layer("shared", "alibi", PreconditionerConfig(), steps=4).float()):
+    plain = CEMGatedMLP(MLPConfig(12, 20, steps=4), generator(1))
+    for module in (plain, layer("shared", "alibi", PreconditionerConfig(), steps=4).float()):
         x = states(7, 4).detach().float().requires_grad_()
         with Casts() as casts, torch.autocast("cpu", torch.bfloat16), blocked.using(path, rows=3, tile=2):
             module(x).sum().backward()
@@ -183,9 +166,7 @@ STATE = 2 * 40 * 12  # two rows of 40 tokens and 12 features
 
 
 @pytest.mark.parametrize("diagonal", ["none", "shared", "per-head"])
-def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square(
-    diagonal: DiagonalKind,
-) -> None:
+def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square(diagonal: str) -> None:
     assert stored_bytes(80, 2, diagonal) < 2.1 * stored_bytes(40, 2, diagonal)
     assert stored_bytes(40, 16, diagonal) - stored_bytes(40, 15, diagonal) == STATE
 
@@ -207,14 +188,12 @@ def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPat
 
 def test_no_tokens_are_no_blocks() -> None:
     for diagonal, steps in product(("none", "shared"), (3, 9)):
-        assert_same(layer(diagonal, "alibi", steps=steps), states(0, 4), states(0, 5), 3, 2)  # type: ignore[arg-type]
+        assert_same(layer(diagonal, "alibi", steps=steps), states(0, 4), states(0, 5), 3, 2)
 
 
 def test_sizes_below_one_are_refused_in_a_sentence() -> None:
-    module = layer()
-    energy = module.energy
+    descent, energy = layer().descent, layer().energy
     with pytest.raises(ValueError, match="at least 1 row, not 0"):
-        descend(module.descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)
-    unknown: Any = "quick"
-    with pytest.raises(ValueError, match="unknown path 'quick'; choose from"), blocked.using(unknown):
+        descend(descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)
+    with pytest.raises(ValueError, match="unknown path 'quick'; choose from"), blocked.using("quick"):  # type: ignore[arg-type]
         pass

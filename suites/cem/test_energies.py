@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -10,24 +12,10 @@ from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS, Activation, activation
 from cemverify.cem.energies import Convexified, Elementwise, Energy, Hopfield, Interaction
-from suites.cem.helpers import (
-    DIAGONALS,
-    POSITIONS,
-    ROUNDING,
-    SLOPES,
-    TO_OTHERS,
-    TO_SELF,
-    gradient_of,
-    interaction,
-    randn,
-    relative_error,
-    token,
-    vector,
-)
+from suites.cem import helpers
+from suites.cem.helpers import ROUNDING, gradient_of, interaction, randn, relative_error, token, vector
 
-each_diagonal = pytest.mark.parametrize("diagonal", DIAGONALS, ids=lambda d: f"diagonal-{d}")
-each_position = pytest.mark.parametrize("position", POSITIONS, ids=lambda p: f"position-{p}")
-each_mask = pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+each_position = pytest.mark.parametrize("position", helpers.POSITIONS, ids=lambda p: f"position-{p}")
 each_activation = pytest.mark.parametrize("sigma", ACTIVATIONS.values(), ids=list(ACTIVATIONS))
 
 
@@ -36,9 +24,9 @@ each_activation = pytest.mark.parametrize("sigma", ACTIVATIONS.values(), ids=lis
 
 def naive_bias(position: str, k: int, i: int, j: int) -> float:
     if position == "alibi":
-        return -SLOPES[k] * abs(i - j)
+        return -helpers.SLOPES[k] * abs(i - j)
     if position == "self-cross":
-        return TO_SELF[k] if i == j else TO_OTHERS[k]
+        return helpers.TO_SELF[k] if i == j else helpers.TO_OTHERS[k]
     return 0.0
 
 
@@ -84,17 +72,15 @@ def naive_elementwise(sigma: Activation, V: Tensor, W: Tensor, x: Tensor, h: Ten
     for x_i, h_i in zip(x.reshape(-1, x.shape[-1]).tolist(), h.reshape(-1, h.shape[-1]).tolist(), strict=True):
         value = 0.0
         for gate, z in zip(naive_product(W.tolist(), h_i), naive_product(V.tolist(), x_i), strict=True):
-            if convexified:
-                value -= abs(gate) * sigma.primitive(vector(math.copysign(1.0, gate) * z)).item()
-            else:
-                value -= gate * sigma.primitive(vector(z)).item()
+            sign = math.copysign(1.0, gate) if convexified else 1.0
+            value -= sign * gate * sigma.primitive(vector(sign * z)).item()
         values.append(value)
     return torch.tensor(values, dtype=torch.float64).reshape(x.shape[:-1])
 
 
-@each_diagonal
 @each_position
-@each_mask
+@pytest.mark.parametrize("diagonal", helpers.DIAGONALS, ids=lambda d: f"diagonal-{d}")
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
 def test_the_interaction_energy_is_the_formula_in_plain_loops(diagonal: str, position: str, causal: bool) -> None:
     energy = interaction(diagonal=diagonal, position=position, causal=causal)
     x, h = randn(2, 4, 6, seed=10), randn(2, 4, 6, seed=11)
@@ -105,9 +91,7 @@ def test_the_interaction_energy_is_the_formula_in_plain_loops(diagonal: str, pos
 
 @each_activation
 @pytest.mark.parametrize("kind", [Elementwise, Convexified], ids=["elementwise", "convexified"])
-def test_the_elementwise_energies_are_the_formula_in_plain_loops(
-    sigma: Activation, kind: type[Elementwise] | type[Convexified]
-) -> None:
+def test_the_elementwise_energies_are_the_formula_in_plain_loops(sigma: Activation, kind: Any) -> None:
     V, W = randn(5, 3, seed=0), randn(5, 3, seed=1)
     x, h = randn(2, 4, 3, seed=2), randn(2, 4, 3, seed=3)
     energy: Energy = kind(V, W, sigma)
@@ -132,13 +116,9 @@ def test_the_hopfield_energy_is_the_formula_in_plain_loops() -> None:
 UNASKED: dict[str, Energy] = {
     **{
         f"full-{diagonal}-{position}": interaction(diagonal=diagonal, position=position, causal=False)
-        for diagonal in DIAGONALS
-        for position in POSITIONS
+        for diagonal, position in product(helpers.DIAGONALS, helpers.POSITIONS)
     },
-    **{
-        f"convexified-{name}": Convexified(randn(7, 6, seed=0), randn(7, 6, seed=1), sigma)
-        for name, sigma in ACTIVATIONS.items()
-    },
+    **{f"convexified-{n}": Convexified(randn(7, 6, seed=0), randn(7, 6, seed=1), s) for n, s in ACTIVATIONS.items()},
     "hopfield": Hopfield(0.7),
 }
 
@@ -181,9 +161,7 @@ TIGHT = {
 
 
 @pytest.mark.parametrize("example", TIGHT.values(), ids=list(TIGHT))
-def test_the_safe_step_of_the_elementwise_energy_is_tight(
-    example: tuple[str, list[list[float]], list[float], list[float], list[float]],
-) -> None:
+def test_the_safe_step_of_the_elementwise_energy_is_tight(example: Any) -> None:
     name, V, gamma, x, diagonal = example
     # h = (1, 0, ...) and W with gamma in its first column: W h = gamma
     W = torch.zeros(len(gamma), len(x), dtype=torch.float64)

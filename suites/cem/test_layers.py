@@ -15,15 +15,7 @@ from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise
 from cemverify.cem.growing import append
-from cemverify.cem.layers import (
-    AttentionConfig,
-    CEMAttention,
-    CEMGatedMLP,
-    InitKind,
-    LearnedPreconditioner,
-    MLPConfig,
-    PreconditionerConfig,
-)
+from cemverify.cem.layers import AttentionConfig, CEMAttention, InitKind, LearnedPreconditioner, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
 from cemverify.cem.positions import Rotary, alibi_slopes, printed_alibi
 from cemverify.cem.preconditioners import (
@@ -35,25 +27,13 @@ from cemverify.cem.preconditioners import (
     PreconditionerKind,
 )
 from cemverify.cem.printed import PrintedAlgorithm1
-from suites.cem.helpers import (
-    ROUNDING,
-    U,
-    generator,
-    randn,
-    randomised,
-    relative_error,
-    vector,
-)
+from suites.cem.helpers import ROUNDING, U, generator, randn, randomised, relative_error, vector
 
-D, K, M = 8, 2, 12
+D, K = 8, 2
 
 
-def attention(seed: int = 0, **options: Any) -> CEMAttention:
-    return randomised(CEMAttention(AttentionConfig(D, K, **options), generator(0)), seed)
-
-
-def mlp(seed: int = 0, **options: Any) -> CEMGatedMLP:
-    return randomised(CEMGatedMLP(MLPConfig(D, M, **options), generator(0)), seed)
+def attention(**options: Any) -> CEMAttention:
+    return randomised(CEMAttention(AttentionConfig(D, K, **options), generator(0)), 0)
 
 
 # --- attention and MLPs as they are built elsewhere ----------------------------------------------------

@@ -112,9 +112,7 @@ def test_a_cache_of_another_model_is_refused() -> None:
 
 
 @each_model
-def test_the_initial_weights_depend_on_the_generator_alone_and_leave_the_global_seed(
-    config: LanguageModelConfig,
-) -> None:
+def test_the_initial_weights_depend_on_the_generator_alone_and_leave_the_seed(config: LanguageModelConfig) -> None:
     before = torch.random.get_rng_state()
     first, other = (LanguageModel(config, generator(seed)).state_dict() for seed in (7, 8))
     assert torch.equal(torch.random.get_rng_state(), before)
