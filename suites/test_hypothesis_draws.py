@@ -30,25 +30,13 @@ def drawn() -> list[int]:
     return numbers
 
 
-@pytest.fixture
-def constant_in_a_local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "somebody.py"
-    path.write_text(f"REMARKABLE = {REMARKABLE}\n")
-    spec = importlib.util.spec_from_file_location("somebody", path)
-    assert spec is not None
-    monkeypatch.setitem(sys.modules, "somebody", importlib.util.module_from_spec(spec))
-
-
-@pytest.mark.usefixtures("constant_in_a_local_module")
-def test_hypothesis_itself_draws_the_constants_of_local_modules() -> None:
-    assert REMARKABLE in drawn(), (
-        "if this fails, cemverify.conformance.questions.hypothesis_draws is no longer needed"
-    )
-
-
-def test_the_draws_are_the_same_whatever_is_imported(request: pytest.FixtureRequest) -> None:
+def test_the_draws_are_the_same_whatever_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with from_the_seed_alone():
         before = drawn()
-        request.getfixturevalue("constant_in_a_local_module")
-        after = drawn()
-    assert before == after
+        path = tmp_path / "somebody.py"
+        path.write_text(f"REMARKABLE = {REMARKABLE}\n")
+        spec = importlib.util.spec_from_file_location("somebody", path)
+        assert spec is not None
+        monkeypatch.setitem(sys.modules, "somebody", importlib.util.module_from_spec(spec))
+        assert drawn() == before
+    assert REMARKABLE in drawn(), "Hypothesis draws no constants of local modules: hypothesis_draws is not needed"

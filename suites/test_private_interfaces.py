@@ -20,18 +20,13 @@ from cemverify.processes.forkserver import FORKS, ensure_server, server
 SEEN = "it was this in CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5; see what changed, and alter {} and this text"
 
 
-linux = pytest.mark.skipif(not FORKS, reason="Linux alone forks workers from a server")
-
-
-@linux
-def test_the_server_of_forks_has_the_process_id_that_is_read() -> None:
+@pytest.mark.skipif(not FORKS, reason="Linux alone forks workers from a server")
+def test_the_server_of_forks_has_the_process_id_that_is_read_and_the_folder_that_is_set_for_its_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ensure_server()
     assert server() is not None, SEEN.format("forkserver.server")
     os.kill(server() or 0, 0)
-
-
-@linux
-def test_the_temporary_folder_of_sockets_is_the_one_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     config: Any = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     monkeypatch.setitem(config, "tempdir", "/nowhere")
     assert util.get_temp_dir() == "/nowhere", SEEN.format("forkserver._shorten_the_temporary_folder")
@@ -58,7 +53,9 @@ def test_transforms_of_functions_are_noticed() -> None:
     look(x)
     torch.func.vmap(look)(x)
     torch.func.grad(look)(x)
-    assert seen == [(False, False, False), (True, True, True), (True, False, True)], TORCH
+    with forward_ad.dual_level():
+        look(x)
+    assert seen == [(False, False, False), (True, True, True), (True, False, True), (True, False, False)], TORCH
 
 
 def test_a_compiled_function_is_rewritten_as_inductor_does() -> None:
@@ -71,13 +68,13 @@ def test_a_compiled_function_is_rewritten_as_inductor_does() -> None:
     assert any("scaled_dot_product" in event.key for event in profile.key_averages()), TORCH
 
 
-def test_forward_mode_is_a_transform() -> None:
-    with forward_ad.dual_level():
-        assert torch_internals.is_transforming(), TORCH
-    assert not torch_internals.is_transforming(), TORCH
+class _Overriding(Tensor):
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise AssertionError("it was called")
 
 
-def test_modes_are_counted_and_leaves_of_trees_listed() -> None:
+def test_modes_are_counted_leaves_of_trees_listed_and_no_subclass_takes_operations_over() -> None:
     before = torch_internals.count_modes()
     assert not torch_internals.is_dispatching(), TORCH
     with torch_internals.FakeTensorMode():  # a mode of operators
@@ -86,15 +83,6 @@ def test_modes_are_counted_and_leaves_of_trees_listed() -> None:
     with TorchFunctionMode():
         assert torch_internals.count_modes() == (before[0] + 1, before[1]), TORCH
     assert torch_internals.tree_leaves([1, (2, {"a": 3})]) == [1, 2, 3], TORCH
-
-
-class _Overriding(Tensor):
-    @classmethod
-    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
-        raise AssertionError("it was called")
-
-
-def test_no_subclass_takes_operations_over() -> None:
     array = torch.ones(2).as_subclass(_Overriding)
     with torch_internals.without_overrides():
         assert type(Tensor.as_subclass(array, Tensor)) is Tensor, TORCH

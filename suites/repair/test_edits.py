@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cemverify.conformance.implementations.edited import edited
 from cemverify.repair.edits import KINDS, Vocabulary, edits
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from suites.kit.source import ROOT
 
 RIGHT = '''\
 import numpy as np
@@ -36,6 +35,9 @@ mine = implementation(attention=attention, arrays="numpy", not_offered=("diagona
 '''
 WORDS = Vocabulary(("W_Q", "W_K"), {"config": ("steps", "step_size", "temperature")})
 
+WEIGHTS = '    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)\n'
+KEYS = '    keys = np.einsum("krd,bjd->bkjr", W_K, h)\n'
+STEP = "    x = x + config.step_size * np.triu(scores, 1) @ keys\n"
 MISTAKES = {
     "another name that is assigned": ("        scores = SCALE", "        keys = SCALE"),
     "a name that nothing binds": ("        scores = SCALE", "        score = SCALE"),
@@ -59,14 +61,8 @@ MISTAKES = {
     "a name of a loop that is one of its values": ("for _ in range", "for x in range"),
     "a product of elements": ("1) @ keys", "1) * keys"),
     "a quotient in place of a sum": ("x = x + config", "x = x / config"),
-    "a line after its neighbour": (
-        '    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)\n    keys = np.einsum("krd,bjd->bkjr", W_K, h)\n',
-        '    keys = np.einsum("krd,bjd->bkjr", W_K, h)\n    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)\n',
-    ),
-    "a line out of its loop": (
-        "        x = x + config.step_size * np.triu(scores, 1) @ keys\n",
-        "    x = x + config.step_size * np.triu(scores, 1) @ keys\n",
-    ),
+    "a line after its neighbour": (f"{WEIGHTS}{KEYS}", f"{KEYS}{WEIGHTS}"),
+    "a line out of its loop": (f"    {STEP}", STEP),
 }
 
 
@@ -75,38 +71,31 @@ def normal(text: str) -> str:
     return ast.dump(ast.parse(text))
 
 
+def reached(text: str, *words: Any) -> set[str]:
+    """The programs that an edit makes."""
+    return {normal(edit.applied(text)) for edit in edits(text, *words)}
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_usual_mistake_is_undone_by_one_of_the_edits(mistake: str) -> None:
-    broken = edited(RIGHT, MISTAKES[mistake])
-    assert normal(RIGHT) in {normal(edit.applied(broken)) for edit in edits(broken, WORDS)}
+    assert normal(RIGHT) in reached(edited(RIGHT, MISTAKES[mistake]), WORDS)
 
 
-def test_an_edit_changes_what_it_says_and_leaves_the_rest_of_the_text() -> None:
-    for edit in edits(RIGHT, WORDS):
-        if edit.kind != "line":
-            text = edit.applied(RIGHT)
-            start = RIGHT.splitlines(keepends=True)[: edit.line - 1]
-            assert text.startswith("".join(start))
-            assert edit.before in RIGHT
-            assert edit.after in text
-            assert len(text) == len(RIGHT) - len(edit.before) + len(edit.after)
-
-
-def test_every_edit_is_python_and_no_two_are_the_same() -> None:
-    every_edit = edits(RIGHT, WORDS)
+def test_an_edit_is_python_and_changes_what_it_says_and_neither_declarations_imports_nor_docstrings() -> None:
+    every_edit, declared = edits(RIGHT, WORDS), RIGHT.splitlines()[-1]
     for edit in every_edit:
-        ast.parse(edit.applied(RIGHT))
-    assert len({edit.changes for edit in every_edit}) == len(every_edit)
-    assert [KINDS.index(edit.kind) for edit in every_edit] == sorted(KINDS.index(edit.kind) for edit in every_edit)
-
-
-def test_declarations_imports_and_docstrings_are_left_alone() -> None:
-    declared = RIGHT.splitlines()[-1]
-    for edit in edits(RIGHT, WORDS):
         text = edit.applied(RIGHT)
+        ast.parse(text)
         assert text.splitlines()[-1] == declared
         assert text.startswith("import numpy as np\n\nfrom cemverify import implementation\n")
         assert '"""Steps down."""' in text
+        if edit.kind != "line":
+            assert text.startswith("".join(RIGHT.splitlines(keepends=True)[: edit.line - 1]))
+            assert edit.before in RIGHT
+            assert edit.after in text
+            assert len(text) == len(RIGHT) - len(edit.before) + len(edit.after)
+    assert len({edit.changes for edit in every_edit}) == len(every_edit)
+    assert [KINDS.index(edit.kind) for edit in every_edit] == sorted(KINDS.index(edit.kind) for edit in every_edit)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +115,12 @@ class Layer:
         keys, scale = (p(x) for p in (self.k, self.v))
         return -self.down(keys * scale)
 """
-    broken = text.replace(right, wrong)
-    assert broken != text
-    assert normal(text) in {normal(edit.applied(broken)) for edit in edits(broken)}
+    assert normal(text) in reached(edited(text, (right, wrong)))
 
 
 def test_a_layer_of_a_module_is_taken_for_another() -> None:
     text = "class Layer:\n    def forward(self, x):\n        return self.down(self.up(x))\n"
-    assert text.replace("self.down", "self.up") in {edit.applied(text) for edit in edits(text)}
+    assert normal(text.replace("self.down", "self.up")) in reached(text)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +150,7 @@ def test_a_layer_of_a_module_is_taken_for_another() -> None:
 )
 def test_a_layout_a_tie_a_scale_or_a_constant_is_mended(wrong: str, right: str) -> None:
     text = "import numpy as np\nimport torch\n\nETA = 0.5\n\n\ndef f(k, W, A, G, B, K, J, R, later):\n    return {}\n"
-    edited_programs = {normal(edit.applied(text.format(wrong))) for edit in edits(text.format(wrong))}
-    assert normal(text.format(right)) in edited_programs
+    assert normal(text.format(right)) in reached(text.format(wrong))
 
 
 def test_pairs_that_are_stacked_are_halves_that_are_joined() -> None:
@@ -179,8 +165,8 @@ def f(z, cos, sin):
     halves = text.replace("::2]", ": z.shape[-1] // 2]", 1).replace("1::2]", "z.shape[-1] // 2 :]")
     halves = halves.replace("stack", "cat").replace(".flatten(-2)", "")
     pairs = text.replace("flatten(-2)", "reshape(z.shape)")
-    assert normal(halves) in {normal(edit.applied(text)) for edit in edits(text)}
-    assert normal(pairs) in {normal(edit.applied(halves)) for edit in edits(halves)}
+    assert normal(halves) in reached(text)
+    assert normal(pairs) in reached(halves)
 
 
 def test_only_statements_with_one_of_the_lines_are_edited() -> None:
@@ -200,7 +186,7 @@ def test_line_ends_and_letters_of_any_alphabet_stay() -> None:
 
 @pytest.mark.parametrize("example", ["einsum_torch.py", "loops_numpy.py", "attention_module.py", "energies_jax.py"])
 def test_edits_of_a_whole_example_are_python(example: str) -> None:
-    text = (EXAMPLES / example).read_text()
+    text = (ROOT / "examples" / example).read_text()
     every_edit = edits(text, WORDS)
     assert len(every_edit) > 300
     for edit in every_edit[::97]:
