@@ -27,13 +27,11 @@ from cemverify.claims.arguments import (
     working,
 )
 from cemverify.claims.retired import RETIRED
-from cemverify.cli import main
 from cemverify.commands import claims as command
 from cemverify.conformance.properties import by_id
 from cemverify.results import envelope
 from suites.claims.turned import TURNED, asks_the_statement, turned_round, without_condition
-
-slow = pytest.mark.slow
+from suites.kit.commands import Told
 
 LEDGER = {claim.id: claim for claim in ledger()}  # `find_claim` reads all results again
 IDS = [claim.id for claim in mathematics()]
@@ -45,10 +43,8 @@ PAGE = DOCS / "claims.md"
 FINDINGS = re.findall(r"\(\.\./claims\.md#(\d[^)]*)\)", (DOCS / "explanation" / "findings.md").read_text())
 HELD = {ClaimVerdict.HOLDS, ClaimVerdict.CONDITIONAL}
 
-OUR_CONTROLS = {
-    "18-depth-two-length",
-    "18-reuse-of-cem",
-}  # trained like the paper's experiments, and reported by nobody
+# trained like the paper's experiments, and reported by nobody
+OUR_CONTROLS = {"18-depth-two-length", "18-reuse-of-cem"}
 
 
 def briefly(claim: Claim) -> Claim:
@@ -64,7 +60,7 @@ def _brief(argument: Argument) -> Argument:
     return argument
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize("id_", DECIDABLE)
 def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pytestconfig: pytest.Config) -> None:
     claim, thorough = LEDGER[id_], pytestconfig.getoption("--thorough")
@@ -150,7 +146,7 @@ def test_what_rests_on_a_lemma_is_there(id_: str) -> None:
     assert id_ not in FINDINGS or f"finding {FINDINGS.index(id_) + 1}" in rests
 
 
-def test_a_retired_claim_is_to_be_read_where_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_retired_claim_is_to_be_read_where_it_says(told: Told) -> None:
     assert not RETIRED.keys() & LEDGER.keys()
     for where in set(RETIRED.values()):
         if where.startswith("the claim "):
@@ -158,9 +154,8 @@ def test_a_retired_claim_is_to_be_read_where_it_says(capsys: pytest.CaptureFixtu
         else:
             section = where.removeprefix("§").partition(" ")[0]
             assert f"\n## {section}. " in (DOCS / "mathematics.md").read_text()
-    assert main(["claims", "1-scale"]) == 2
-    told = "the claim '1-scale' is retired: it is judged no more; read §1 of docs/mathematics.md"
-    assert told in capsys.readouterr().err
+    words = "the claim '1-scale' is retired: it is judged no more; read §1 of docs/mathematics.md"
+    assert words in told("cemverify claims 1-scale", 2).err
 
 
 def _below(limit: int) -> Statement:
@@ -168,13 +163,8 @@ def _below(limit: int) -> Statement:
 
 
 def test_the_same_argument_speaks_for_one_statement_and_against_another() -> None:
-    numbers = range(100)
-    for argument in (
-        Instance("ten", 10),
-        Figures("ten", 10),
-        Sample("all", lambda: numbers),
-        Search("all", st.integers(0, 99)),
-    ):
+    samples = Sample("all", lambda: range(100)), Search("all", st.integers(0, 99))
+    for argument in (Instance("ten", 10), Figures("ten", 10), *samples):
         assert argument.gather(_below(100)).side == "for"
         assert argument.gather(_below(5)).side == "against"
 
@@ -197,11 +187,8 @@ def test_a_lemma_that_does_not_come_out_leaves_the_claim_undecided() -> None:
     assert broken.gather(_below(1)).side == "neither"
 
 
-def test_one_claim_is_printed_in_full_with_the_command_to_run_it_again_and_written_by_the_schema(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["claims", "6-softplus-diagonal", "--json", str(tmp_path / "c.json")]) == 0
-    printed = capsys.readouterr().out
+def test_one_claim_is_printed_with_the_command_to_run_it_again_and_written(tmp_path: Path, told: Told) -> None:
+    printed = told(f"cemverify claims 6-softplus-diagonal --json {tmp_path / 'c.json'}").out
     words = ["statement:", "OpenReview draft", "(transcribed)", "finding:", "for your implementation:"]
     words += ("d = 0, U = 1, V = -1", "again: cemverify claims 6-softplus-diagonal")
     assert [each for each in words if each not in printed] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cemverify.claims import PUBLISHED, ClaimVerdict, find_claim, judge_claim, ledger
+from cemverify.claims import PUBLISHED, Claim, ClaimVerdict, find_claim, judge_claim, ledger
 from cemverify.claims.readings import MeasuredRatio, side_of
 from cemverify.cli import main
 
@@ -32,17 +32,18 @@ def edited(folder: Path, mean: float, spread: float, *, rates_at_edge: bool = Fa
         (folder / f"{file.stem}-{parameters}.json").write_text(json.dumps(content))
 
 
+@pytest.fixture(scope="module")
+def ledgers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Claim]]:
+    """The claims of studies whose ratios are better, worse and unclear."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("better", "worse", "unclear")]
+    for folder, mean, spread in zip(folders, (0.9, 1.1, 1.0), (0.01, 0.01, 0.3), strict=True):
+        edited(folder, mean, spread, rates_at_edge=spread > 0.1)
+    return [{claim.id: claim for claim in ledger(folder)} for folder in folders]
+
+
 @pytest.mark.parametrize("id_", MEASURED)
-def test_a_verdict_on_training_changes_with_the_file_of_its_study(id_: str, tmp_path: Path) -> None:
-    verdicts = set()
-    for name, mean in (("better", 0.9), ("worse", 1.1)):
-        (tmp_path / name).mkdir()
-        edited(tmp_path / name, mean, 0.01)
-        verdicts.add(judge_claim(find_claim(id_, tmp_path / name)).verdict)
-    (tmp_path / "unclear").mkdir()
-    edited(tmp_path / "unclear", 1.0, 0.3, rates_at_edge=True)
-    verdicts.add(judge_claim(find_claim(id_, tmp_path / "unclear")).verdict)
-    assert len(verdicts) > 1
+def test_a_verdict_on_training_changes_with_the_file_of_its_study(id_: str, ledgers: list[dict[str, Claim]]) -> None:
+    assert len({judge_claim(claims[id_]).verdict for claims in ledgers}) > 1
 
 
 def test_without_a_file_nothing_is_measured(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from cemverify.claims import Claim
-from cemverify.claims.arguments import Argument, Lemma, Predicate, Properties, Search, Working
+from cemverify.claims.arguments import Argument, Lemma, Predicate, Properties, Search
 
 Change = Mapping[str, Any] | Callable[[Predicate], Predicate]
 
@@ -29,26 +29,14 @@ def turned_round(claim: Claim) -> Claim:
     change = TURNED[claim.id]
     assert claim.holds_for is not None
     holds_for = change(claim.holds_for) if callable(change) else partial(claim.holds_for, **change)
-    arguments = [argument for argument in claim.arguments if asks_the_statement(argument)]
-    return replace(claim, holds_for=holds_for, arguments=arguments)
+    return replace(claim, holds_for=holds_for, arguments=[*filter(asks_the_statement, claim.arguments)])
 
 
 def without_condition(claim: Claim) -> Claim:
     """The claim with its condition dropped: what was looked for beyond it is now looked for among all cases."""
-    arguments = [
-        replace(argument, outside=False) if isinstance(argument, Search) else argument
-        for argument in claim.arguments
-        if asks_the_statement(argument)
-    ]
+    asking = filter(asks_the_statement, claim.arguments)
+    arguments = [replace(each, outside=False) if isinstance(each, Search) else each for each in asking]
     return replace(claim, within=None, arguments=arguments)
-
-
-def _negated(holds_for: Predicate) -> Predicate:
-    def negation(case: Any) -> Working:
-        working = holds_for(case)
-        return Working(working.lines, not working.comes_out)
-
-    return negation
 
 
 def _asked_of(case_for: Callable[[Any], Any]) -> Callable[[Predicate], Predicate]:
