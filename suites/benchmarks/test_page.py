@@ -20,6 +20,7 @@ from cemverify.cem.layers import CEMAttention
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.statistics import paired_ratio
+from suites.kit.commands import Told
 from synthetic.flops import matmul_flops
 from synthetic.training.machine import peak_memory
 
@@ -47,13 +48,9 @@ def test_a_ratio_knows_what_took_twice_as_long(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_token_is_compared_with_llamas_of_the_same_context_and_batch() -> None:
-    measured = [
-        (name, batch, seconds) for batch in (1, 16) for name, seconds in (("Llama", batch), ("CEM", 2 * batch))
-    ]
-    rows = decoding.table(
-        "t", [decoding.Decoded(name, 64, batch, [seconds], 8) for name, batch, seconds in measured]
-    ).rows
-    assert [row[4] for row in rows] == ["1.00", "2.00", "1.00", "2.00"]
+    times = [(name, batch, factor * batch) for batch in (1, 16) for name, factor in (("Llama", 1), ("CEM", 2))]
+    decoded = [decoding.Decoded(name, 64, batch, [seconds], 8) for name, batch, seconds in times]
+    assert [row[4] for row in decoding.table("t", decoded).rows] == ["1.00", "2.00", "1.00", "2.00"]
 
 
 def test_no_time_is_printed_for_a_path_that_misses_its_error_budget() -> None:
@@ -76,18 +73,15 @@ def test_flops_are_those_that_torch_counts_but_for_the_causal_half(kind: Kind) -
     assert dense == pytest.approx(flops(kind, replace(shape, tokens=95)), rel=0.06)
 
 
-def test_the_command_writes_a_result_a_page_and_a_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_benchmark_writes_a_result_a_page_and_a_picture(
+    here: Path, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
-    monkeypatch.setattr(page, "HEADS", 2)
-    monkeypatch.setattr(page, "DIM", 16)
-    monkeypatch.setattr(page, "LENGTHS", ((1, 32), (1, 64)))
-    output, text = tmp_path / "b.json", tmp_path / "b.md"
-    assert main(["attention", "--seconds", "1", "--output", str(output), "--page", str(text)]) == 0
-    assert "time / FLOPs" in capsys.readouterr().out
-    assert envelope.read(output)["kind"] == "benchmarks"
-    assert "b-roofline.svg" in text.read_text()
-    assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
+    for name, value in (("HEADS", 2), ("DIM", 16), ("LENGTHS", ((1, 32), (1, 64)))):
+        monkeypatch.setattr(page, name, value)
+    assert "time / FLOPs" in told("benchmarks attention --seconds 1 --output b.json --page b.md").out
+    assert envelope.read(here / "b.json")["kind"] == "benchmarks"
+    assert "b-roofline.svg" in (here / "b.md").read_text()
+    assert (here / "b-roofline.svg").read_text().startswith("<?xml")
 
 
 def test_the_page_says_nothing_of_what_was_not_measured() -> None:
@@ -106,10 +100,6 @@ def test_the_peak_of_memory_is_that_of_this_program() -> None:
 
 
 # --- the harvest of a GPU: complete without one, resumable, honest about what is owed -----------------
-
-
-def one(words: str) -> Findings:
-    return Findings([Table("t", ("said",), [[words]])], {"said": words})
 
 
 def run(folder: Path, *options: str) -> int:
@@ -134,23 +124,21 @@ def test_the_result_says_what_is_owed_without_a_gpu_and_a_finished_stage_is_not_
 def test_the_small_stages_that_need_no_process_of_their_own_work_on_a_cpu(tmp_path: Path) -> None:
     for name in ("device", "decoding"):
         harvest.perform(name, "cpu", tmp_path, 5.0)
-        stage = harvest.read_stage(tmp_path, name)
-        assert stage is not None
+        stage = harvest.read_stage(tmp_path, name) or {}
         assert stage["finished"]
         assert stage["tables"][0]["rows"]
 
 
 def test_what_a_stage_found_before_it_failed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(setting: Setting) -> Iterator[Findings]:
-        yield one("half")
+        yield Findings([Table("t", ("said",), [["half"]])], {"said": "half"})
         raise RuntimeError("the device is on fire")
 
     only: Sequence[Stage] = (Stage("breaks", breaks, 10, "how it burns"),)
     monkeypatch.setattr(harvest, "STAGES", only)
     with pytest.raises(RuntimeError, match="on fire"):
         harvest.perform("breaks", "cpu", tmp_path, 5.0)
-    stage = harvest.read_stage(tmp_path, "breaks")
-    assert stage is not None
+    stage = harvest.read_stage(tmp_path, "breaks") or {}
     assert (stage["finished"], stage["data"]) == (False, {"said": "half"})
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from cemverify.processes.atomic_files import replacing
 from cemverify.processes.cores import cores
 from cemverify.runs import add_run_arguments, run_options
+from suites.blind import matrix
 from suites.blind.asking import Answer, apart, context
 from suites.blind.page import page
 from suites.blind.rounds import answers, answers_file, load, rounds
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "blind-rounds.md"
 
 
@@ -42,18 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = "write matrix.jsonl, which properties find the faults that are found, and when; an hour or two, resumable"
     found = commands.add_parser("matrix", help=words)
     add_run_arguments(found)
-    found.set_defaults(run=_matrix)
-    commands.add_parser("page", help="write docs/blind-rounds.md from the answers").set_defaults(run=_page)
+    found.set_defaults(run=lambda options: matrix.measure(run_options(options)))
+    written = commands.add_parser("page", help="write docs/blind-rounds.md from the answers")
+    written.set_defaults(run=lambda _: _write(PAGE, page()))
     options = parser.parse_args(arguments)
     if (number := getattr(options, "round", None)) is not None:
         if number not in (numbers := [r.number for r in rounds()]):
             parser.error(f"no round {number}; choose from {', '.join(map(str, numbers))}")
         if unknown := [name for name in options.names or () if name not in load(number).names]:
             parser.error(f"round {number} has no implementation {unknown[0]!r}; its faults.json names them")
-    return int(options.run(options))
+    options.run(options)
+    return 0
 
 
-def _ask(options: argparse.Namespace) -> int:
+def _ask(options: argparse.Namespace) -> None:
     round_ = load(options.round)
     results = answers(options.round)
     names = [
@@ -81,7 +84,6 @@ def _ask(options: argparse.Namespace) -> int:
                 results[name]["when"] = options.when
             _keep(options.round, results)
             print(f"{i} of {len(names)}: {name}: {_sentence(answer)}", file=sys.stderr, flush=True)
-    return 0
 
 
 def _keep(number: int, results: Mapping[str, Answer]) -> None:
@@ -103,18 +105,6 @@ def _sentence(answer: Answer) -> str:
 def _commit() -> str:
     printed = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)  # noqa: S607
     return printed.stdout.strip() or "unknown"
-
-
-def _matrix(options: argparse.Namespace) -> int:
-    from suites.blind import matrix
-
-    matrix.measure(run_options(options))
-    return 0
-
-
-def _page(_options: argparse.Namespace) -> int:
-    _write(PAGE, page())
-    return 0
 
 
 if __name__ == "__main__":

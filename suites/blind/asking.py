@@ -79,13 +79,9 @@ def ask(folder: Path, name: str, first: str = "") -> Answer:
             subject = round_.implementation(name, anew=True)
         record = judge_property(subject, property_, Effort(shrink=False))
         usual.restore()  # as the process does that holds an implementation in a check
+        seconds = round(time.process_time() - began, 1)
         if record.verdict == Verdict.VIOLATED:
-            return {
-                "violated": True,
-                "by": property_.id,
-                "cause": record.cause,
-                "seconds": round(time.process_time() - began, 1),
-            }
+            return {"violated": True, "by": property_.id, "cause": record.cause, "seconds": seconds}
         if record.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED):
             undecided[property_.id] = str(record.verdict)
     return {"violated": False, "undecided": undecided, "seconds": round(time.process_time() - began, 1)}

@@ -139,23 +139,13 @@ def read(folder: Path) -> Round:
     Raises:
         FileNotFoundError: one of these files is missing.
     """
-    about: dict[str, Any] = json.loads((folder / "round.json").read_text())
+    about, faults, styles = (json.loads((folder / f"{n}.json").read_text()) for n in ("round", "faults", "styles"))
     faults, styles = (
-        tuple(
-            Fault(**{**row, "patches": tuple((old, new) for old, new in row["patches"])})
-            for row in json.loads((folder / f"{kind}.json").read_text())
-        )
-        for kind in ("faults", "styles")
+        tuple(Fault(**{**row, "patches": tuple((old, new) for old, new in row["patches"])}) for row in rows)
+        for rows in (faults, styles)
     )
-    return Round(
-        folder,
-        about["written"],
-        about["instructions"],
-        {framework: tuple(names) for framework, names in about.get("not_offered", {}).items()},
-        faults,
-        about["bases"],
-        styles,
-    )
+    absent = {framework: tuple(names) for framework, names in about.get("not_offered", {}).items()}
+    return Round(folder, about["written"], about["instructions"], absent, faults, about["bases"], styles)
 
 
 def answers_file(number: int) -> Path:

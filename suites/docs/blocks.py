@@ -35,9 +35,8 @@ def blocks(page: Path) -> tuple[Block, ...]:
             language, _, rest = token.info.partition(" ")
             title = re.search(r'title="([^"]+)"', rest)
             code_blocks.append(Block(token.map[0] + 1, language, title[1] if title else "", token.content, note))
-        comment = (
-            re.fullmatch(r"<!--(.*)-->\s*", token.content, flags=re.DOTALL) if token.type == "html_block" else None
-        )
+        html = token.content if token.type == "html_block" else ""
+        comment = re.fullmatch(r"<!--(.*)-->\s*", html, flags=re.DOTALL)
         note = comment[1].strip() if comment else ""
     return tuple(code_blocks)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def llama(here: Path) -> ModuleType:
+def llama(here: Path) -> Any:
     """The file that the page on Hugging Face models shows, as a module."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     (file,) = (block for block in blocks(PAGE) if block.title)
@@ -38,16 +38,14 @@ def verdict(built: TrainedModel) -> Verdict:
     return record.verdict
 
 
-def test_tied_weights_hold_and_those_that_are_drawn_do_not(llama: ModuleType) -> None:
+def test_tied_weights_hold_and_those_that_are_drawn_do_not(llama: Any) -> None:
     built = llama.build()
     assert verdict(built) == Verdict.VIOLATED
     llama.tied(built.model)
     assert verdict(built) == Verdict.HOLDS
 
 
-def test_a_softmax_in_float32_is_right_for_a_layer_that_works_in_float32(
-    llama: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_softmax_in_float32_is_right_for_a_layer_in_float32(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     llama.CONFIG._attn_implementation = "eager"
     built = llama.build()
     llama.tied(built.model)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-
-import pytest
 
 from cemverify.results import envelope
 from suites.docs.blocks import blocks
-from synthetic.__main__ import main
+from suites.kit.commands import Told
 from synthetic.studies.engine.pages import write_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "new-study.md"
 
 
-def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(here: Path, told: Told) -> None:
     files = [block for block in blocks(PAGE) if block.title]
     assert [block.title for block in files] == ["gains/rows.py", "gains/conclusion.py"]
     for block in files:
@@ -25,15 +20,9 @@ def test_a_study_of_ones_own_is_the_two_files_that_the_page_shows(
         path.parent.mkdir(exist_ok=True)
         path.write_text(block.text)
     commands = [block.text.replace("\\\n", " ") for block in blocks(PAGE) if block.language == "bash"]
-    assert len(commands) == 2
-    printed = []
-    for command in commands:
-        words = shlex.split(command)
-        assert words[:3] == ["python", "-m", "synthetic"]
-        assert main(words[3:]) == 0, capsys.readouterr().err
-        printed.append(capsys.readouterr().out)
-    assert "Cost of gains, mlp, at size tiny" in printed[0]
-    assert "One gain instead of many is " in printed[1]
+    estimate, study = (told(command.removeprefix("python -m ")).out for command in commands)
+    assert "Cost of gains, mlp, at size tiny" in estimate
+    assert "One gain instead of many is " in study
     page = (here / "gains.md").read_text()
     assert page.startswith("# Does the norm need a gain for each channel?\n\n**One gain instead of many is ")
     assert "one gain / a gain for each channel" in page

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cemverify.cli import main
 from cemverify.conformance.implementations.edited import module_of
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
@@ -17,10 +16,11 @@ from cemverify.conformance.properties.base import of_module
 from cemverify.power.bank import plain
 from cemverify.power.mutants import Mutant
 from suites.docs.blocks import TUTORIAL, blocks
+from suites.kit.commands import Told
 from suites.kit.source import ROOT
 
 PAGE = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "own-property.md")}
-CHECK = ["check", "adapter:mine", "--properties-from", "myproperties.py", "--properties", "own", "--workers", "1"]
+CHECK = "cemverify check adapter:mine --properties-from myproperties.py --properties own --workers 1"
 
 
 @pytest.fixture
@@ -33,26 +33,24 @@ def folder(here: Path) -> Path:
     return here
 
 
-def test_the_property_holds_until_the_layer_sees_too_much(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(CHECK) == 0
-    assert capsys.readouterr().out.startswith(PAGE["holds"])
+def test_the_property_holds_until_the_layer_sees_too_much(folder: Path, told: Told) -> None:
+    assert told(CHECK).out.startswith(PAGE["holds"])
     layer = folder / "layer.py"
     layer.write_text(layer.read_text().replace("triu(1)", "triu(2)"))
     os.utime(layer, (1e9, 1e9))  # or a server that writes bytecode would take it for what it was
-    assert main([*CHECK, "-v", "--save-counterexamples", "found"]) == 1
-    output = capsys.readouterr().out
+    output = told(f"{CHECK} -v --save-counterexamples found", 1).out
     assert PAGE["violation"] in output
     assert output.endswith("--properties own/first-token-reads-itself --properties-from myproperties\n")
-    assert main(["replay", "found/own-first-token-reads-itself.json"]) == 1
+    told("cemverify replay found/own-first-token-reads-itself.json", 1)
     layer.write_text(layer.read_text().replace("triu(2)", "triu(1)"))
     os.utime(layer, (2e9, 2e9))
-    assert main(["replay", "found/own-first-token-reads-itself.json"]) == 0
+    told("cemverify replay found/own-first-token-reads-itself.json")
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_property_of_an_energy_layer_holds_in_the_example() -> None:
-    command = ["check", "examples.energy_layer:mine", "--properties-from", "hopfield_properties.py"]
-    assert main([*command, "--properties", "own", "--workers", "1"]) == 0
+def test_the_property_of_an_energy_layer_holds_in_the_example(told: Told) -> None:
+    asked = "--properties-from hopfield_properties.py --properties own --workers 1"
+    told(f"cemverify check examples.energy_layer:mine {asked}")
 
 
 @pytest.mark.usefixtures("folder")
@@ -61,9 +59,6 @@ def test_the_tests_of_the_page_are_collected() -> None:
 
     marks = importlib.import_module("test_own").test_layer.pytestmark
     assert [parameter.id for parameter in marks[0].args[1]] == ["own/first-token-reads-itself"]
-
-
-# --- a new property of the catalogue ------------------------------------------------------------------
 
 
 OF_CATALOGUE = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "new-property.md")}

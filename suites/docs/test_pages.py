@@ -33,9 +33,8 @@ from suites.kit.source import ROOT, name
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These have tests of their own, which run what they show and compare what is printed.
-FOLLOWED = {"README.md", "docs/tutorial.md"} | {
-    f"docs/how-to/{name}.md" for name in ("own-property", "new-property", "new-study")
-}
+FOLLOWED = {"README.md", "docs/tutorial.md"}
+FOLLOWED |= {f"docs/how-to/{name}.md" for name in ("own-property", "new-property", "new-study")}
 OURS = (*PROGRAMS, "python -m cemverify")
 
 
@@ -74,10 +73,7 @@ def words_of(command: str) -> list[str]:
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Any]:
     """The parsers of all commands, by the words that begin a command line."""
-    by_words: dict[str, Any] = {}
-    for program in PROGRAMS:
-        by_words |= parsers(program)
-    return by_words
+    return {words: parser for program in PROGRAMS for words, parser in parsers(program).items()}
 
 
 def test_every_command_on_every_page_is_one_that_its_parser_reads(programs: dict[str, Any]) -> None:
@@ -111,9 +107,8 @@ def test_what_other_programs_are_told_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
-    links = re.findall(
-        r"\]\((?!\w+:)([^)#\s]+)", re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
-    )
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\((?!\w+:)([^)#\s]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 

@@ -94,9 +94,8 @@ def test_commands_do_their_work_elsewhere(names: list[str], elsewhere: dict[str,
     (tmp_path / "known.toml").write_bytes(b"# known\r\n\r\n")
     (tmp_path / "each.py").write_text(EACH)
     lines = [LINES[name][0] for name in names]
-    done = subprocess.run(
-        [sys.executable, "each.py", *lines], cwd=tmp_path, env=elsewhere, capture_output=True, text=True
-    )
+    command = [sys.executable, "each.py", *lines]
+    done = subprocess.run(command, cwd=tmp_path, env=elsewhere, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for name, (code, printed) in zip(names, json.loads(done.stdout), strict=True):
         assert (code, LINES[name][2] in printed) == (LINES[name][1], True), (name, printed)

@@ -31,14 +31,7 @@ class Trial:
     files: Mapping[str, str] = field(default_factory=dict)  # written before, by name
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a trial. `fault` is empty if it went as it should; otherwise it says how not."""
-
-    trial: Trial
-    seconds: float
-    fault: str
-
+Outcome = tuple[Trial, float, str]  # a trial, its seconds, and how it went wrong; nothing if it did not
 
 # Whoever tries cemverify starts with these.
 FIRST_STEPS = (
@@ -81,15 +74,9 @@ def attempt(program: Sequence[str | Path], trials: Sequence[Trial], folder: Path
         for name, text in trial.files.items():
             (folder / name).write_text(text, encoding="utf-8")
         started = time.monotonic()
-        done = subprocess.run(
-            [*map(str, program), *trial.words.split()],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        yield Outcome(trial, time.monotonic() - started, _fault(trial, done))
+        command = [*map(str, program), *trial.words.split()]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+        yield trial, time.monotonic() - started, _fault(trial, done)
 
 
 def _fault(trial: Trial, done: subprocess.CompletedProcess[str]) -> str:
@@ -103,11 +90,11 @@ def report(heading: str, outcomes: Iterator[Outcome], program: str = "cemverify"
     """Prints each outcome as it comes; returns whether all went as they should."""
     print(f"\n{heading}", flush=True)
     good = True
-    for outcome in outcomes:
-        print(f"  {'FAILED' if outcome.fault else 'ok':<7}{outcome.seconds:6.1f} s  {program} {outcome.trial.words}")
-        if outcome.fault:
+    for trial, seconds, fault in outcomes:
+        print(f"  {'FAILED' if fault else 'ok':<7}{seconds:6.1f} s  {program} {trial.words}")
+        if fault:
             good = False
-            print(f"          {outcome.fault}")
+            print(f"          {fault}")
     return good
 
 

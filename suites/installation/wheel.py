@@ -132,28 +132,23 @@ def without_installing(wheel: Path) -> Iterator[tuple[str, list[str | Path]]]:
     """The programs that run a wheel as it is: uv and pipx, of those that there are."""
     if uv := shutil.which("uv"):
         local = ["--find-links", links] if (links := find_links()) else []
-        yield (
-            "uvx",
-            [uv, "tool", "run", "--quiet", "--constraints", CONSTRAINTS, *local, "--from", wheel, "cemverify"],
-        )
+        how: list[str | Path] = ["--quiet", "--constraints", CONSTRAINTS, *local]
+        yield "uvx", [uv, "tool", "run", *how, "--from", wheel, "cemverify"]
     if pipx := shutil.which("pipx"):
         yield "pipx run", [pipx, "run", "--spec", wheel, "--pip-args", f"--constraint {CONSTRAINTS}", "cemverify"]
 
 
 def find_links() -> str | None:
     """A folder of wheels that pip is told of, for uv, which does not read the settings of pip."""
-    config = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True
-    )
-    return config.stdout.strip() or None
+    command = [sys.executable, "-m", "pip", "config", "get", "global.find-links"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds, installs, tries; see the module."""
     parser = argparse.ArgumentParser(prog="python -m suites.installation.wheel", description=__doc__)
-    parser.add_argument(
-        "--output", type=Path, default=ROOT / "out" / "dist", metavar="DIR", help="where they are left"
-    )
+    where = ROOT / "out" / "dist"
+    parser.add_argument("--output", type=Path, default=where, metavar="DIR", help="where they are left")
     parser.add_argument("--build-only", action="store_true", help="build twice, compare the bytes, and try nothing")
     options = parser.parse_args(arguments)
     wheel = build(options.output)

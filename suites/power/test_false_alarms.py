@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.power.bank import BANK, CorrectImplementation, unavailable
 from cemverify.power.matrix import offered
 from suites.blind.rounds import rounds
+from suites.kit.source import ROOT
 
 # A costly implementation is asked a few.
 COSTLY = {
@@ -87,17 +87,16 @@ def test_what_was_a_false_alarm_is_none_any_more(property_: str, examples: int, 
 
 
 def test_what_cannot_be_asked_here_says_why() -> None:
-    missing = CorrectImplementation("examples.nothing_of_the_kind:mine", "")
-    assert unavailable(missing) == (
-        "examples.nothing_of_the_kind is not installed; it is part of a clone of the repository"
-    )
-    assert "not installed" in str(unavailable(CorrectImplementation("no_such_package.examples:mine", "")))
-    needy = CorrectImplementation("cemverify:reference", "", "no_such_package")
-    assert unavailable(needy) == "it needs no_such_package: pip install 'cemverify[no_such_package]'"
+    for missing, why in (
+        (("examples.no_such:mine", ""), "examples.no_such is not installed; it is part of a clone of the repository"),
+        (("no_such.examples:mine", ""), "not installed"),
+        (("cemverify:reference", "", "no_such"), "it needs no_such: pip install 'cemverify[no_such]'"),
+    ):
+        assert why in str(unavailable(CorrectImplementation(*missing)))
 
 
 def test_the_bank_holds_every_example() -> None:
-    folder = Path(__file__).parents[2] / "examples"
+    folder = ROOT / "examples"
     files = [path for path in folder.glob("**/[!_]*.py") if not path.stem.startswith("test_")]
     files = [path for path in files if path.parent.name != "trained_models"]  # `build`s, judged by `test_trained`
     examples = {f"{'.'.join(path.relative_to(folder.parent).with_suffix('').parts)}:mine" for path in files}

@@ -11,16 +11,12 @@ import pytest
 from cemverify.catalogue import budgets, detection
 from cemverify.catalogue.detection import Detects
 from cemverify.power import matrix
-from cemverify.power.mutants import Mutant, mutants
 from cemverify.runs import Interrupted, RunOptions, run_cells
 from docs.making import detection as command
+from suites.kit.judging import mutant
 
 KILLER, OTHER = "gradient/attention/plain", "structure/attention/causality"
 KNOWN = {KILLER: Detects(KILLER, 0.5, {}, {"ascent": "small9", "not-causal": "row3"})}
-
-
-def mutant(name: str) -> Mutant:
-    return next(m for m in mutants() if m.id == name)
 
 
 @pytest.fixture
@@ -69,9 +65,7 @@ def test_further_seeds_follow_those_known(where: RunOptions) -> None:
     assert words["ascent", OTHER] == ["-"]
 
 
-def test_a_stopped_run_keeps_the_seeds_up_to_the_first_that_is_lacking(
-    where: RunOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_keeps_seeds_up_to_the_first_gap(where: RunOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [("ascent", KILLER)]
     run_cells([cell for seed in (0, 2) for cell in matrix.cells(pairs, seed)], where)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,14 +11,12 @@ import torch
 from cemverify.catalogue.detection import detected, most_telling_first, share
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import Property, by_id, catalogue, select
+from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.power.mutants.base import sound
 from cemverify.power.mutants.settings import CHANGES, changing
-from suites.kit.judging import killed
+from suites.kit.judging import judged, killed
 
 _BY_NAME = {m.id: m for m in mutants()}
 # pairs of a mutant and a property beside that which it names, which mutants declare
@@ -58,12 +54,10 @@ def test_a_mutant_is_killed_by_its_property_for_its_cause(mutant: Mutant, pytest
     assert mutant.is_killed(record), record
 
 
-@pytest.mark.parametrize(("mutant", "property_id"), _also())
-def test_a_mutant_is_killed_by_other_properties_too(
-    mutant: Mutant, property_id: str, pytestconfig: pytest.Config
-) -> None:
-    _skip_without_device(by_id(property_id))
-    record = killed(mutant, by_id(property_id), thorough=pytestconfig.getoption("--thorough"))
+@pytest.mark.parametrize(("mutant", "id_"), _also())
+def test_a_mutant_is_killed_by_other_properties_too(mutant: Mutant, id_: str, pytestconfig: pytest.Config) -> None:
+    _skip_without_device(by_id(id_))
+    record = killed(mutant, by_id(id_), thorough=pytestconfig.getoption("--thorough"))
     assert record.verdict == Verdict.VIOLATED, record
 
 
@@ -87,8 +81,6 @@ def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
     assert len(names) == len(set(names)) >= 80
     assert all(m.fault.endswith(".") and m.family for m in mutants())
 
-
-# --- the table of who detects whom ---
 
 OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
 
@@ -125,9 +117,6 @@ def test_what_the_table_does_not_know_is_asked_last() -> None:
     assert most_telling_first(["own/layer/mine", OF_CEM[0]], ()) == [OF_CEM[0], "own/layer/mine"]
 
 
-# --- settings that a call must leave alone ---
-
-
 def test_every_setting_has_a_mutant() -> None:
     assert {setting.name for setting in SETTINGS} == {name for name in CHANGES if not name.startswith("random state")}
 
@@ -136,10 +125,8 @@ def test_every_setting_has_a_mutant() -> None:
 @pytest.mark.parametrize("function", [name.replace("_", "-") for name in FUNCTIONS])
 @pytest.mark.parametrize("setting", CHANGES)
 def test_no_function_changes_a_setting_unseen(setting: str, function: str) -> None:
-    if setting.startswith("JAX") and importlib.util.find_spec("jax") is None:
-        pytest.skip("the extra `jax` is not installed")
     if setting.startswith("JAX"):
-        importlib.import_module("jax")
-    (property_,) = select([f"contract/{function}/settings-unchanged"])
-    record = judge_property(changing(CHANGES[setting], sound()), property_, Effort(examples=6, shrink=False))
+        pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    id_ = f"contract/{function}/settings-unchanged"
+    record = judged(changing(CHANGES[setting], sound()), id_, examples=6, shrink=False)
     assert record.key == ("setting", setting), record

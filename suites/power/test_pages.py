@@ -11,9 +11,8 @@ from cemverify.power.plan import PowerPlan
 
 ASCENT, OTHER = mutants()[0], next(m for m in mutants() if m.family == "mlp")
 KILLED = Measured(ASCENT, (Detection(15, 15, 20, 0.51, 0.91, 4.0, 4.5), Detection(60, 20, 20, 0.83, 1.0, 2.0, 2.5)))
-SURVIVED = Measured(
-    OTHER, (Detection(15, 0, 20, 0.0, 0.17, None, None), Detection(60, 1, 20, 0.0, 0.25, 7.0, 7.0)), "no"
-)
+SELDOM = (Detection(15, 0, 20, 0.0, 0.17, None, None), Detection(60, 1, 20, 0.0, 0.25, 7.0, 7.0))
+SURVIVED = Measured(OTHER, SELDOM, "no")
 ABSENT = Measured(mutants()[1], (), inapplicable="not offered: norm")
 POWER = Power(
     PowerPlan(seeds=20),
@@ -28,17 +27,14 @@ def test_the_score_is_the_share_of_all_that_were_killed() -> None:
 
 
 def test_a_mutant_has_a_share_for_each_budget_and_the_interval_and_median_of_the_last() -> None:
-    assert mutants_table(POWER, POWER.applicable, "Mutants").rows == [
-        (ASCENT.id, ASCENT.property, "75%", "100%", "0.83 … 1.00", "2"),
-        (OTHER.id, OTHER.property, "0%", "5%", "0.00 … 0.25", "7"),
-    ]
+    first = (ASCENT.id, ASCENT.property, "75%", "100%", "0.83 … 1.00", "2")
+    second = (OTHER.id, OTHER.property, "0%", "5%", "0.00 … 0.25", "7")
+    assert mutants_table(POWER, POWER.applicable, "Mutants").rows == [first, second]
 
 
 def test_false_alarms_and_smallest_faults_are_told_as_they_are() -> None:
-    assert alarms_table(POWER).rows == [
-        ("one", "10", "200", "0", "1", "p, seed 3: inconclusive"),
-        ("two", "5", "100", "2", "0", ""),
-    ]
+    one, two = ("one", "10", "200", "0", "1", "p, seed 3: inconclusive"), ("two", "5", "100", "2", "0", "")
+    assert alarms_table(POWER).rows == [one, two]
     assert smallest_table(POWER).rows == [("gradient", "2e-14", "–"), ("tying", "–", "–")]
     assert POWER.runs_without_fault == 300
     assert not POWER.sound

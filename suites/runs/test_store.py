@@ -48,13 +48,12 @@ from suites.kit.source import ROOT
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.studies.engine.trials import compute_trial
 
+Capture = pytest.CaptureFixture[str]
+
 
 def here(store: Path, **changes: Any) -> RunOptions:
     """The options of a run that computes in this process and keeps its cells in a folder."""
     return replace(RunOptions(store, workers=0), **changes)
-
-
-# --- keys ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,7 @@ def test_what_json_cannot_hold_is_refused_and_named(value: object) -> None:
         plain(value)
 
 
-# --- the store -----------------------------------------------------------------------------------
-
-
-def test_a_second_run_computes_nothing_and_finds_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_computes_nothing_and_finds_the_same(tmp_path: Path, capsys: Capture) -> None:
     first = payloads(run_cells(walks(5), here(tmp_path)))
     assert "computing 5" in capsys.readouterr().err
     next(tmp_path.glob("??/*.made_by")).unlink()  # loses no result
@@ -123,18 +119,15 @@ def test_a_second_run_computes_nothing_and_finds_the_same(tmp_path: Path, capsys
 
 def test_records_come_in_the_order_of_the_cells_though_the_longest_is_computed_first(tmp_path: Path) -> None:
     cells = walks(9)
-    assert [record.key for record in run_cells([*cells, cells[0]], here(tmp_path))] == [
-        cell.key for cell in [*cells, cells[0]]
-    ]
+    asked = [*cells, cells[0]]
+    assert [record.key for record in run_cells(asked, here(tmp_path))] == [cell.key for cell in asked]
     made = sorted(tmp_path.glob("??/*.made_by"), key=lambda path: path.stat().st_mtime_ns)
     costs = {cell.key: cell.cost for cell in cells}
     assert [costs[path.stem] for path in made] == sorted(costs.values(), reverse=True)
 
 
 @pytest.mark.parametrize("said", ["does not match its digest", "holds another cell"])
-def test_a_damaged_file_is_named_and_computed_again(
-    said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_named_and_made_again(said: str, tmp_path: Path, capsys: Capture) -> None:
     cells, store = walks(3), CellStore(tmp_path)
     run_cells(cells, here(tmp_path))
     before = contents(tmp_path)
@@ -167,20 +160,9 @@ def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_
 
 
 @pytest.mark.parametrize("has_folder", [False, True])
-@pytest.mark.parametrize(
-    ("error", "told", "words"),
-    [
-        (OSError(28, "No space left on device"), UsageError, "No space left"),
-        (KeyboardInterrupt(), KeyboardInterrupt, None),
-    ],
-)
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_full_disk_and_an_interrupt_leave_nothing_half_written(
-    error: BaseException,
-    told: type[BaseException],
-    words: str | None,
-    has_folder: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException, has_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: object) -> None:
         raise error
@@ -189,26 +171,20 @@ def test_a_full_disk_and_an_interrupt_leave_nothing_half_written(
     if has_folder:  # or its name waits for the disk first
         store.path(cell.key).parent.mkdir(parents=True)
     monkeypatch.setattr(os, "fsync", fails)  # the cell waits for the disk, its side file does not
-    with pytest.raises(told, match=words):
+    with pytest.raises(UsageError if isinstance(error, OSError) else KeyboardInterrupt, match=r"No space left|^$"):
         store.put(cell, {"end": 1.0})
     assert contents(tmp_path) == {}
     assert litter(tmp_path) == []
     assert list((tmp_path / "aside").iterdir()) == []
 
 
-# --- failures ------------------------------------------------------------------------------------
-
-
-def test_a_failure_is_kept_with_its_cause_and_tried_again_on_request_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_is_kept_with_its_cause_and_tried_again_on_request_only(tmp_path: Path, capsys: Capture) -> None:
     armed = tmp_path / "armed"
     armed.touch()
     traps = [trap.cell(Trap(how, str(armed)), label="trap") for how in ("raise", "nan")]
     cells, store = [*walks(2), *traps], tmp_path / "store"
     records = run_cells(cells, here(store))
-    failure = records[2].failure
-    assert failure is not None
+    failure: Any = records[2].failure
     assert failure.cause == "ArithmeticError: the loss is no longer finite"
     assert "in trap" in failure.traceback
     assert "payload['loss'] is nan" in str(records[3].failure)
@@ -228,9 +204,7 @@ def test_cells_of_another_version_than_the_code_are_refused_and_not_kept(tmp_pat
     assert contents(tmp_path) == {}
 
 
-def test_computing_all_cells_again_tells_which_are_not_what_they_were(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_computing_all_cells_again_tells_which_are_not_what_they_were(tmp_path: Path, capsys: Capture) -> None:
     cells = walks(2)
     run_cells(cells, here(tmp_path))
     CellStore(tmp_path).put(cells[1], {"end": 0.0})
@@ -242,12 +216,7 @@ def test_computing_all_cells_again_tells_which_are_not_what_they_were(
     assert cells[0].key[:12] not in errors
 
 
-# --- shards --------------------------------------------------------------------------------------
-
-
-def test_shards_share_a_store_count_what_is_there_and_one_without_a_shard_finds_all_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_share_a_store_and_one_without_a_shard_finds_all_done(tmp_path: Path, capsys: Capture) -> None:
     cells, last = walks(30), ""
     run_cells(cells[:6], here(tmp_path))
     for number in (1, 2, 3):
@@ -274,17 +243,10 @@ def test_every_cell_belongs_to_just_one_shard_and_shards_are_about_equal() -> No
     assert all(abs(size - 100) < 5 * 8.7 for size in sizes)
 
 
-# --- the command line ----------------------------------------------------------------------------
-
-
-def options(*words: str) -> RunOptions:
-    parser = Parser()
-    add_run_arguments(parser)
-    return run_options(parser.parse_args(words))
-
-
 def test_the_options_of_a_run_are_what_was_asked_for() -> None:
-    parsed = options("--store", "s", "--workers", "3", "--shard", "2/3", "--retry-failed", "--no-resume")
+    add_run_arguments(parser := Parser())
+    line = "--store s --workers 3 --shard 2/3 --retry-failed --no-resume"
+    parsed = run_options(parser.parse_args(line.split()))
     assert parsed == RunOptions(Path("s"), 3, None, parse_shard("2/3"), retry_failed=True, resume=False)
 
 
@@ -301,12 +263,13 @@ def test_published_cells_are_those_that_the_code_asks_for_now(path: Path) -> Non
         assert compute_trial.cell(compute_trial.restore(content["spec"])).key == key
 
 
-# --- progress ------------------------------------------------------------------------------------
-
-
-def progress(stream: io.StringIO, seconds: Sequence[float], later: float | None = 0.0) -> CellProgress:
-    clock = iter(seconds)
-    return CellProgress(3, 3.0, stream, lambda: next(clock), later)
+def progress(stream: io.StringIO, later: float | None = 0.0, failing: str = "") -> None:
+    """Shows that three cells are finished, one every ten seconds."""
+    clock = iter((0, 10, 20, 30))
+    bar = CellProgress(3, 3.0, stream, lambda: next(clock), later)
+    for name in ("a", "b", "c"):
+        bar.finished(name, 1.0, "ValueError: no" if name == failing else None)
+    bar.close()
 
 
 @pytest.mark.parametrize(
@@ -317,14 +280,8 @@ def progress(stream: io.StringIO, seconds: Sequence[float], later: float | None 
         (None, ("; about 20 s left of this round", "; about 10 s left of this round", "")),
     ],
 )
-def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long(
-    later: float | None, left: Sequence[str]
-) -> None:
-    stream = io.StringIO()
-    bar = progress(stream, [0, 10, 20, 30], later)
-    for name in ("a", "b", "c"):
-        bar.finished(name, 1.0, "ValueError: no" if name == "b" else None)
-    bar.close()
+def test_elsewhere_than_on_a_terminal_progress_is_lines_that_say_how_long(later: float | None, left: Any) -> None:
+    progress(stream := io.StringIO(), later, failing="b")
     assert stream.getvalue().splitlines() == [
         f"[1/3] a{left[0]}",
         "failed: b: ValueError: no",
@@ -337,10 +294,7 @@ def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytes
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
-    bar = progress(stream, [0, 10, 20, 30])
-    for name in ("a", "b", "c"):
-        bar.finished(name, 1.0)
-    bar.close()
+    progress(stream)
     assert "\n" not in stream.getvalue()
     assert stream.getvalue().endswith("\r\033[K")
 
@@ -351,9 +305,6 @@ def test_ten_thousand_cells_are_not_ten_thousand_lines() -> None:
     for i in range(10_000):
         bar.finished(f"cell {i}", 1.0)
     assert 100 <= len(stream.getvalue().splitlines()) <= 201
-
-
-# --- processes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -375,11 +326,8 @@ def test_the_store_and_its_workers_start_without_torch() -> None:
 def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
     """A study of `count` cells on two workers, in a process group of its own."""
     code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from suites.runs.light import walks\n"
-        "from cemverify.runs import RunOptions, run_cells\n"
-        f"run_cells(walks({count}, {seconds}), RunOptions(Path(sys.argv[1]), workers=2))\n"
+        "import sys, pathlib, cemverify.runs as runs; from suites.runs.light import walks\n"
+        f"runs.run_cells(walks({count}, {seconds}), runs.RunOptions(pathlib.Path(sys.argv[1]), workers=2))\n"
     )
     words = [sys.executable, "-c", code, str(store)]
     return subprocess.Popen(words, start_new_session=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -410,9 +358,7 @@ def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_pa
     assert litter(store) == []
 
 
-def test_a_run_begun_anew_is_told_that_without_that_option_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_begun_anew_is_told_what_it_would_go_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -427,9 +373,6 @@ def test_workers_do_not_outlive_a_study_that_is_killed(tmp_path: Path) -> None:
     wait_for(tmp_path, 3, study)
     os.kill(study.pid, signal.SIGKILL)
     study.communicate(timeout=20)  # its pipe closes when the last of the group has ended
-
-
-# --- a cluster -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
