@@ -25,33 +25,16 @@ def made(kind: str, payload: Mapping[str, Any], configuration: Mapping[str, Any]
 
 def a_property(id_: str, verdict: str = "holds", margin: float | None = 0.25, **more: Any) -> dict[str, Any]:
     """The record of one property as a result of `cemverify check` has it."""
-    return {
-        "id": id_,
-        "verdict": verdict,
-        "claim": f"The statement of {id_}.",
-        "source": "Eq. 1",
-        "examples": 60,
-        "telling": 40,
-        "share_telling": 0.67,
-        "floor": 0.1,
-        "discarded": 1,
-        "margin": margin,
-        "seconds": 0.5,
-        **more,
-    }
+    told = {"id": id_, "verdict": verdict, "claim": f"The statement of {id_}.", "source": "Eq. 1", "margin": margin}
+    counted = {"examples": 60, "telling": 40, "share_telling": 0.67, "floor": 0.1, "discarded": 1, "seconds": 0.5}
+    return {**told, **counted, **more}
 
 
 def violated(id_: str, reason: str = "got 1, expected 0") -> dict[str, Any]:
     """The record of a property that is violated."""
-    case = {
-        "layer": "attention",
-        "tokens": 1,
-        "dim": 1,
-        "config": {"dim": 1, "heads": 1, "head_dim": 1, "temperature": 1.0},
-        "x": [[[0.0]]],
-        "h": [[[1.0]]],
-        "weights": {"W_Q": [[[0.0]]], "W_K": [[[1.0]]]},
-    }
+    config = {"dim": 1, "heads": 1, "head_dim": 1, "temperature": 1.0}
+    case = {"layer": "attention", "tokens": 1, "dim": 1, "config": config, "x": [[[0.0]]], "h": [[[1.0]]]}
+    case |= {"weights": {"W_Q": [[[0.0]]], "W_K": [[[1.0]]]}}
     comparison = {"claim": "update = -eta P grad", "relation": "equal", "got": [[[1.0]]], "expected": [[[0.0]]]}
     more = {"cause": "update", "reason": reason, "counterexample": {"case": case, "comparison": comparison}}
     return a_property(id_, "violated", None, **more)
@@ -63,13 +46,8 @@ def a_check(
     """A verdict on an implementation; all properties hold unless others are given, or unless the run ended before."""
     listed = list(properties) or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(4)]
     verdicts = [entry["verdict"] for entry in listed]
-    counts = {
-        "applicable": len(listed) + len(unasked),
-        "run": len(listed) - verdicts.count("not offered"),
-        "known": 0,
-        "not_enforced": 0,
-        "not_asked": len(unasked),
-    }
+    counts = {"applicable": len(listed) + len(unasked), "run": len(listed) - verdicts.count("not offered")}
+    counts |= {"known": 0, "not_enforced": 0, "not_asked": len(unasked)}
     for verdict in ("holds", "violated", "inconclusive", "not offered", "suite error"):
         counts[verdict.replace(" ", "_")] = verdicts.count(verdict)
     headline = next((entry["id"] for entry in listed if entry["verdict"] == "violated"), None)
@@ -103,17 +81,13 @@ def a_language(bits: Mapping[str, float | None] | None = None) -> Any:
     bits = bits or {"Llama RoPE": 2.9, "CEM T=1": 3.0}
     content = _of_today("language")
     template = content["models"][0]
-    content["models"] = [
-        {
-            **template,
-            "name": name,
-            "training_bits_per_token": [*template["training_bits_per_token"][:-1], value or 4.0],
-            "diverged_at": 3 if value is None else None,
-            "validation_bits_per_byte": value,
-            "validation_standard_error": None if value is None else 0.04,
-        }
-        for name, value in bits.items()
-    ]
+    content["models"] = []
+    for name, value in bits.items():
+        training = [*template["training_bits_per_token"][:-1], value or 4.0]
+        model = {**template, "name": name, "training_bits_per_token": training, "validation_bits_per_byte": value}
+        diverged = {"diverged_at": 3, "validation_standard_error": None}
+        sound = {"diverged_at": None, "validation_standard_error": 0.04}
+        content["models"].append(model | (diverged if value is None else sound))
     return content
 
 
@@ -124,12 +98,7 @@ def a_study() -> Any:
 
 def a_power(detected: int = 5) -> Any:
     """A result of `cemverify power` with two mutants."""
-    about = {
-        "family": "subtle",
-        "fault": "a sign is wrong",
-        "property": "gradient/attention/case-0",
-        "cause": "update",
-    }
+    about = {"family": "subtle", "fault": "a sign is wrong", "property": f"{FAMILIES[0]}/case-0", "cause": "update"}
     detections = tuple(Detection(examples, detected, 5, 0.3, 1.0, 3.0, 4.0) for examples in (15, 60))
     mutants: Any = [SimpleNamespace(id=f"mutant-{i}", **about) for i in range(2)]
     sizes = (("gradient", "float64", 1e-9), ("gradient", "float32", 1e-4), ("structure", "float64", None))
@@ -141,15 +110,9 @@ def a_power(detected: int = 5) -> Any:
 
 def a_claims() -> Any:
     """A result of `cemverify claims` with one statement of the paper."""
-    claim = {
-        **dict.fromkeys(("version", "section", "quote", "statement", "formula", "told", "condition"), "words"),
-        **dict.fromkeys(("finding", "advice", "study"), "words"),
-        "id": "1-gradient",
-        "kind": "paper",
-        "known": "sentence",
-        "verdict": "holds",
-        "arguments": [],
-    }
+    told = ["version", "section", "quote", "statement", "formula", "told", "condition", "finding", "advice", "study"]
+    claim: dict[str, Any] = {**dict.fromkeys(told, "words"), "id": "1-gradient", "kind": "paper", "known": "sentence"}
+    claim |= {"verdict": "holds", "arguments": []}
     return made("claims", {"counts": {"paper": {"holds": 1}}, "claims": [claim]}, {})
 
 
@@ -163,23 +126,10 @@ def a_readings(ratio: float = 0.9) -> Any:
 
 def a_benchmark(slower: float = 1.0) -> Any:
     """Attention at one length, timed five times."""
-    row = {
-        "tokens": 512,
-        "batch": 4,
-        "dim": 64,
-        "heads": 4,
-        "attention": "T=1",
-        "path": "tiles",
-        "seconds": [slower * s for s in (1.0, 1.01, 0.99, 1.02, 1.0)],
-        "baseline_seconds": [1.0, 1.0, 1.01, 1.0, 0.99],
-        "flop_ratio": 1.1,
-        "flops": 1e5,
-        "baseline_flops": 1e5,
-        "peak_bytes": None,
-        "baseline_peak_bytes": None,
-        "failure": None,
-        "error_over_budget": 0.4,
-    }
+    row = {"tokens": 512, "batch": 4, "dim": 64, "heads": 4, "attention": "T=1", "path": "tiles", "failure": None}
+    row |= {"flop_ratio": 1.1, "flops": 1e5, "baseline_flops": 1e5, "peak_bytes": None, "baseline_peak_bytes": None}
+    row |= {"seconds": [slower * s for s in (1.0, 1.01, 0.99, 1.02, 1.0)], "error_over_budget": 0.4}
+    row |= {"baseline_seconds": [1.0, 1.0, 1.01, 1.0, 0.99]}
     return made("benchmarks", {"benchmarks": {"attention": {"rows": [row]}}, "load": 0.1}, {})
 
 

@@ -108,9 +108,6 @@ def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, told: Told
     assert (folder / "report.md").read_text() == report
 
 
-# --- digits by the uncertainty, bold by the paired test, families folded ------------------------------
-
-
 def test_a_number_has_as_many_digits_as_its_uncertainty_leaves() -> None:
     column = Column("error")
     assert rounded(Quantity(0.123456, 0.0123), column) == "0.123 ± 0.012"
