@@ -50,16 +50,13 @@ def itself(layer, question):
     return layer.update(question), layer.update(question), layer.roundoff(question)
 """
 MODEL = "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(2, 3))\n"
-KNOWN_VIOLATIONS = "\n".join(
-    f"""[[violation]]
+_ENTRY = """[[violation]]
 implementation = "cemverify:reference"  # a comment
-property = "{name}"
+property = "{}"
 cause = "update*"
 reason = "because"
 expires = 2027-02-19
 """
-    for name in PROPERTIES
-)
 
 
 def _maker() -> Maker:
@@ -95,7 +92,7 @@ def make(folder: Path) -> None:
         "own.py": OWN,
         "leaving.py": "raise SystemExit(0)\n",
         "one.txt": "words of a corpus, one after another\n" * 9,
-        "known.toml": KNOWN_VIOLATIONS,
+        "known.toml": "\n".join(map(_ENTRY.format, PROPERTIES)),
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -121,18 +118,11 @@ def _results(folder: Path) -> None:
     write(folder / "power.json", a_power())
     lines = (RESULTS / "second-step-mlp-small.cells.jsonl").read_text().splitlines(keepends=True)
     (folder / "some.cells.jsonl").write_text("".join(lines[:3]))
-    stage = {
-        "stage": harvest.STAGES[0].name,
-        "finished": True,
-        "device": {"type": "cpu", "name": "n", "system": "s", "threads": 1},
-        "versions": {"python": "3", "torch": "2"},
-        "created": "today",
-        "seconds": 1.5,
-        "skipped": None,
-        "tables": [{"title": "t", "columns": ["a"], "rows": [["1"]]}],
-        "data": {},
-    }
-    write(folder / "gpu" / f"stage-{harvest.STAGES[0].name}.json", stage)
+    name, device = harvest.STAGES[0].name, {"type": "cpu", "name": "n", "system": "s", "threads": 1}
+    stage = {"stage": name, "finished": True, "device": device, "versions": {"python": "3", "torch": "2"}}
+    stage |= {"created": "today", "seconds": 1.5, "skipped": None, "data": {}}
+    stage |= {"tables": [{"title": "t", "columns": ["a"], "rows": [["1"]]}]}
+    write(folder / "gpu" / f"stage-{name}.json", stage)
 
 
 def _counterexample(folder: Path) -> None:

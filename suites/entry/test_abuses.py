@@ -24,8 +24,6 @@ from suites.kit.source import ROOT
 
 pytestmark = pytest.mark.slow
 
-# --- arguments -----------------------------------------------------------------------------------------------
-
 
 _words = str.split
 
@@ -171,8 +169,6 @@ def test_commands_keep_the_rule_whatever_they_are_given(
     examples = settings(max_examples=5000 if request.config.getoption("--thorough") else 300)
     examples(given(lines())(keeps))()
 
-
-# --- surroundings --------------------------------------------------------------------------------------------
 
 CHECK = "check right:mine --properties gradient/mlp/silu --examples 5 --seconds 60 --workers 1 --json new.json"
 RECURSION = "recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store s --output new.json"

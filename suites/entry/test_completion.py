@@ -13,10 +13,10 @@ import pytest
 
 from cemverify.catalogue import index
 from cemverify.catalogue.versions import versions
-from cemverify.cli import main
 from cemverify.commands import completers
 from cemverify.commands.completers import implementations, property_ids
 from cemverify.conformance.properties import catalogue
+from suites.kit.commands import Told
 from suites.kit.source import ROOT
 
 
@@ -76,21 +76,15 @@ def test_an_implementation_completes_to_what_its_module_defines_without_running_
     ],
 )
 def test_a_line_completes_without_torch(line: str, words: set[str], folder: Path) -> None:
-    variables = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "out"),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-    }
+    variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "out")}
+    variables |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}
     code = (
         "import os, sys\nleave = os._exit\n"
         "os._exit = lambda code: (print('torch' in sys.modules, flush=True), leave(code))\n"
         "from cemverify.cli import main\nmain([])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True, text=True
-    )
+    command, environment = [sys.executable, "-c", code], {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
     assert set((folder / "out").read_text().split("\n")) == words
 
@@ -106,17 +100,14 @@ _FISH = 'cemverify completion fish | source; complete -C "cemverify check mylaye
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    ("shell", "script", "completions"), [("bash", _BASH, "mine"), ("fish", _FISH, "mylayer:mine")]
-)
-def test_a_shell_completes_with_what_is_printed_for_it(shell: str, script: str, completions: str) -> None:
+@pytest.mark.parametrize(("shell", "script", "found"), [("bash", _BASH, "mine"), ("fish", _FISH, "mylayer:mine")])
+def test_a_shell_completes_with_what_is_printed_for_it(shell: str, script: str, found: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     done = subprocess.run([shell, "-c", script], capture_output=True, text=True)
-    assert done.stdout.strip() == completions, done.stderr
+    assert done.stdout.strip() == found, done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_gets_a_script_that_names_the_program(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    assert "cemverify" in capsys.readouterr().out
+def test_every_shell_gets_a_script_that_names_the_program(shell: str, told: Told) -> None:
+    assert "cemverify" in told(f"cemverify completion {shell}").out

@@ -35,8 +35,6 @@ from suites.entry.rule import complaint, work_is_told
 from suites.kit.commands import call
 from synthetic.training import checkpoints
 
-# --- damage ----------------------------------------------------------------------------------------------------
-
 # what a disk, a merge or an editor leaves in the middle of a file
 _JUNK = (b"", b"\x00", b"\xff\xfe", b"\r\n", b'"', b"[", b"{", b"}", b"NaN", b'"\\ud800"', b"[" * 5000, b"9" * 5000)
 
@@ -150,9 +148,6 @@ def of_other_facts(content: bytes) -> st.SearchStrategy[bytes]:
     return facts.map(lambda damaged: save(load(content), {"cemverify": damaged.decode("utf-8", "replace")}))
 
 
-# --- files and their readers -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Row:
     """A file, and who reads it."""
@@ -179,10 +174,7 @@ def _read_forged_cell(path: Path) -> None:
         CellStore(path.parents[1]).get(path.stem)
 
 
-def _compose(path: Path) -> None:
-    harvest.page(harvest.compose(path.parent, Maker.now("c", {}, 0, "cpu")), "command")
-
-
+MAKER = Maker.now("c", {}, 0, "cpu")
 FOUND, CELL = "found/gradient-mlp-silu", "store/??/*.json"
 ROWS = (
     Row("r.json", "reports tables r.json --output new"),
@@ -210,7 +202,7 @@ ROWS = (
     Row("corpora/*/train.tokens", lambda path: ground.open_corpus(path.parents[2])),
     Row("checkpoint.safetensors", _restore),
     Row("checkpoint.safetensors", _restore, of_other_facts),
-    Row("gpu/stage-*.json", _compose),
+    Row("gpu/stage-*.json", lambda path: harvest.page(harvest.compose(path.parent, MAKER), "command")),
 )
 
 

@@ -28,8 +28,6 @@ from suites.kit.processes import catches, heed, left
 from suites.runs.light import walks
 from synthetic.studies.engine.conduct import Course, WantedCells, conduct
 
-# --- signals ---------------------------------------------------------------------------------------
-
 EVERY = {signal.Signals[name]: 128 + signal.Signals[name] for name in WORDS}
 ONCE = {number: code for number, code in EVERY.items() if number.name in ("SIGTERM", "SIGHUP")}
 
@@ -222,9 +220,6 @@ def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(c
     assert "the disk is full" in sentence
 
 
-# --- what the system denies --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EAGAIN])
 def test_what_the_system_denies_is_told_in_a_sentence_wherever_it_happens(
     number: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -245,9 +240,6 @@ def test_processes_that_cannot_work_together_are_told(tmp_path: Path, monkeypatc
     monkeypatch.setattr("cemverify.runs.executors.ProcessPoolExecutor", deny)
     with pytest.raises(UsageError, match=r"is /dev/shm writable\?\), try --workers 0"):
         run_cells(walks(1), RunOptions(tmp_path, workers=1))
-
-
-# --- stores that nobody may write ----------------------------------------------------------------------
 
 
 def test_a_finished_study_reads_a_store_nobody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,12 +303,10 @@ def test_a_signal_ends_a_command_in_a_sentence_and_leaves_nothing(
     temporary.mkdir()
     package, *rest = line.split()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", package, *rest]
+    words = [sys.executable, "-m", package, *rest]
     how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     while True:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, start_new_session=True, preexec_fn=heed, **how
-        )
+        process = subprocess.Popen(words, cwd=folder, env=environment, start_new_session=True, preexec_fn=heed, **how)
         time.sleep(after)
         while process.poll() is None and not catches(process.pid, signal.SIGQUIT):
             time.sleep(0.01)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,15 +25,8 @@ def test_a_file_that_is_renamed_into_place_is_noticed_once_it_is_there(tmp_path:
     file, other = tmp_path / "mine.py", tmp_path / "mine.py~"
     file.write_text("a = 1\n")
     before = look([tmp_path])
-    steps: Iterator[object] = iter(
-        [None, file.unlink, lambda: other.write_text("a = 2\n"), lambda: other.rename(file)]
-    )
-
-    def sleep(_: float) -> None:
-        if (step := next(steps, None)) is not None:
-            step()  # type: ignore[operator]
-
-    assert wait([file], before, sleep) == [file]
+    steps = iter((lambda: None, file.unlink, lambda: other.write_text("a = 2\n"), lambda: other.rename(file)))
+    assert wait([file], before, lambda _: next(steps, lambda: None)()) == [file]  # type: ignore[arg-type]
     assert file.read_text() == "a = 2\n"
 
 
@@ -126,11 +119,7 @@ def test_a_file_that_only_the_last_check_reached_is_looked_at(here: Path, monkey
 
 
 def test_properties_are_read_anew_after_a_save(here: Path) -> None:
-    stated = """\
-@layer_property(claim="A step is no step.", source="us")
-def {}(layer, question):
-    return None
-"""
+    stated = '@layer_property(claim="A step is no step.", source="us")\ndef {}(layer, question):\n    return None\n'
     ids = []
     for names in (["one"], ["one", "another"]):
         text = "".join(map(stated.format, names))
