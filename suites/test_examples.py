@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from cemverify.conformance.implementations.contract import kind_of, load
+from cemverify.conformance.judging.offered import applicable, not_offered
+from cemverify.conformance.properties import catalogue
 from suites.kit.examples import BLOCKS, TIED
 from suites.kit.source import ROOT
 
@@ -39,30 +43,20 @@ def test_the_readmes_snippet_of_a_layer_runs_and_its_energies_fall() -> None:
     names: dict[str, Any] = {}
     exec("\n".join(lines[:-2]), names)  # noqa: S102  (our own README)
     energy, energies = (eval(line, names) for line in lines[-2:])  # noqa: S307
-    assert energy.shape == (2, 5)
-    assert energies.shape == (3, 2, 5)
+    assert (energy.shape, energies.shape) == ((2, 5), (3, 2, 5))
     assert bool((energies.diff(dim=0) < 0).all())
 
 
 def test_every_source_that_a_property_names_is_a_section_of_the_mathematics_page() -> None:
-    from cemverify.conformance.properties import catalogue
-
     sections = set(re.findall(r"^## (\d+)\.", (ROOT / "docs" / "mathematics.md").read_text(), flags=re.MULTILINE))
     for p in catalogue():
         assert set(re.findall(r"§(\d+)", p.source)) <= sections, p.id
 
 
 def test_the_readme_counts_the_properties_of_its_run() -> None:
-    import torch
-
-    from cemverify.conformance.implementations.contract import kind_of, load
-    from cemverify.conformance.judging.offered import applicable, not_offered
-    from cemverify.conformance.properties import catalogue
-
     layer = load("examples.attention_numpy:mine")
     properties = applicable(kind_of(layer), catalogue())
     run = [p for p in properties if not_offered(p, layer.not_offered, torch.float64) is None]
-    summary = f"mine: {len(properties)} properties, {len(run)} run: {len(run)} hold, 0 violated"
     readme = (ROOT / "README.md").read_text()
-    assert summary in readme
+    assert f"mine: {len(properties)} properties, {len(run)} run: {len(run)} hold, 0 violated" in readme
     assert f"{len(properties) - len(run)} not offered.\n" in readme

@@ -36,8 +36,6 @@ def test_a_process_that_starts_afresh_begins_in_the_function_whose_name_is_looke
     assert callable(multiprocessing.spawn._main), SEEN.format("cemverify/processes/server_start.py")
 
 
-# --- torch ----------------------------------------------------------------------------------------------
-
 TORCH = SEEN.replace("CPython 3.11.7, 3.12.1, 3.13.0 and 3.13.5", "torch 2.6 and 2.13").format("torch_internals.py")
 
 

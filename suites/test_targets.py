@@ -39,16 +39,11 @@ def test_what_is_neither_file_nor_stream_is_refused(tmp_path: Path, monkeypatch:
     (tmp_path / "other").symlink_to("one")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("socket")
-        for name, why in (
-            ("loop", "symbolic links"),
-            ("one", "symbolic links"),
-            ("loop/file", "symbolic links"),
-            (".", "it is a folder"),
-            ("..", "it is a folder"),
-            ("socket", "a disk or a socket"),
-        ):
-            with pytest.raises(OSError, match=why):
-                target_of(Path(name))
+        refusals = {"symbolic links": ("loop", "one", "loop/file"), "it is a folder": (".", "..")}
+        for why, names in {**refusals, "a disk or a socket": ("socket",)}.items():
+            for name in names:
+                with pytest.raises(OSError, match=why):
+                    target_of(Path(name))
     assert (tmp_path / "loop").is_symlink()
 
 
@@ -89,10 +84,9 @@ show("after")
 
 
 def _run(path: Path, out: Path, mode: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, str(path)]
     with open(out, mode) as stdout:
-        return subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(path)], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
-        )
+        return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("link", ["/proc/self/fd/1", "/dev/fd/1"])
@@ -101,9 +95,7 @@ def test_a_link_to_stdout_appends_there_and_what_is_printed_after_goes_to_stderr
     out = tmp_path / "summary"
     out.write_text("there already\n")
     done = _run(tmp_path / "stdout", out, "a")
-    assert done.returncode == 0, done.stderr
-    assert out.read_text() == "there already\nbefore\ncontent\n"
-    assert done.stderr == "after\n"
+    assert (done.returncode, done.stderr, out.read_text()) == (0, "after\n", "there already\nbefore\ncontent\n")
     assert os.readlink(tmp_path / "stdout") == link
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stdout", "summary"]
 
@@ -116,17 +108,14 @@ def test_an_open_descriptor_is_written_to_where_it_stands(tmp_path: Path) -> Non
     assert log.read_bytes() == b"old, new"
 
 
-def test_a_report_that_is_thrown_away_and_an_output_that_is_too_are_two() -> None:
-    done = _run(Path("/dev/null"), Path("/dev/null"), "w")
-    assert (done.returncode, done.stderr) == (0, ""), "what is printed afterwards goes to stdout still"
-
-
-def test_the_file_that_stdout_goes_to_is_not_replaced_behind_its_back(tmp_path: Path) -> None:
-    out = tmp_path / "report"
+def test_the_file_that_stdout_goes_to_is_not_replaced_behind_its_back_and_what_is_thrown_away_is_two(
+    tmp_path: Path,
+) -> None:
+    out, null = tmp_path / "report", Path("/dev/null")
     done = _run(out, out, "w")
-    assert done.returncode == 0, done.stderr
-    assert out.read_text() == "before\ncontent\n"
-    assert done.stderr == "after\n"
+    assert (done.returncode, done.stderr, out.read_text()) == (0, "after\n", "before\ncontent\n")
+    done = _run(null, null, "w")
+    assert (done.returncode, done.stderr) == (0, ""), "what is printed afterwards goes to stdout still"
 
 
 @pytest.mark.parametrize("alias", [os.link, os.symlink])
@@ -148,11 +137,8 @@ def test_outputs_and_inputs_are_compared_by_what_they_are(alias: Callable[..., N
 
 def test_outputs_that_do_not_fit_together_are_refused_before_the_work(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    for outputs, folders, stores in (
-        ((made, made / "deep" / "file"), (), ()),
-        ((made,), (made,), ()),
-        ((made,), (), (made / "store",)),
-    ):
+    pairs = ((made, made / "deep" / "file"), (), ()), ((made,), (made,), ()), ((made,), (), (made / "store",))
+    for outputs, folders, stores in pairs:
         with pytest.raises(ResultError, match="cannot be a file, and a folder for"):
             check_outputs(*outputs, folders=folders, stores=stores)
     check_outputs(made / "file", folders=[made], stores=[made / "store"])
@@ -174,9 +160,6 @@ def test_the_modules_of_a_package_that_is_judged_are_not_overwritten(tmp_path: P
         check_outputs(package / "layer.py", read=[package])
     check_outputs(package / "result.json", read=[package])
     check_outputs(package / "new.py", read=[package])
-
-
-# --- files are there whole or not at all --------------------------------------------------------------
 
 
 DIGITS = "0123456789abcdef" * 2
@@ -218,9 +201,6 @@ def test_only_what_was_begun_aside_and_forgotten_for_a_day_is_swept(tmp_path: Pa
     sweep(tmp_path)
     assert [path.exists() for path in (forgotten, fresh, hidden, plain)] == [False, True, True, True]
     sweep(tmp_path / "missing")
-
-
-# --- what somebody names is read if it is a file ------------------------------------------------------
 
 
 def test_a_file_and_a_pipe_with_a_writer_are_read(tmp_path: Path) -> None:

@@ -49,9 +49,6 @@ def everything() -> list[CEMLayer]:
     ]
 
 
-# --- the formula, written out ---------------------------------------------------------------------------
-
-
 def matrices(layer: CEMLayer) -> list[Tensor]:
     """P_t of each step, dense: T of (K or 1, D, D)."""
     steps = layer.descent.steps
@@ -83,9 +80,6 @@ def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:
 
 def close(a: Tensor, b: Tensor, steps: int = 3) -> None:
     assert relative_error(a, b) <= 4 * steps * ROUNDING
-
-
-# --- properties -----------------------------------------------------------------------------------------
 
 
 def test_steps_follow_the_formula() -> None:
@@ -189,9 +183,6 @@ def test_a_stop_passes_on_the_gradients_of_the_steps_taken() -> None:
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
-# --- blocks whose halves take turns on the sum of their energies -----------------------------------------
-
-
 def block(rounds: int, *, eta: float = 0.3, scale: float = 0.4, seed: int = 0, **options: Any) -> Block:
     attention = AttentionConfig(D, K, head_dim=4, diagonal="shared", position="alibi", step_size=eta, **options)
     config = BlockConfig(attention, MLPConfig(D, M, step_size=eta, **options), rounds)
@@ -228,9 +219,6 @@ def test_each_turn_is_a_step_on_the_joint_energy() -> None:
         assert relative_error(walk.states[2 * t + 2], y - 0.3 * of_mlp) <= 16 * ROUNDING
         x = y - 0.3 * of_mlp
     assert torch.equal(walk.states[-1], made(h)[0])
-
-
-# --- how it is asked for --------------------------------------------------------------------------------
 
 
 def test_a_layer_with_moved_signs_learns_its_gates_as_if_signs_were_the_identity() -> None:

@@ -109,9 +109,6 @@ def test_the_hopfield_energy_is_the_formula_in_plain_loops() -> None:
     assert relative_error(Hopfield(tau)(x, Hopfield(tau).remember(h))[0], vector(*expected)) <= ROUNDING
 
 
-# --- gradients ----------------------------------------------------------------------------------------
-
-
 # what no property of the catalogue asks: its attention is causal, its MLP the element-wise energy
 UNASKED: dict[str, Energy] = {
     **{
@@ -138,9 +135,6 @@ def test_decoding_without_a_diagonal_is_torchs_fused_attention(position: str) ->
     names = {event.key for event in profile.key_averages()}
     # its other kind copies all keys, to scale them
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
-
-
-# --- how energies bend, and safe steps ----------------------------------------------------------------
 
 
 def rises(energy: Energy, x: Tensor, h: Tensor, eta: float, P: Tensor) -> bool:
@@ -192,9 +186,6 @@ def test_an_energy_that_bends_nowhere_upwards_allows_any_step(energy: Energy) ->
 def test_the_convexified_energy_bends_where_the_activation_is_not_monotone() -> None:
     energy = Convexified(randn(4, 3, seed=0), randn(4, 3, seed=1), activation("silu"))
     assert energy.curvature(energy.remember(randn(1, 2, 3, seed=2))).upper.all()
-
-
-# --- Hopfield -----------------------------------------------------------------------------------------
 
 
 def test_a_cccp_step_of_the_hopfield_energy_is_a_gradient_step_of_size_one() -> None:

@@ -36,9 +36,6 @@ def attention(**options: Any) -> CEMAttention:
     return randomised(CEMAttention(AttentionConfig(D, K, **options), generator(0)), 0)
 
 
-# --- attention and MLPs as they are built elsewhere ----------------------------------------------------
-
-
 def test_cem_attention_is_llama_attention_with_tied_weights() -> None:
     llama, tied = (
         LlamaAttention(LlamaAttentionConfig(D, K, "alibi"), generator(0)).double(),
@@ -49,9 +46,6 @@ def test_cem_attention_is_llama_attention_with_tied_weights() -> None:
             llama.get_parameter(name).copy_(weight)
     h = randn(2, 5, D, seed=1)
     assert relative_error(tied(h), h + llama(h)[0]) <= ROUNDING
-
-
-# --- Algorithm 1 as printed ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("per_head", [False, True], ids=["shared-P", "P-per-head"])
@@ -76,16 +70,10 @@ def test_the_printed_block_is_algorithm_1_line_by_line(per_head: bool) -> None:
     assert relative_error(PrintedAlgorithm1(layer)(randn(2, 5, D, seed=1)), x) <= 2 * ROUNDING
 
 
-# --- what a configuration builds -----------------------------------------------------------------------
-
-
 def test_weights_start_with_the_standard_deviation_they_were_asked_for() -> None:
     layer = CEMAttention(AttentionConfig(64, 4, init_std=0.5), generator(0))
     # 4096 numbers: five standard errors of their standard deviation
     assert layer.W_Q.std().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2 * 4096))
-
-
-# --- preconditioners: what P is, when it is positive definite, and where it starts --------------------
 
 
 DIM, RANK, HEADS = 5, 2, 3
@@ -163,9 +151,6 @@ def test_a_preconditioner_per_head_needs_heads() -> None:
     energy, x = Elementwise(randn(7, 6, seed=0), randn(7, 6, seed=1), activation("silu")), randn(1, 2, 6, seed=0)
     with pytest.raises(TypeError, match="needs an energy with heads"):
         Descent(preconditioner=Diagonal(torch.zeros(2, 6).double()))(energy, x, energy.remember(x))
-
-
-# --- positions: the slopes of ALiBi, rotary turns ----------------------------------------------------
 
 
 # As the code of Press et al. (2022) gives them.

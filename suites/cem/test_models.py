@@ -24,9 +24,6 @@ from cemverify.cem.positions import Rotary, alibi_slopes
 from cemverify.cem.presets import full_cem, llama, size
 from suites.cem.helpers import ROUNDING, generator, randomised, relative_error
 
-# --- the sizes of Table 1 -----------------------------------------------------------------------------
-
-
 COUNTS = {  # of Llama and full CEM
     "86M": (86_371_488, 70_082_208),
     "108M": (108_052_896, 83_909_280),
@@ -45,8 +42,6 @@ def test_the_models_have_the_parameters_of_table_1(name: str) -> None:
         counts.append(sum(p.numel() for p in model.parameters()))
     assert tuple(counts) == COUNTS[name]
 
-
-# --- language models ----------------------------------------------------------------------------------
 
 VOCABULARY = 11
 
@@ -108,9 +103,6 @@ def test_a_cache_of_another_model_is_refused() -> None:
         model.decode(tokens(), cache[:1])
 
 
-# --- initial weights ----------------------------------------------------------------------------------
-
-
 @each_model
 def test_the_initial_weights_depend_on_the_generator_alone_and_leave_the_seed(config: LanguageModelConfig) -> None:
     before = torch.random.get_rng_state()
@@ -131,9 +123,6 @@ def test_every_parameter_is_trained_from_the_start_but_the_u_beside_a_v_of_zero(
     for name, gradient in zip(names, torch.autograd.grad(loss, parameters), strict=True):
         assert gradient.isfinite().all()
         assert bool(gradient.any()) == (not name.endswith(".U")), name
-
-
-# --- what a configuration leaves out: every default, and the least that every size may be -------------
 
 
 def test_the_defaults_of_a_configuration_are_these() -> None:

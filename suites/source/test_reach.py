@@ -44,40 +44,30 @@ def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
     path, attention = written(tmp_path)
     recorder = LineRecorder(code(str(path)))
     with recorder.watching():
+        with recorder.watching():
+            pass  # a call within a call ends no recording
         attention(3)
     attention(8)  # not watched
     first = trail_of(recorder.reached(finished=True))
-    assert sorted(first.lines[str(path)]) == [2, 5]
-    assert sorted(first.branches[str(path)]) == [(2, 5)]
+    assert first.lines[str(path)] == {2, 5}
+    assert first.branches[str(path)] == {(2, 5)}
     with recorder.watching():
         attention(8)
     assert trail_of(recorder.reached(finished=False)).lines[str(path)] == {2, 3, 4}
     with recorder.watching():
         attention(3)
     second = trail_of(recorder.reached(finished=True))
-    assert sorted(second.lines[str(path)]) == [2, 3, 4, 5]
+    assert second.lines[str(path)] == {2, 3, 4, 5}
     assert second.problem == ""
     assert sys.gettrace() is None or "coverage" not in repr(sys.gettrace()).lower()
 
 
-def test_a_call_within_a_call_ends_no_recording_and_nothing_is_recorded_after_both(tmp_path: Path) -> None:
-    path, attention = written(tmp_path)
-    recorder = LineRecorder(code(str(path)))
-    with recorder.watching():
-        with recorder.watching():
-            pass
-        attention(3)
-    attention(8)  # not watched
-    assert trail_of(recorder.reached(finished=True)).lines[str(path)] == {2, 5}
-
-
 def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: Path) -> None:
-    path = tmp_path / "mylayer.py"
-    path.write_text(TEXT)
+    path, _ = written(tmp_path)
     recorder = LineRecorder(code(str(path)))
     path.write_text("def attention(x): return x\n")
-    account = recorder.reached(finished=True)
-    assert account["problem"] == "mylayer.py changed while it was judged: what was imported is reported"
+    changed = "mylayer.py changed while it was judged: what was imported is reported"
+    assert recorder.reached(finished=True)["problem"] == changed
     path.unlink()
     assert recorder.reached(finished=True)["problem"]
 
@@ -117,12 +107,8 @@ def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line(
 
 
 def test_only_functions_that_the_layer_can_call_count() -> None:
-    made = (
-        "def factory():\n    size = 1\n\n    def update(x, m):\n        return size * used(x)\n\n    return update\n"
-    )
-    helper = (
-        "def used(x):\n    return -x or far(x)\n\n\ndef far(x):\n    return x\n\n\ndef unused(x):\n    return x\n"
-    )
+    made = "def factory():\n    n = 1\n\n    def update(x, m):\n        return n * used(x)\n\n    return update\n"
+    helper = "def used(x):\n    return x or far(x)\n\n\ndef far(x):\n    return x\n\n\ndef unused(x):\n    return x\n"
     called = {made: {2, 4, 5, 7}, helper: {2, 6, 10}}
     files = [CodeFile(text[:8], "", text, Lines(frozenset(called[text]), frozenset(), {}, {})) for text in called]
     trail = Trail({made[:8]: frozenset({5}), helper[:8]: frozenset({2})})
@@ -201,26 +187,6 @@ def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_el
     (folder / "mylayer.py").write_text(LAYER.replace("WRONG = 1", "WRONG = 1.001"))
     assert "were reached" not in told(f"{CHECK} --black-box").out
     assert "heads=44" in told(CHECK, 1).out  # the smallest case with the fault
-
-
-KILLING = """\
-import sys
-from mylayer import *
-
-
-def other(x, h, weights, config):
-    sys.settrace(None)
-    return attention(x, h, weights, config)
-
-
-odd = implementation(attention=other, arrays="numpy", not_offered=absent)
-"""
-
-
-@pytest.mark.slow
-def test_code_that_kills_the_tracer_is_judged_by_its_answers_all_the_same(folder: Path, told: Told) -> None:
-    (folder / "odd_layer.py").write_text(KILLING)
-    assert "1 hold, 0 violated" in told(CHECK.replace("mylayer:mine", "odd_layer:odd")).out
 
 
 # --- what was changed since, and who reaches that ---

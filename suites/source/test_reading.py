@@ -95,16 +95,13 @@ def test_what_is_imported_from_the_same_folder_is_its_own_too(written: Callable[
     assert [Path(file.path).name for file in code.files] == ["helper_of_layer.py", "written_layer.py"]
 
 
-def test_code_comes_back_from_the_wire_as_it_went(written: Callable[..., OwnCode]) -> None:
+def test_code_comes_back_from_the_wire_as_it_went_and_anything_else_is_not_believed(
+    written: Callable[..., OwnCode],
+) -> None:
     code = written(LAYER)
     assert from_plain(as_plain(code)) == code
-
-
-@pytest.mark.parametrize(
-    "account", [None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}]
-)
-def test_a_process_that_says_anything_else_of_its_code_is_not_believed(account: Any) -> None:
-    assert from_plain(account) == OwnCode(problems=("its process sent no account of its code",))
+    for account in (None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}):
+        assert from_plain(account) == OwnCode(problems=("its process sent no account of its code",))
 
 
 def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
