@@ -55,9 +55,6 @@ def _exits_later(x: Any, h: Any, w: Any, c: Any) -> Any:
     return right(x, h, w, c) if x.shape == (2, 3, 4) else os._exit(7)
 
 
-# --- what is done ---------------------------------------------------------------------------------------------
-
-
 def _forever(*_: Any) -> Any:
     while True:
         time.sleep(1)
@@ -246,7 +243,7 @@ _AGAINST_JUDGES: dict[str, Callable[[], Any]] = {
     "stops_judge_and_server": lambda: _stop(os.getppid(), _grandparent()),
     "interrupts_its_judge": lambda: os.kill(os.getppid(), signal.SIGINT),
 }
-# --- of other forms -------------------------------------------------------------------------------------------
+
 
 not_an_implementation = 3
 not_plain = EnergyLayer(len, None, {"x": ("J", 2)}, {}, step=Step(preconditioner=3.0))  # as no declaration allows it

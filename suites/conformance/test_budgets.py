@@ -205,9 +205,6 @@ def test_products_are_the_derivatives_of_the_golden_answer(name: str) -> None:
         assert slope == pytest.approx(float((derivatives[array] * along).sum()), rel=1e-6)
 
 
-# --- derivatives by differences of two widths ---
-
-
 @pytest.mark.parametrize("step", [2.0**-3, 2.0**-8, 2.0**-16, 2.0**-26])
 def test_the_error_of_a_smooth_function_is_within_its_estimate(step: float) -> None:
     x = torch.linspace(-3, 3, 50, dtype=torch.float64)
@@ -233,9 +230,6 @@ def test_at_a_kink_both_widths_agree_on_the_mean_of_two_slopes_and_the_estimate_
     assert error.tolist() == [1.0]
 
 
-# --- relations between two answers ---
-
-
 @pytest.mark.parametrize("relation", ["head-order", "causality", "batch-independence"])
 def test_a_faulty_layer_keeps_the_relations_that_it_obeys(relation: str) -> None:
     record = judged(defined(README_MISTAKEN), f"structure/attention/{relation}")
@@ -247,9 +241,6 @@ def test_for_a_right_layer_the_bound_is_its_budget() -> None:
     answer = Caller(reference).output(case)
     bound, budget = relation_budget(case, answer, torch.float64), output_budget(case, torch.float64)
     torch.testing.assert_close(bound, budget, rtol=1e-9, atol=0.0)
-
-
-# --- what the oracle remembers ---
 
 
 @pytest.fixture

@@ -34,9 +34,17 @@ from cemverify.conformance.questions.cases import dense_case, weight_shapes
 from cemverify.console.errors import UsageError
 from cemverify.results import envelope
 from docs.making import listing as writing
-from suites.devices import device_of_worker
 from suites.kit.commands import Told
 from suites.kit.source import ROOT
+
+
+def device_of_worker(wanted: str) -> str:
+    """The device of this process: "cuda" and "auto" spread xdist's workers over the GPUs there are."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "auto" and count == 0:
+        return "cpu"
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return f"cuda:{worker % max(1, count)}" if wanted in ("auto", "cuda") else wanted
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     subject = load(option("--implementation"))
     explore = hypothesis.settings.default is hypothesis.settings.get_profile("explore")
     effort = Effort(
-        examples=option("--examples") or (300 if explore else 60 if option("--thorough") else 20),
+        examples=option("--examples") or (300 if explore else 60 if option("--thorough") else 12),
         seed=int(os.environ.get("CEMVERIFY_SEED", "0")),
         dtype=getattr(torch, option("--dtype")),
         device=device_of_worker(option("--device")),
@@ -99,9 +107,6 @@ def test_an_example_tells_only_where_the_rival_shows() -> None:
     caller = Caller(load("cemverify:reference"))
     assert not property_.check(caller, one).telling
     assert property_.check(caller, several).telling
-
-
-# --- explanations ---
 
 
 def test_the_list_says_what_the_properties_declare() -> None:
@@ -177,21 +182,13 @@ def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[st
     assert width < 120 or all(pattern in flat for pattern in patterns)  # the longest take 49 columns, and wrap before
 
 
-# --- the page of the contract ---
-
-
 def test_the_page_is_what_the_command_prints(told: Told) -> None:
     page = (ROOT / "docs" / "contract.md").read_text()
-    assert page == told("cemverify list --contract").out, (
-        "regenerate it: cemverify list --contract > docs/contract.md"
-    )
+    assert page == told("cemverify list --contract").out, "cemverify list --contract > docs/contract.md"
 
 
-def test_the_page_names_every_option_of_a_configuration() -> None:
+def test_the_page_names_every_option_of_a_configuration_and_every_activation_is_a_feature() -> None:
     assert set(OPTIONS) == {f.name for config in (AttentionConfig, MLPConfig) for f in fields(config)}
-
-
-def test_every_activation_is_a_feature() -> None:
     features = [name.partition(":")[2] for name in FEATURES if name.startswith("activation:")]
     assert features == list(ACTIVATIONS)
 
@@ -215,17 +212,14 @@ def test_every_weight_that_an_implementation_gets_has_a_shape_on_the_page(per_he
 
 
 # the patterns of properties that a section of the contract names
-ASKED_BY = [
-    re.findall("`(.+?)`", line) for line in re.findall("^Tested by (.+)", contract_page.as_markdown(), re.MULTILINE)
-]
+CONTRACT = contract_page.as_markdown()
+ASKED_BY = [re.findall("`(.+?)`", line) for line in re.findall("^Tested by (.+)", CONTRACT, re.MULTILINE)]
 
 
 def test_every_section_of_the_contract_names_properties_that_there_are_or_says_why_not() -> None:
     assert all(select(patterns) for patterns in ASKED_BY)
-    sections = contract_page.as_markdown().split("\n## ")[2:]  # the first says what the functions are
-    assert [text for text in sections if "\nTested by " not in text] == [
-        text for text in sections if text.endswith("Every property tests this.\n")
-    ]
+    sections = CONTRACT.split("\n## ")[2:]  # the first says what the functions are
+    assert all(text.endswith("Every property tests this.\n") == ("\nTested by " not in text) for text in sections)
 
 
 def test_every_property_that_comes_from_the_contract_alone_is_named_on_the_page() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cemverify.conformance.gate.known_violations import parse_known
 from cemverify.results import envelope
-from suites.kit.commands import call
+from suites.kit.commands import Told
+from suites.kit.source import ROOT
 
-ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS: dict[str, dict[str, Any]] = {
     step["name"].split()[0]: step for step in ACTION["runs"]["steps"] if "run" in step
@@ -81,14 +82,8 @@ def bash(script: str, workplace: Path, **environment: str) -> subprocess.Complet
         "RUNNER_TEMP": str(workplace / "runner"),
         **environment,
     }
-    return subprocess.run(
-        ["/bin/bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-        cwd=workplace / "work",
-        env=there,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["/bin/bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=workplace / "work", env=there, capture_output=True, text=True)
 
 
 def inputs(**values: str) -> dict[str, str]:
@@ -96,9 +91,6 @@ def inputs(**values: str) -> dict[str, str]:
     filled = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | values
     names = {key: re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", text) for key, text in STEPS["Check"]["env"].items()}
     return {key: filled[match[1]] for key, match in names.items() if match}
-
-
-# --- the action -----------------------------------------------------------------------------------
 
 
 def test_the_action_uses_every_input_and_offers_what_its_steps_put_out() -> None:
@@ -124,18 +116,12 @@ def test_the_action_installs_itself_and_what_is_asked(workplace: Path, install: 
 
 
 @pytest.mark.slow
-def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace: Path) -> None:
-    before = f"cemverify check mypkg.cem:mine {FEW} --json before.json"
-    assert call(before.split()) == 1, "without the list the violation is new"
-    environment = inputs(
-        implementation="mypkg.cem:mine",
-        properties=PROPERTIES.replace(" ", "\n"),
-        examples="6",
-        known="known.toml",
-        baseline="before.json",
-        **{"extra-args": "--workers 1 --timeout '30'", "on-regression": "fail"},
-    )
-    done = bash(STEPS["Check"]["run"], workplace, **environment)
+def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace: Path, told: Told) -> None:
+    told(f"cemverify check mypkg.cem:mine {FEW} --json before.json", 1)  # without the list the violation is new
+    given = {"implementation": "mypkg.cem:mine", "properties": PROPERTIES.replace(" ", "\n"), "examples": "6"}
+    given |= {"known": "known.toml", "baseline": "before.json", "on-regression": "fail"}
+    given |= {"extra-args": "--workers 1 --timeout '30'"}
+    done = bash(STEPS["Check"]["run"], workplace, **inputs(**given))
     assert done.returncode == 0, done.stderr
     assert "nothing got worse" in done.stdout
     put_out = dict(line.split("=", 1) for line in (workplace / "output").read_text().splitlines())
@@ -150,9 +136,6 @@ def test_the_action_fails_without_a_result_where_nothing_could_be_judged(workpla
     done = bash(STEPS["Check"]["run"], workplace, **inputs(implementation="mypkg.cem:mine", properties="nosuch"))
     assert done.returncode == 2
     assert not (workplace / "output").exists()
-
-
-# --- the recipes ----------------------------------------------------------------------------------
 
 
 def recipe(heading: str) -> str:
@@ -175,14 +158,13 @@ def test_the_github_recipe_gives_the_action_inputs_that_it_has() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
-def test_the_commands_of_gitlab_and_tox_pass_and_write_what_is_collected(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_gitlab_and_tox_pass_and_write_what_is_collected(told: Told) -> None:
     job = yaml.safe_load(recipe("GitLab"))["cem"]
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(recipe("tox"))
     command = parser["testenv:cem"]["commands"].replace("{posargs}", "").replace("{env_tmp_dir}", ".")
     for line in (job["script"][-1], command):
-        python, module, *words = f"{line.strip()} {FEW}".split()
-        assert (python, module, call(words)) == ("python", "-m", 0), capsys.readouterr()
+        told(f"{line.strip().removeprefix('python -m ')} {FEW}")
     for file in (*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]):
         assert Path(file).is_file()
     assert "1 violated (1 known)" in Path("cem.md").read_text()
@@ -197,6 +179,4 @@ def test_the_pytest_recipe_runs(pytester: pytest.Pytester, workplace: Path) -> N
 
 
 def test_the_example_of_the_guide_is_a_file_of_known_violations() -> None:
-    from cemverify.conformance.gate.known_violations import parse_known
-
     assert [e.implementation for e in parse_known(recipe("Known violations"), "docs/ci.md")] == ["mypkg.cem:mine"]

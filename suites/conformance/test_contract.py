@@ -213,9 +213,6 @@ def test_an_implementation_may_make_one_thread_wait_for_another() -> None:
     assert record.verdict == Verdict.HOLDS, record
 
 
-# --- where an implementation is written, and a digest of it -------------------------------------------
-
-
 HERE = "suites/conformance/test_contract.py"
 
 
@@ -252,8 +249,7 @@ def built(config: AttentionConfig) -> Layer:
 
 @pytest.mark.parametrize("builder", [lambda config: Layer(), built, lambda config: built(config)])
 def test_the_layers_behind_an_adapter_are_found(builder: Callable[[AttentionConfig], Layer]) -> None:
-    adapted = implementation_from_modules(attention=builder)
-    place = origin_of(adapted).places["attention"]
+    place = origin_of(implementation_from_modules(attention=builder)).places["attention"]
     assert (place.file, place.name) == (HERE, "forward")
 
 
@@ -289,9 +285,6 @@ def test_a_run_in_worker_processes_says_what_a_run_here_says() -> None:
     assert there.origin.digest is not None
 
 
-# --- the catalogue from a third party's tests ---------------------------------------------------------
-
-
 pytest_plugins = ["pytester"]
 
 
@@ -313,8 +306,7 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
     result = pytester.runpytest("-p", "no:cacheprovider", "-rA")
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 2  # tanh, and the mixture of all options, which has it too
-    assert outcomes["passed"] >= 10
-    assert outcomes["skipped"] >= 3
+    assert (outcomes["passed"] >= 10, outcomes["skipped"] >= 3) == (True, True)
     result.stdout.fnmatch_lines(["*VIOLATED gradient/mlp/tanh*", "*SKIPPED*not offered: *norm:scalar: declared*"])
 
 

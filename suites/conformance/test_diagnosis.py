@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -16,7 +17,7 @@ from cemverify import check_implementation, energy_layer
 from cemverify.api import Results
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
-from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
+from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, size
 from cemverify.conformance.listeners import files, terminal
@@ -53,10 +54,8 @@ def run(*records: Record) -> RunFinished:
     return RunFinished("mine:mine", records, 1.0, ORIGIN)
 
 
-def diagnosed(*records: Record) -> Diagnosis:
-    diagnosis = diagnose(run(*records))
-    assert diagnosis is not None
-    return diagnosis
+def diagnosed(*records: Record, **of_the_run: Any) -> Any:
+    return diagnose(replace(run(*records), **of_the_run))
 
 
 MASK, ALONE = violated("gradient/attention/a", "mask"), violated("training/attention/b")
@@ -103,8 +102,7 @@ def test_a_violation_says_of_which_functions_its_claim_holds() -> None:
 
 def test_an_update_that_is_wrong_may_have_a_wrong_energy_beside_it() -> None:
     origin = Origin("d" * 64, {"update": Place("mine.py", 3), "energy": Place("mine.py", 9)})
-    diagnosis = diagnose(replace(run(violated("gradient/layer/energy", "mask")), origin=origin))
-    assert diagnosis is not None
+    diagnosis = diagnosed(violated("gradient/layer/energy", "mask"), origin=origin)
     assert diagnosis.causes[0].because.endswith("is the mask; or the declared energy is wrong (mine.py:9)")
 
 
@@ -138,9 +136,7 @@ def test_a_cause_is_at_the_line_that_only_failing_cases_run_or_its_function(
     record: Record, line: int, words: str
 ) -> None:
     diagnosis = diagnosed(record)
-    place = record.line or diagnosis.causes[0].place
-    assert place is not None
-    assert place.line == line
+    assert (record.line or diagnosis.causes[0].place).line == line
     assert words in report(diagnosis).splitlines()[1 + bool(record.part)].strip()
 
 
@@ -207,10 +203,8 @@ def test_accepted_violations_need_no_diagnosis() -> None:
 
 def test_an_edit_that_mends_is_shown() -> None:
     edit = SuggestedEdit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x +\f W_Q")
-    diagnosis = diagnose(replace(run(MASK), edit=edit))
-    assert diagnosis is not None
     lines = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x +\\x0c W_Q")
-    assert "\n    ".join(lines) in report(diagnosis)
+    assert "\n    ".join(lines) in report(diagnosed(MASK, edit=edit))
 
 
 def test_where_a_call_ended_its_process_no_edit_is_looked_for() -> None:
@@ -224,8 +218,6 @@ def test_annotations_escape_what_github_reads_as_its_own() -> None:
     assert len(annotation.splitlines()) == 1
     assert "a%2C b%3A 100 %25%0A%3A%3Aerror%3A%3A" in annotation
 
-
-# --- the command that asks it again ---
 
 SINGLE = """\
 import torch
@@ -265,8 +257,7 @@ def test_a_limit_of_memory_that_was_given_is_told(memory: int, told: Sequence[st
 
 def test_an_own_property_is_asked_and_mended_with_its_file_and_names_are_quoted_for_a_shell() -> None:
     own = replace(violated("own/is-odd"), stated_in="my notes.odd")
-    diagnosis = diagnose(replace(run(own), implementation="a b:mine"))
-    assert diagnosis is not None
+    diagnosis = diagnosed(own, implementation="a b:mine")
     assert diagnosis.again == "cemverify check 'a b:mine' --properties own/is-odd --properties-from 'my notes.odd'"
     assert diagnosis.mend == ""  # it has no place
     mend = diagnosed(replace(MASK, stated_in="odd")).mend
@@ -276,11 +267,10 @@ def test_an_own_property_is_asked_and_mended_with_its_file_and_names_are_quoted_
 def test_an_object_has_no_name_that_a_command_could_be_given() -> None:
     layer = energy_layer(update=lambda x, m: 1.01 * (m - x), energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
     results = check_implementation(layer, properties=["gradient/layer/energy"], examples=6)
-    assert results.diagnosis is not None
-    assert results.diagnosis.causes[0].may_be_mended
-    assert (results.diagnosis.again, results.diagnosis.mend) == ("", "")
+    diagnosis: Any = results.diagnosis
+    assert (diagnosis.causes[0].may_be_mended, diagnosis.again, diagnosis.mend) == (True, "", "")
     assert not re.search("again:|mend:|cemverify", str(results))
-    assert "cemverify" not in github(results.diagnosis)
+    assert "cemverify" not in github(diagnosis)
 
 
 # --- README's mistake, as every report tells it ---

@@ -268,11 +268,8 @@ def of_a_chain(factor: float) -> EnergyLayer:
 def cut_off(digits: int) -> EnergyLayer:
     """A step that is right to so many digits, three of which are claimed."""
     scale = 10.0**digits
-    return quadratic(
-        update=lambda x, m: x + (scale * (m - 2 * x)).round() / scale,
-        tolerance=1e-3,
-        not_offered=("gradients", "dtype:bfloat16"),
-    )
+    update = lambda x, m: x + (scale * (m - 2 * x)).round() / scale  # noqa: E731
+    return quadratic(update=update, tolerance=1e-3, not_offered=("gradients", "dtype:bfloat16"))
 
 
 def below_one(inside: bool) -> EnergyLayer:
@@ -300,22 +297,15 @@ def drawn_to_rest(factor: float) -> EnergyLayer:
 
 
 def of_signs(where: float) -> EnergyLayer:
-    return on_a_domain(
-        lambda x: signs_of(x) * x.abs().clamp(min=0.25),  # away from zero
-        lambda x: -0.1 * (torch.sign(x - where) + x),
-        lambda x: (x.abs() + x * x / 2).sum(-1),
-    )
+    away = lambda x: signs_of(x) * x.abs().clamp(min=0.25)  # noqa: E731  from zero
+    return on_a_domain(away, lambda x: -0.1 * (torch.sign(x - where) + x), lambda x: (x.abs() + x * x / 2).sum(-1))
 
 
 def of_a_mean(rows: Callable[[Tensor], Any]) -> EnergyLayer:
     """Down the mean over the batch of |x - m|^2 / 2, as it stands."""
-    return quadratic(
-        update=lambda x, m: (m - x) / rows(x),
-        energy=lambda x, m: ((x - m) ** 2).sum((1, 2)).mean() / 2,
-        energy_per="batch",
-        mean_over=("batch",),
-        step_of="mean",
-    )
+    mean = lambda x, m: ((x - m) ** 2).sum((1, 2)).mean() / 2  # noqa: E731
+    how: dict[str, Any] = {"energy_per": "batch", "mean_over": ("batch",), "step_of": "mean"}
+    return quadratic(update=lambda x, m: (m - x) / rows(x), energy=mean, **how)
 
 
 PULLS = torch.tensor([[0.0, 1.0, -2.0], [1.0, 0.0, 0.75], [-2.0, 0.75, 0.0]], dtype=torch.float64)

@@ -24,20 +24,15 @@ from cemverify.conformance.workers import wire
 from suites.kit.judging import QUICKLY
 
 # a property for each experiment that returns arrays
-OF_CEM = select(
+ASKED = select(
     [
         *("gradient/attention/plain", "training/attention/plain", "training/mlp-energy/any-options"),
         *("contract/mlp/inputs-unchanged", "contract/mlp/threads", "contract/mlp/edited-arrays"),
         *("contract/mlp/windows", "contract/mlp/shared-memory", "contract/mlp/one-array"),
-        *("contract/mlp/surroundings", "modes/mlp/vmap"),
-    ]
-)
-OF_LAYERS = select(
-    [
+        *("contract/mlp/surroundings", "modes/mlp/vmap", "training/layer/parameters", "training/layer/states"),
         *("gradient/layer/energy", "gradient/layer/derivatives-agree", "gradient/layer/conservative-field"),
         *("structure/layer/energy-per-token", "structure/layer/inputs-unchanged", "structure/layer/edited-arrays"),
         *("structure/layer/windows", "modes/layer/no-gradients", "modes/layer/surroundings", "modes/layer/vmap"),
-        *("training/layer/parameters", "training/layer/states"),
         *("training/layer/derivatives-agree", "training/layer/parameters-matter"),
     ]
 )
@@ -45,13 +40,9 @@ OF_LAYERS = select(
 MAY_BE_OUTSIDE = {"training/layer/parameters-matter"}
 W = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 3)))
 LAYER = energy_layer(
-    update=lambda x, h: -0.2 * (x @ W.to(x.dtype) - h) @ W.to(x.dtype).mT,
-    energy=lambda x, h: ((x @ W.to(x.dtype) - h) ** 2).sum(-1),
-    state=("J", 3),
-    memory=("J", 3),
-    step_size=0.1,
-    parameters={"W": W},
-)
+    update=lambda x, h: -0.2 * (x @ W.to(x.dtype) - h) @ W.to(x.dtype).mT, step_size=0.1, dim=3,
+    energy=lambda x, h: ((x @ W.to(x.dtype) - h) ** 2).sum(-1), parameters={"W": W},
+)  # fmt: skip
 
 WAYS: dict[str, Callable[[Tensor], Any]] = {
     "nothing": lambda a: a.new_zeros(0),
@@ -115,7 +106,7 @@ FORGED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("property_", [*OF_CEM, *OF_LAYERS], ids=lambda p: p.id)
+@pytest.mark.parametrize("property_", ASKED, ids=lambda p: p.id)
 def test_what_a_process_forges_is_a_violation_and_never_holds_and_what_it_does_not_holds(property_: Property) -> None:
     subject = LAYER if property_.kind == "energy layer" else reference
     for way, forge in FORGED.items():

@@ -143,8 +143,6 @@ def test_what_is_no_result_of_a_check_is_refused(tmp_path: Path) -> None:
         baselines.read_baseline(path)
 
 
-# --- known violations ---
-
 MINE = "mypkg.cem:mine"
 TODAY = date(2027, 1, 10)
 PLAIN, ALIBI, MLP = "gradient/attention/plain", "gradient/attention/alibi", "gradient/mlp/tanh"
@@ -337,9 +335,6 @@ def test_a_file_is_made_where_there_is_none_and_a_bad_one_is_left_alone(tmp_path
     with pytest.raises(ValueError, match="lacks"):
         update_known(path, MINE, [record(PLAIN)], Acceptance("so", TODAY), TODAY)
     assert path.read_text() == "[[violation]]\n"
-
-
-# --- a pinned catalogue ---
 
 
 @pytest.fixture

@@ -193,9 +193,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
         return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
 
     nursery.get_ready("cemverify:reference")
-    server = forkserver.server()
-    assert server is not None
-    assert ignores_interrupts(server)
+    assert ignores_interrupts(forkserver.server() or 0)
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     worker = pair.Worker("cemverify:reference", QUICKLY)
     try:
@@ -218,10 +216,9 @@ def test_a_worker_that_sends_what_is_no_message_is_lost(monkeypatch: pytest.Monk
 
 
 def test_jax_compiles_quickly_in_the_pinned_version_and_what_the_user_sets_comes_last(tmp_path: Path) -> None:
-    pinned = re.search(r"^jax==(\d+)\.(\d+)", Path("constraints.txt").read_text(), re.MULTILINE)
-    assert pinned is not None
+    (pinned,) = re.findall(r"^jax==(\d+)\.(\d+)", Path("constraints.txt").read_text(), re.MULTILINE)
     first, last = compiling.TRIED
-    assert first <= tuple(map(int, pinned.groups())) <= last, "try the flags with this jaxlib, then widen TRIED"
+    assert first <= tuple(map(int, pinned)) <= last, "try the flags with this jaxlib, then widen TRIED"
     mine = {"XLA_FLAGS": "--xla_backend_optimization_level=3", "JAX_COMPILATION_CACHE_DIR": "mine"}
     environment = compiling.compiling(mine, str(tmp_path))
     assert environment["XLA_FLAGS"].endswith(mine["XLA_FLAGS"])

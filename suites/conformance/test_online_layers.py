@@ -248,12 +248,9 @@ def test_a_clamp_is_right_where_the_declared_comparison_has_the_gradient_of_the_
     assert record.verdict == Verdict.HOLDS
 
 
-@pytest.mark.parametrize(
-    ("name", "violated"),
-    [
+def test_what_outlived_a_first_contact_is_found() -> None:
+    for name, violated in (
         ("oa_gated_last_state_in_float32", "structure/layer/dtype"),
         ("ob_jax_linear_phi_by_where", "training/layer/reference"),
-    ],
-)
-def test_what_outlived_a_first_contact_is_found(name: str, violated: str) -> None:
-    assert judged(load(f"suites.blind.faults:{name}"), violated).verdict == Verdict.VIOLATED
+    ):
+        assert judged(load(f"suites.blind.faults:{name}"), violated).verdict == Verdict.VIOLATED

@@ -59,9 +59,6 @@ def judged(layer: Any, function: Any = is_odd, effort: Effort = QUICK, **more: A
     return judge_property(layer, stated.property, effort)
 
 
-# --- what is judged -----------------------------------------------------------------------------------
-
-
 def test_a_right_layer_holds_and_a_wrong_one_has_a_small_counterexample() -> None:
     held = judged(RIGHT, mutants={"looks at magnitudes": WRONG})
     assert held.verdict == Verdict.HOLDS
@@ -156,9 +153,6 @@ def test_the_energy_and_the_cache_can_be_asked() -> None:
     assert judged(reference, decodes, of="attention", needs=("decode",)).verdict == Verdict.HOLDS
 
 
-# --- how it is stated ------------------------------------------------------------------------------------
-
-
 def test_a_stated_property_is_still_a_function() -> None:
     stated = layer_property(claim="It is odd.", source="our notes")(is_odd)
     layer = SimpleNamespace(update=lambda question: {"x": question.x["x"]}, roundoff=lambda question: 0.0)
@@ -195,8 +189,6 @@ def test_no_property_of_the_catalogue_has_an_id_of_that_family() -> None:
     known = 'implementation = "a:b"\nproperty = "own/is-odd"\ncause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
     assert parse_known(f"[[violation]]\n{known}", "known.toml")[0].property == "own/is-odd"
 
-
-# --- files of them ------------------------------------------------------------------------------------------
 
 FILE = """
 from dataclasses import replace

@@ -200,22 +200,15 @@ def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> N
     assert "in inference mode" not in offered["mode"]  # which is torch's
 
 
-def smallest_violation_of(name: str, property_: str) -> Any:
-    """The question that a property ends with, asked of a mutant."""
-    search = PropertySearch(Caller(mutant(name).subject()), by_id(property_), CoreBudget(60.0))
-    search.look(Effort())
-    assert search.tally.violation is not None
-    return search.tally.violation.question
-
-
-def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:
-    context = smallest_violation_of("windows-misread-when-mapped", "contexts/mlp/any-options").context
+def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes_and_one_array_stays_one() -> None:
+    smallest: list[Any] = []
+    for name in ("windows-misread-when-mapped", "one-array-trained-once"):
+        search = PropertySearch(Caller(mutant(name).subject()), by_id("contexts/mlp/any-options"), CoreBudget(60.0))
+        search.look(Effort())
+        smallest.append(getattr(search.tally.violation, "question", None))
+    context, case = smallest[0].context, smallest[1].case
     # arrays that are mapped over are windows already
     assert (context.mode, context.arrays, context.before) == ("mapped", "as usual", "as usual")
-
-
-def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() -> None:
-    case = smallest_violation_of("one-array-trained-once", "contexts/mlp/any-options").case
     assert case.x is case.h
     assert max(case.sizes.values()) <= 3
 

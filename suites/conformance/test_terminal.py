@@ -37,6 +37,9 @@ def holding(id_: str, margin: float = 0.25) -> Record:
     return Record(id_, "claim", "source", Verdict.HOLDS, 60, 45, 1, margin=margin, seconds=0.5)
 
 
+STATES = {"x": [[[0.0, 1.0], [0.0, 1.0]]], "h": [[[1.0, 0.0], [1.0, 0.0]]]}
+WEIGHTS = {"W_Q": [[[0.25, 1.75, -3.5, 0.125]]]}
+CASE = {"tokens": 2, "dim": 2, "config": {"dim": 2, "heads": 1}, **STATES, "weights": WEIGHTS}
 VIOLATED = Record(
     "structure/attention/causality-with-a-long-name",
     "A token's update does not depend on the tokens that come after it, however many there are.",
@@ -47,17 +50,7 @@ VIOLATED = Record(
     margin=1234.5,
     cause="update of the first token",
     reason="update of the first token: got 1.25, expected 0 at (0, 0, 0), where the roundoff budget is 1.1e-16",
-    counterexample={
-        "case": {
-            "tokens": 2,
-            "dim": 2,
-            "config": {"dim": 2, "heads": 1},
-            "x": [[[0.0, 1.0], [0.0, 1.0]]],
-            "h": [[[1.0, 0.0], [1.0, 0.0]]],
-            "weights": {"W_Q": [[[0.25, 1.75, -3.5, 0.125]]]},
-        },
-        "comparison": {"got": [[[1.25]]], "expected": [[[0.0]]]},
-    },
+    counterexample={"case": CASE, "comparison": {"got": [[[1.25]]], "expected": [[[0.0]]]}},
     part="mask",
     because="a token reads one that comes after it",
 )
@@ -86,9 +79,6 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in lines[2:]]
 
 
-# --- folded ---------------------------------------------------------------------------------------
-
-
 def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> None:
     assert rows(terminal.report(UNDECIDED_ONLY)) == [
         ["gradient", "all 9 hold", "540", "75 %", "9", "0.8"],
@@ -100,11 +90,7 @@ def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> N
 
 def test_where_something_is_violated_the_families_are_counted_and_the_diagnosis_comes_last() -> None:
     counted, undecided, summary, diagnosis = terminal.report(FINISHED).split("\n\n")
-    assert counted.splitlines() == [
-        "violated: structure 1 of 4",
-        "not decided: descent 1 of 2",
-        "all hold: gradient (9)",
-    ]
+    assert counted == "violated: structure 1 of 4\nnot decided: descent 1 of 2\nall hold: gradient (9)"
     assert undecided == "INCONCLUSIVE descent/mlp/slow\n  the time budget ran out"
     assert summary == terminal.summary(FINISHED)
     assert diagnosis.startswith("mypkg.layers.attention:mine: 1 of 15 violated: mask\n")
@@ -113,14 +99,10 @@ def test_where_something_is_violated_the_families_are_counted_and_the_diagnosis_
 
 def test_what_cannot_be_judged_for_one_reason_is_told_once() -> None:
     alike = replace(UNDECIDED, id="descent/mlp/slower")
-    told = terminal.findings(
-        RunFinished("mine", [UNDECIDED, alike, replace(alike, id="a/b/c", reason="another")], 1.0)
-    )
+    other = replace(alike, id="a/b/c", reason="another")
+    told = terminal.findings(RunFinished("mine", [UNDECIDED, alike, other], 1.0))
     assert "INCONCLUSIVE descent/mlp/slow, descent/mlp/slower\n  the time budget ran out\n" in told
     assert "INCONCLUSIVE a/b/c\n  another\n" in told
-
-
-# --- widths ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verbose", [False, True], ids=["folded", "verbose"])
@@ -136,9 +118,6 @@ def test_the_least_important_columns_go_first() -> None:
     wide, narrow = (terminal.report(FINISHED, verbose=True, width=w).splitlines()[0].split() for w in (120, 40))
     assert wide == ["property", "verdict", "examples", "telling", "discarded", "margin"]
     assert narrow == ["property", "verdict", "margin"]
-
-
-# --- colours --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -172,9 +151,6 @@ def test_colours_change_nothing_but_colours(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stdout", pipe := io.StringIO())
     show_coloured(text)
     assert pipe.getvalue() == f"{text}\n"
-
-
-# --- progress -------------------------------------------------------------------------------------
 
 
 def test_elsewhere_than_on_a_terminal_progress_is_one_plain_line_per_property() -> None:

@@ -57,9 +57,6 @@ def weights(tmp_path: Path) -> Path:
     return path
 
 
-# --- what is found out ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layer", ["blocks.0.attention", "blocks.0.mlp"])
 @pytest.mark.parametrize("norm", ["none", "scalar", "channel", "folded"])
 def test_layers_of_cem_are_what_they_are_declared_to_be(norm: str, layer: str) -> None:
@@ -134,9 +131,6 @@ def test_the_model_is_left_as_it_was() -> None:
     judged(model, "blocks.0.attention")
     assert set(vars(model.blocks[0].attention)) == before
     assert next(model.parameters()).dtype == torch.float32
-
-
-# --- the command ---------------------------------------------------------------------------------------------
 
 
 def test_a_trained_layer_is_checked_from_the_command_line(weights: Path, here: Path, told: Told) -> None:
@@ -240,9 +234,7 @@ class _Reader(nn.Sequential):
 def test_inputs_get_keywords_by_name_and_their_answer_is_not_called_the_layers() -> None:
     model, tokens = _Reader(nn.Embedding(8, 3), _Called()), TokenRows(torch.zeros(1, 2, dtype=torch.int64), "zeros")
     form = energy_layer(update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3)
-    findings = catch(
-        model, model[1], "layer", form, lambda **named: (named["hidden_states"], named["memory"]), tokens
-    )
-    torch.testing.assert_close(findings.memory["memory"], 2 * findings.x["x"])
+    caught = catch(model, model[1], "layer", form, lambda **named: (named["hidden_states"], named["memory"]), tokens)
+    torch.testing.assert_close(caught.memory["memory"], 2 * caught.x["x"])
     with pytest.raises(UsageError, match=r"inputs returned for 'layer' .*NoneType"):
         catch(model, model[1], "layer", form, lambda **named: (named["memory"], None), tokens)

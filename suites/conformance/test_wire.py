@@ -69,8 +69,7 @@ def test_an_answer_arrives_as_it_was_sent() -> None:
     }
     got = wire.answered(wire.answer(sent))
     assert torch.equal(got["tensor"], sent["tensor"])
-    assert got["none"].shape == (0, 3)
-    assert got["array"].tolist() == [True, False]
+    assert (got["none"].shape, got["array"].tolist()) == ((0, 3), [True, False])
     assert got["numbers"] == (1, -0.5, math.inf, None, True, "words")
 
 
@@ -79,9 +78,7 @@ def test_a_request_keeps_dtypes_layout_and_sharing() -> None:
     got_x, same, narrow, steps = wire.requested(wire.request((x, x, x.bfloat16(), torch.arange(3))))
     assert got_x is same
     assert torch.equal(got_x, x)
-    assert got_x.stride() == x.stride()
-    assert narrow.dtype == torch.bfloat16
-    assert steps.dtype == torch.int64
+    assert (got_x.stride(), narrow.dtype, steps.dtype) == (x.stride(), torch.bfloat16, torch.int64)
 
 
 @pytest.mark.parametrize(
