@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     tables = [plain(sheet) for sheet in sheets(bare)]
     envelope.show(terminal(tables))
     for prior, rows in by_prior(bare).items():
-        for sentence in worths(rows):
+        for sentence in worths(bare, rows):
             envelope.show(f"\n{short(prior)}: {sentence}")
     for s in outcome["statements"]:
         envelope.show(f"\nthe paper: {s['text']}\n     here: {s['found']}\n  reading: {s['reading']}")

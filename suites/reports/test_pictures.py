@@ -133,7 +133,7 @@ def test_title_and_headline_name_the_least_mean_and_each_depth_that_the_table_de
     content["rows"].append({**row, "depth": 8, "rmse": {**row["rmse"], "mean": 0.01}, "deeper": sure})
     least, decided = headline(content).split(", and ")
     assert re.fullmatch(r"rbf: T = 4 has .* times the RMSE of T = 2, inconclusive", least)
-    assert decided == "T = 8 has 1.20 [1.15, 1.26] times, worse (only rate)"
+    assert decided == "T = 8 has 1.20 [1.15, 1.26] times, worse; one learning rate was tried"
     assert pictures_of(content)[0].title == headline(content)
 
 

@@ -160,7 +160,7 @@ def test_an_older_file_with_few_functions_is_judged_by_the_rule_of_today() -> No
     content["rows"][6]["deeper"] |= {"n": 5, "conclusion": "better"}
     (row,) = [row for row in printed(sheets_of(content, fold=True)[0]).rows if row[0] == "CEM, T = 4"]
     assert row[-1] == "too few functions (6 needed)"
-    assert headline(content).endswith("too few functions (6 needed) (only rate)")
+    assert headline(content).endswith("too few functions (6 needed); one learning rate was tried")
 
 
 def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:

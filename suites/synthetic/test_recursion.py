@@ -484,6 +484,7 @@ def curves(exponents: dict[int, float], seed: int, functions: int = 10) -> dict[
 
 
 DEPTHS = (1, 2, 4, 8)
+SEARCHED: dict[str, Any] = {"made_by": {"configuration": {"rates": ()}}}
 
 
 def test_intervals_of_worth_and_exponent_cover_the_truth_in_95_of_100_studies() -> None:
@@ -505,16 +506,33 @@ def test_steps_beyond_the_stacks_have_a_bound_and_what_is_no_power_of_t_has_no_e
     assert worth(better, stacks).shown("1", "8") == "> 8 [> 8, > 8]"
     assert worth(worse, stacks).shown("1", "8") == "< 1 [< 1, < 1]"
     flat = curves({1: 0.0, 2: 0.3, 4: 0.15, 8: 0.0}, 1)  # worth 2, 2, 1
-    (none,) = sentences(content_rows(flat, stacks))
-    assert re.fullmatch(r"CEM: 2 steps are worth [12]\.\d+ \[.*\] layers; .*; no T\^phi fits \(p = .*\)\.", none)
-    (power,) = sentences(content_rows(curves(dict.fromkeys(DEPTHS, 0.15), 1), stacks))
+    (none,) = sentences(SEARCHED, content_rows(flat, stacks))
+    test = r"no T\^phi fits \(Hotelling's test, p < 0.001\)"
+    assert re.fullmatch(rf"CEM: 2 steps are worth [12]\.\d+ \[.*\] layers; .*; {test}\.", none)
+    (power,) = sentences(SEARCHED, content_rows(curves(dict.fromkeys(DEPTHS, 0.15), 1), stacks))
     assert re.search(r"; worth = T\^phi with phi = 0\.\d\d \[0\.\d\d, 0\.\d\d\]\.$", power)
 
 
-def content_rows(steps: dict[int, list[float]], stacks: dict[int, list[float]]) -> list[dict[str, Any]]:
+def test_worth_is_told_only_where_stacks_improve_and_functions_are_enough() -> None:
+    steps = curves(dict.fromkeys(DEPTHS, 0.2), 1)  # worth 1.6, 2.5 and 4 layers, where so many are worth anything
+    (short,) = sentences(SEARCHED, content_rows(steps, curves({1: 0.3, 2: 0.3, 4: 0.1, 8: 0.0}, 0), at_edge=True))
+    expected = r"CEM: 2 steps are worth 1\.\d+ \[.*\] layers; 4 .* > 2 \[> 2, > 2\] layers; 8 .* > 2 .* layers"
+    assert re.fullmatch(rf"{expected}; not defined beyond n = 2, where more layers are no better \(edge\)\.", short)
+    (flat,) = sentences(SEARCHED, content_rows(steps, curves(dict.fromkeys(DEPTHS, -0.1), 0)))
+    assert flat == "CEM: what steps are worth is not defined: more layers are no better than one."
+    (few,) = sentences(
+        SEARCHED, content_rows(*(curves(dict.fromkeys(DEPTHS, e), 0, 5) for e in (0.2, 0.3)), at_edge=True)
+    )
+    assert few == "CEM: what steps are worth: too few functions (6 needed)."
+
+
+def content_rows(
+    steps: dict[int, list[float]], stacks: dict[int, list[float]], *, at_edge: bool = False
+) -> list[dict[str, Any]]:
     """Rows as `worth` reads them."""
     return [
         {
+            "at_edge": at_edge,
             "contender": {"family": name},
             "depth": n,
             "diverged": 0,

@@ -41,6 +41,11 @@ def errors(row: Row) -> list[float]:
     return [] if None in scores else [score["expected"] for score in scores]
 
 
+def marked(content: Content, row: Row) -> str:
+    """What a learning rate is marked with: "only rate" of one that was given, "edge", or nothing."""
+    return "only rate" if len(content["made_by"]["configuration"]["rates"]) == 1 else "edge" * row["at_edge"]
+
+
 class Family(StrEnum):
     """Families that pictures and sentences ask for, as result files and stored cells name them."""
 

@@ -27,6 +27,7 @@ from synthetic.studies.recursion.rows import (
     is_drawn,
     is_floor,
     is_plain,
+    marked,
     priors,
     shallowest,
     short,
@@ -60,7 +61,11 @@ def headline(content: Content) -> str:
             words = " times"
         if told:
             told_of.append(f"{short(prior)}: {', and '.join(parts)}")
-    return f"{'; '.join(told_of)}{_only(content)}" if told_of else "plain CEM was not compared at several depths"
+    return (
+        f"{'; '.join(told_of)}{'; one learning rate was tried' * _only(content)}"
+        if told_of
+        else "plain CEM was not compared at several depths"
+    )
 
 
 def of_rates(content: Content) -> str:
@@ -93,13 +98,13 @@ def verdict(comparison: Mapping[str, Any]) -> str:
     return shown_verdict(comparison["conclusion"], comparison["n"], "functions")
 
 
-def _only(content: Content) -> str:
-    return " (only rate)" if len(content["made_by"]["configuration"]["rates"]) == 1 else ""
+def _only(content: Content) -> bool:
+    return len(content["made_by"]["configuration"]["rates"]) == 1
 
 
 def _rate(content: Content, row: Row) -> str | None:
-    rate = row["learning_rate"]
-    return None if rate is None else f"{rate:g}{_only(content) or ' (edge)' * row['at_edge']}"
+    rate, mark = row["learning_rate"], marked(content, row)
+    return None if rate is None else f"{rate:g} ({mark})" if mark else f"{rate:g}"
 
 
 # --- tables ----------------------------------------------------------------------------------------
@@ -119,7 +124,7 @@ def on_the_page(content: Content) -> list[Table | str]:
         errors_ = _errors(content, prior, rows)
         kept = [i for i, column in enumerate(errors_.columns) if column.name.startswith(_ON_THE_PAGE)]
         steps = [row for row in rows if row["contender"] is None or is_plain(row) or is_drawn(row)]
-        blocks += [plain(errors_.only(kept)), *sentences(rows)]
+        blocks += [plain(errors_.only(kept)), *sentences(content, rows)]
         made = (
             _by_points(content, prior, rows),
             _same_depth(content, prior, rows),
@@ -228,7 +233,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         " ".join(
             (
                 "The last row is the floor: over functions, no model has a smaller root of the mean squared error.",
-                *sentences(rows),
+                *sentences(content, rows),
             )
         ),
         _BEST,

@@ -1,8 +1,9 @@
 """How many layers T steps are worth: that many layers with weights of their own have the same RMSE.
 
-Between stacks of 1, 2, 4, 8 layers, the logarithm of the RMSE is interpolated linearly over log2 of their number n,
-for each function. With gap(n) = log RMSE(T steps) - log RMSE(n layers), the worth is the least n at which the mean
-gap over functions is 0, and its interval holds the n that a t test of the gaps does not reject (docs/tasks.md).
+Between stacks of 1, 2, 4, 8 layers, up to the best of them, the logarithm of the RMSE is interpolated linearly over
+log2 of their number n, for each function. With gap(n) = log RMSE(T steps) - log RMSE(n layers), the worth is the
+least n at which the mean gap over functions is 0, and its interval holds the n that a t test of the gaps does not
+reject (docs/tasks.md).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from cemverify.results.numbers import shown_verdict
 from cemverify.results.statistics import FEWEST
-from synthetic.studies.recursion.rows import Family, Row, by_depth, errors
+from synthetic.studies.recursion.rows import Content, Family, Row, by_depth, errors, marked
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Errors = Mapping[int, Sequence[float]]  # of each function, by T or by the number of layers
@@ -46,22 +48,28 @@ class Crossing:
         return f"{value} [{low}, {high}]"
 
 
+def improving(stacks: Errors) -> dict[int, Sequence[float]]:
+    """The stacks up to the one with the smallest geometric mean: beyond it more layers are no better."""
+    best = min(sorted(stacks), key=lambda n: np.log(stacks[n]).mean())
+    return {n: stacks[n] for n in sorted(stacks) if n <= best}
+
+
 def worth(steps: Sequence[float], stacks: Errors) -> Crossing:
-    """How many layers steps are worth that have these errors."""
+    """How many layers steps are worth that have these errors, of two improving stacks or more."""
     octaves = np.linspace(0.0, math.log2(max(stacks)), FINENESS * math.ceil(math.log2(max(stacks))) + 1)
     return _crossing(2**octaves, np.log(steps)[:, None] - _between(stacks, octaves))
 
 
 def exponent(steps: Errors, stacks: Errors) -> tuple[Crossing, float] | None:
     """phi of worth = T^phi, where the sum over T of log T gap(T^phi) has the mean 0; and p of Hotelling's test that
-    what the fit leaves is noise. None of fewer than two T > 1, or fewer functions than a test needs.
+    what the fit leaves is noise. None of fewer than two T > 1.
     """
     from scipy import stats
 
     depths = [T for T in sorted(steps) if T > 1]
-    functions = len(next(iter(steps.values())))
-    if len(depths) < 2 or functions < FEWEST:
+    if len(depths) < 2:
         return None
+    functions = len(steps[depths[0]])
     logs = np.log2(depths)
     phis = np.linspace(0.0, math.log2(max(stacks)) / logs[-1], 4 * FINENESS + 1)
     gaps = np.stack(
@@ -79,21 +87,42 @@ def exponent(steps: Errors, stacks: Errors) -> tuple[Crossing, float] | None:
     return phi, float(stats.f.sf(t2 * (functions - q) / (q * (functions - 1)), q, functions - q))
 
 
-def sentences(rows: Sequence[Row]) -> Iterator[str]:
+def sentences(content: Content, rows: Sequence[Row]) -> Iterator[str]:
     """What T steps are worth on a prior; nothing of a study without stacks."""
     for word, (family, stacked) in PAIRS.items():
-        steps, stacks = ({T: errors(row) for T, row in by_depth(rows, f).items()} for f in (family, stacked))
+        used = [by_depth(rows, f) for f in (family, stacked)]
+        steps, stacks = ({T: errors(row) for T, row in at.items()} for at in used)
         deep = [T for T in steps if T > 1]
-        if not deep or len(stacks) < 2 or 1 not in stacks or len(steps[deep[0]]) < 2:
+        if not deep or len(stacks) < 2 or 1 not in stacks:
             continue
-        most = str(max(stacks))
-        told = [f"{T} {word} are worth {worth(steps[T], stacks).shown('1', most)} layers" for T in deep]
-        if (fit := exponent(steps, stacks)) is not None:
-            phi, p = fit
-            shown = phi.shown("0", f"{math.log(max(stacks), max(deep)):g}")
-            fits = math.isfinite(phi.value) and p >= 0.05
-            told.append(f"worth = T^phi with phi = {shown}" if fits else f"no T^phi fits (p = {p:.2g})")
-        yield f"{stacked.partition(',')[0]}: {'; '.join(told)}."
+        improve = improving(stacks)
+        most = max(improve)
+        if (n := len(stacks[1])) < FEWEST:
+            told = [f"what {word} are worth: {shown_verdict('', n, 'functions')}"]
+        elif most == 1:
+            told = [f"what {word} are worth is not defined: more layers are no better than one"]
+        else:
+            found = {T: worth(steps[T], improve) for T in deep}
+            told = [f"{T} {word} are worth {at.shown('1', str(most))} layers" for T, at in found.items()]
+            told += [f"not defined beyond n = {most}, where more layers are no better"] * (most < max(stacks))
+            told += _fitted({T: steps[T] for T in deep if found[T].value < math.inf}, improve)
+        marks = {mark for at in used for row in at.values() if (mark := marked(content, row))}
+        shown = f" ({', '.join(sorted(marks))})" if marks and n >= FEWEST and most > 1 else ""
+        yield f"{stacked.partition(',')[0]}: {'; '.join(told)}{shown}."
+
+
+def _fitted(steps: Errors, stacks: Errors) -> Iterator[str]:
+    """The exponent in words, or that none fits; nothing where fewer than two T are worth a number of layers."""
+    if (fit := exponent(steps, stacks)) is None:
+        return
+    phi, p = fit
+    most = f"{math.log(max(stacks), max(steps)):.2g}"
+    if math.isinf(phi.value):
+        yield f"T^phi fits with no phi from 0 to {most}"
+    elif p >= 0.05:
+        yield f"worth = T^phi with phi = {phi.shown('0', most)}"
+    else:
+        yield f"no T^phi fits (Hotelling's test, {'p < 0.001' if p < 1e-3 else f'p = {p:.2g}'})"
 
 
 def _between(stacks: Errors, octaves: Array) -> Array:
