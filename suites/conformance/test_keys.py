@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from cemverify.conformance.counterexamples.demands import demands_of
 from cemverify.conformance.gate.accepting import Acceptance, updated
-from cemverify.conformance.gate.known_violations import EntryStanding, parse_known, settle
+from cemverify.conformance.gate.known_violations import EntryOutcome, EntryStanding, parse_known, settle
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.effort import Effort
@@ -84,6 +85,24 @@ def test_an_entry_without_a_key_goes_by_its_cause_as_before() -> None:
     assert "key" not in text
     _, outcome = settle("m:m", [record], parse_known(text, "f"), "f", TODAY)
     assert [o.standing for o in outcome.outcomes] == [EntryStanding.ACCEPTED]
+
+
+def test_another_wrong_part_is_new_though_the_same_identity_fails() -> None:
+    made = {m.id: m.subject for m in mutants()}
+    mask = judged(made["own-token-hidden"](), "gradient/attention/plain").records
+    temperature = judged(made["squared-temperature"](), "gradient/attention/plain").records
+    assert mask[0].key == temperature[0].key
+    listed = updated("", "f", "m:m", mask, ACCEPTED, TODAY)
+
+    def outcome(records: Sequence[Record], text: str = listed) -> EntryOutcome:
+        return settle("m:m", records, parse_known(text, "f"), "f", TODAY)[1].outcomes[0]
+
+    assert outcome(temperature).standing == EntryStanding.OTHER_CAUSE
+    assert outcome(temperature).sentence.endswith("than line 4 accepts: temperature, not mask")
+    unnamed = [replace(temperature[0], part=None)], listed.replace('part = "mask"\n', "")
+    known = [(mask, listed), (unnamed[0], listed), (temperature, unnamed[1])]
+    known.append((temperature, updated(listed, "f", "m:m", temperature, ACCEPTED, TODAY)))
+    assert {outcome(*each).standing for each in known} == {EntryStanding.ACCEPTED}
 
 
 def test_a_key_survives_the_way_between_processes() -> None:

@@ -17,8 +17,8 @@ from tomlkit import TOMLDocument
 from tomlkit.items import AoT, Comment, Whitespace
 
 from cemverify.conformance.gate.known_violations import (
-    KEY,
     KEYS,
+    OPTIONAL,
     EntryStanding,
     document_of,
     parse_known,
@@ -82,8 +82,10 @@ def updated(
         if outcome.standing in (EntryStanding.HOLDS, EntryStanding.NOT_OFFERED, EntryStanding.RETIRED):
             document = _without(document, i)
         elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != EntryStanding.ACCEPTED:
-            causes = {} if entry.excuses(record) else _causes(record)
-            document["violation"][i].update({**causes, **asdict(acceptance)})
+            causes, table = {} if entry.excuses(record) else _causes(record), document["violation"][i]
+            for name in set(OPTIONAL) - causes.keys() if causes else ():
+                table.pop(name, None)
+            table.update({**causes, **asdict(acceptance)})
     new = [r for r in records if r.verdict == Verdict.VIOLATED and r.id not in listed]
     if not tomlkit.dumps(document).strip():
         document = tomlkit.parse(_PREFACE)
@@ -99,7 +101,8 @@ def updated(
 
 
 def _causes(record: Record) -> dict[str, str]:
-    return {"cause": record.cause or "*", **({} if record.key is None else {KEY: str(record.key)})}
+    optional = zip(OPTIONAL, (record.key, record.part), strict=True)
+    return {"cause": record.cause or "*", **{name: str(value) for name, value in optional if value is not None}}
 
 
 def _without(document: TOMLDocument, i: int) -> TOMLDocument:

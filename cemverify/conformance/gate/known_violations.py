@@ -7,11 +7,12 @@ A TOML file, kept by people and written by `cemverify check --update-known`:
     property = "gradient/attention/alibi"
     cause = "update = -eta P grad energy"         # exact, or a shell pattern; not read where there is a key
     key = "answer"                                # the same for programs, as --update-known writes it; optional
+    part = "bias"                                 # the part of the layer that was found to be wrong; optional
     reason = "our slopes follow the older checkpoints"
     expires = 2027-02-19                          # the last day on which it is accepted
 
-An entry excuses one property of one implementation, violated for that cause. One that excuses nothing any more is
-itself an error: the list can only shrink towards the truth.
+An entry excuses one property of one implementation, violated for that cause, unless it and the run name
+different parts. One that excuses nothing any more is itself an error: the list can only shrink towards the truth.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from cemverify.processes.inputs import read_text
 from cemverify.results.envelope import ResultError
 
 KEYS = ("implementation", "property", "cause", "reason", "expires")
-KEY = "key"  # files from before 1.1 lack it
+OPTIONAL = ("key", "part")  # files from before 1.1 lack them
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,16 @@ class KnownViolation:
     expires: date  # the last day on which it is
     line: int  # where its header stands, from 1
     key: str = ""  # what the record's key must be; empty if the cause decides
+    part: str = ""  # what the record's wrong part must be, if it names one; empty if any will do
+
+    def blames_another_part(self, record: Record) -> bool:
+        """Whether both name a wrong part, and not the same."""
+        return bool(self.part and record.part) and self.part != record.part
 
     def excuses(self, record: Record) -> bool:
         """Whether the entry covers a violation with the record's cause."""
+        if self.blames_another_part(record):
+            return False
         cause = record.cause or ""
         return str(record.key) == self.key if self.key else cause == self.cause or fnmatchcase(cause, self.cause)
 
@@ -88,7 +96,7 @@ class EntryOutcome:
     def describe(self) -> dict[str, Any]:
         """The known violations and what became of each, as JSON."""
         return {
-            **{name: getattr(self.entry, name) for name in ("line", "property", "cause", "reason")},
+            **{name: getattr(self.entry, name) for name in ("line", "property", "cause", "part", "reason")},
             "expires": self.entry.expires.isoformat(),
             "standing": str(self.standing),
             "stale": self.stale,
@@ -190,9 +198,9 @@ def _lines(document: TOMLDocument) -> list[int]:
 
 
 def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation:
-    if unknown := [key for key in table if key not in (*KEYS, KEY)]:
+    if unknown := [key for key in table if key not in (*KEYS, *OPTIONAL)]:
         raise ValueError(f"unknown key {unknown[0]!r}; an entry has {', '.join(KEYS)}")
-    for key in (*KEYS[:-1], *({KEY} & table.keys())):
+    for key in (*KEYS[:-1], *(key for key in OPTIONAL if key in table)):
         if key not in table:
             raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(KEYS)}")
         if not isinstance(table[key], str) or not table[key].strip():
@@ -250,7 +258,8 @@ def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Entry
     elif record.verdict != Verdict.VIOLATED:
         standing, sentence = EntryStanding.UNDECIDED, f"{name} could not be judged: {record.reason}"
     elif not entry.excuses(record):
-        standing, sentence = EntryStanding.OTHER_CAUSE, f"{violated}, but {other}: {record.cause}"
+        found = f"{record.part}, not {entry.part}" if entry.blames_another_part(record) else record.cause
+        standing, sentence = EntryStanding.OTHER_CAUSE, f"{violated}, but {other}: {found}"
     else:
         standing, sentence = EntryStanding.ACCEPTED, f"{violated}, accepted until {entry.expires}"
     return EntryOutcome(entry, standing, sentence)
