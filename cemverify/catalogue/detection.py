@@ -22,6 +22,9 @@ from pathlib import Path
 FILE = Path(__file__).with_name("detection.jsonl")
 HELD, _ELSEWHERE = "-", "?"
 SEEDS = 3  # that a pair is tried with before it counts
+# what an energy layer states: the gradient of its energy, a point where that is 0, or another form, as the loop of an
+# online layer is
+_STATED = frozenset({"gradient/layer/energy", "descent/layer/stationary", "structure/layer/reference"})
 _UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
 # families of claims about calls and about unusual numbers: a formula that is wrong violates them, too, and others say
 # so more clearly
@@ -87,9 +90,10 @@ def share(ids: Collection[str], offered: Iterable[str], absent: Collection[str])
 def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[str]:
     """Ids of properties, each time the one that tells most for its seconds, after those before it.
 
-    A mutant counts half for the second property that kills it, a quarter for the third: faults that nobody thought of
-    are found by properties that kill much, and not by those alone that kill what no other does. Claims about
-    circumstances count only what is wrong about these.
+    What an energy layer states comes before all else: few mutants have its layer's way to be wrong. A mutant counts
+    half for the second property that kills it, a quarter for the third: faults that nobody thought of are found by
+    properties that kill much, and not by those alone that kill what no other does. Claims about circumstances count
+    only what is wrong about these.
 
     Args:
         offered: those that the implementation can be asked. absent: features that it lacks.
@@ -102,7 +106,8 @@ def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[
     counts, worth = dict.fromkeys(possible, 1.0), {id_: float(len(killed)) for id_, killed in kills.items()}
     ordered: list[str] = []
     while worth:
-        best = max(worth, key=lambda id_: worth[id_] / _seconds(id_))  # the first of equal ones
+        # the first of equal ones
+        best = max(worth, key=lambda id_: (id_ in _STATED, worth[id_] / _seconds(id_)))
         ordered.append(best)
         del worth[best]
         for id_ in worth:

@@ -113,6 +113,12 @@ def test_the_first_tenth_in_order_kills_most_mutants_and_the_last_hardly_any_alo
     assert most.percent > 99
 
 
+def test_what_a_layer_states_is_asked_before_all_else() -> None:
+    of_layers = [p.id for p in catalogue() if "/layer/" in p.id]
+    stated = {"gradient/layer/energy", "descent/layer/stationary", "structure/layer/reference"}
+    assert set(most_telling_first(of_layers, ())[:3]) == stated
+
+
 def test_what_the_table_does_not_know_is_asked_last() -> None:
     assert most_telling_first(["own/layer/mine", OF_CEM[0]], ()) == [OF_CEM[0], "own/layer/mine"]
 
