@@ -556,6 +556,11 @@ def test_how_long_the_rows_were_that_there_was_memory_for_is_told() -> None:
     assert 60 < judged(retrieval(), LONG, examples=30).asked_up_to["J"] <= LONGEST
 
 
+def test_tokens_that_read_each_other_are_told_how_that_is_declared() -> None:
+    bare = energy_layer(update=lambda x: x.cumsum(1), state=("J", 2), memory=None, step="free")
+    assert "declare memory=PRESENT_STATE or coupled=True" in str(judged(bare, "structure/layer/own-state").reason)
+
+
 def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
     absent = quadratic(coupled=True, energy_per="sequence").not_offered
     assert absent["own-state"] == "declared: its energy reads every token's state"

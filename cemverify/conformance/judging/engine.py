@@ -81,7 +81,7 @@ def judge_property(
             elif record.verdict == Verdict.INCONCLUSIVE:
                 record = _advised(record, subject)
             elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.violation is not None:
-                record = _explained(record, search, search.tally.violation)
+                record = _explained(_or_meant(record, subject), search, search.tally.violation)
                 if ran is not None and search.may_explain():
                     record = _with_lines(record, search, search.tally.violation, ran)
     except SuiteBroke as broke:
@@ -165,6 +165,14 @@ def _advised(record: Record, subject: Subject) -> Record:
         return record
     accuracy = f"its answers are known to within its tolerance of {tolerance:g}"
     return replace(record, reason=f"{record.reason}; {accuracy}: have it stop at {_CLOSE:g}, and declare that")
+
+
+def _or_meant(record: Record, subject: Subject) -> Record:
+    """How tokens that read each other are declared, where no memory is and an update violates that they do not."""
+    if record.name != "own-state" or not isinstance(subject, EnergyLayer) or subject.memories:
+        return record
+    meant = "tokens read each other: if that is meant, declare memory=PRESENT_STATE or coupled=True"
+    return replace(record, reason=f"{record.reason}; {meant}")
 
 
 def _against_controls(record: Record, search: PropertySearch) -> Record:
