@@ -1,4 +1,11 @@
-"""Modules with several weights in one parameter, sliced by `names`: `cemverify check examples.fused_modules:mine`."""
+"""Modules with several weights in one parameter, sliced by `names`: `cemverify check examples.fused_modules:mine`.
+
+Keys and values get the same numbers, so that a split that exchanges them cannot be seen. It can be where the layer is
+compared with a plain form of it, `energy_layer(reference=...)` (docs/how-to/modules.md).
+"""
+
+from collections import OrderedDict
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,13 +40,21 @@ class MLP(nn.Module):
         return h + down
 
 
+def block(config: Any) -> nn.Module:
+    return nn.Sequential(OrderedDict(attention=Attention(config.attention), mlp=MLP(config.mlp)))
+
+
 others = "gelu", "gelu-tanh", "relu", "relu2", "sigmoid", "tanh", "softplus", "identity"
 names: dict[str, str | tuple[str, ...]] = {
     "W_Q": ("qkv_proj.weight[:D]", "o_proj.weight.T"),
     "W_K": ("qkv_proj.weight[D:2*D]", "qkv_proj.weight[2*D:]"),
     "V": ("gate_up_proj.weight[:M]", "down_proj.weight.T"),
     "W": "gate_up_proj.weight[M:]",
+    "attention.W_Q": ("attention.qkv_proj.weight[:D]", "attention.o_proj.weight.T"),
+    "attention.W_K": ("attention.qkv_proj.weight[D:2*D]", "attention.qkv_proj.weight[2*D:]"),
+    "mlp.V": ("mlp.gate_up_proj.weight[:M]", "mlp.down_proj.weight.T"),
+    "mlp.W": "mlp.gate_up_proj.weight[M:]",
 }
 absent = [*("start", "steps", "step-size", "temperature", "head-dim"), *(f"activation:{name}" for name in others)]
 absent += ["diagonal", "position", "preconditioner", "norm", "validation"]
-mine = implementation_from_modules(attention=Attention, mlp=MLP, names=names, not_offered=absent)
+mine = implementation_from_modules(attention=Attention, mlp=MLP, block=block, names=names, not_offered=absent)

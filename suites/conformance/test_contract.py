@@ -28,6 +28,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.torch_internals import is_batched
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Subject, as_subject, load
+from cemverify.conformance.implementations.named_parameters import load_weights
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
@@ -119,6 +120,12 @@ def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
     tied = module_implementation({"V": ("gate_proj.weight", "down_proj.weight.T"), "W": "up_proj.weight"})
     some = [property_.id for property_ in catalogue() if "/mlp/" in property_.id][::4]
     assert verdicts(check_implementation(tied, properties=some, examples=6)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
+
+
+def test_keys_of_fewer_heads_are_refused_in_the_words_of_the_contract() -> None:
+    grouped = torch.nn.ParameterDict({"W_K": torch.empty(2, 4)})
+    with pytest.raises(ValueError, match="the contract has as many key heads as query heads"):
+        load_weights(grouped, {"W_K": torch.ones(2, 2, 4)}, {}, {"D": 4, "K": 2, "R": 2})
 
 
 class Cached(torch.nn.Module):

@@ -220,8 +220,10 @@ def _declared_modules(*, names: Any = None, free: Any = (), not_offered: Any = (
     """What `implementation_from_modules` makes."""
     loader: dict[str, Any] = {}
     exec(NAMED_PARAMETERS, loader)  # noqa: S102 - cemverify's own
-    options = names or {}, frozenset(free), "start" in not_offered
-    return _declared(**{name: loader["layer_of"](build, *options) for name, build in builds.items()})
+    options, alone = (names or {}, frozenset(free)), "start" in not_offered
+    layer_of = loader["layer_of"]
+    made = {name: layer_of(build, *options, alone and name != "prefill") for name, build in builds.items()}
+    return _declared(**made)
 
 
 def stand_in() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ def implementation_from_modules(
     *,
     attention: Build | None = None,
     mlp: Build | None = None,
+    block: Build | None = None,
     prefill: Build | None = None,
     names: Names | None = None,
     free: Iterable[str] = (),
@@ -36,6 +38,8 @@ def implementation_from_modules(
         attention, mlp: builds a module from a configuration. Its forward takes `(x, h)`, or `(h)` alone if
             `not_offered` contains "start". The module is converted to the dtype of x, float64 unless --dtype says
             otherwise; tensors that are neither parameters nor buffers stay as they are.
+        block: builds a block from a BlockConfig; its forward takes `(h)`. Its weights are named "attention.W_Q",
+            "mlp.V" and so on, in names too.
         prefill: builds attention whose forward takes `(h, cache)` and returns the output and the cache.
         names: for a weight of the contract, the name of the module's parameter, or several names that each get a copy
             (tied weights that the module stores separately). A weight that is not listed keeps its name. It is
@@ -49,7 +53,7 @@ def implementation_from_modules(
     Raises:
         ValueError: as for `cemverify.implementation`, or a name is not a weight of the contract, or no slice.
     """
-    if unknown := set(names or {}) - set(WEIGHTS):
+    if unknown := {name for name in names or {} if re.sub(r"^(attention|mlp)\.", "", name) not in WEIGHTS}:
         raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
     for name in (name for targets in (names or {}).values() for name in each_name(targets)):
         place_of(name, dict.fromkeys(SIZES, 1))
@@ -57,6 +61,7 @@ def implementation_from_modules(
     made = implementation(
         attention=layer(attention) if attention is not None else None,
         mlp=layer(mlp) if mlp is not None else None,
+        block=layer(block) if block is not None else None,
         # its module is called with (h, cache), as attention's is with (x, h)
         prefill=layer_of(prefill, names or {}, frozenset(free), False) if prefill is not None else None,
         not_offered=not_offered,

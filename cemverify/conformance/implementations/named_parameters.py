@@ -30,16 +30,17 @@ def layer_of(build: Build, names: Names, free: frozenset[str], takes_h_alone: bo
 
     def loaded(x: Tensor, weights: Mapping[str, Tensor], config: Any) -> nn.Module:
         module = build(config).to(device=x.device, dtype=x.dtype)
-        sizes = {letter: getattr(config, option) for letter, option in SIZES.items() if hasattr(config, option)}
+        parts = (config.attention, config.mlp) if hasattr(config, "attention") else (config,)
+        sizes = {letter: getattr(part, of) for part in parts for letter, of in SIZES.items() if hasattr(part, of)}
         load_weights(module, weights, names, sizes, free)
         return module.eval()
 
-    def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
+    def layer(*arguments: Any) -> Any:
+        *given, weights, config = arguments  # x and h; of a block h alone, of prefill h and the cache
         # whoever compiles a module has it already; asked for only then, because it imports torch's compiler
         make = torch.compiler.disable(loaded) if torch.compiler.is_compiling() else loaded  # type: ignore[no-untyped-call]
-        module = make(x, weights, config)
-        output: Tensor = module(h) if takes_h_alone else module(x, h)
-        return output
+        module = make(given[0], weights, config)
+        return module(given[-1]) if takes_h_alone else module(*given)
 
     return layer
 
@@ -81,7 +82,7 @@ def load_weights(
                 if source.numel() != target.numel():
                     raise Misnamed(
                         f"{weight} {tuple(value.shape)} does not fit parameter {name.removesuffix('.T')!r} "
-                        f"{tuple(target.shape)}{_remedy(path, source, target, sizes)}"
+                        f"{tuple(target.shape)}{_remedy(weight, path, source, target, sizes)}"
                     )
                 if filled[path][part].any():
                     raise Misnamed(f"{name!r} for {weight} has entries that another weight was put into")
@@ -116,10 +117,12 @@ def place_of(name: str, sizes: Mapping[str, int]) -> tuple[str, Any]:
     return read[1], part
 
 
-def _remedy(path: str, source: Tensor, target: Tensor, sizes: Mapping[str, int]) -> str:
+def _remedy(weight: str, path: str, source: Tensor, target: Tensor, sizes: Mapping[str, int]) -> str:
     """What may be done about a parameter of another size."""
     if "K" in sizes and sizes["K"] * sizes["R"] != sizes["D"]:
         return "; if heads are always D / K wide, declare head-dim absent"
+    if weight.endswith("W_K") and target.numel() < source.numel():
+        return "; the contract has as many key heads as query heads"
     if target.numel() % source.numel() == 0:
         return f"; if it holds several weights, give each its part, as in '{path}[:{'K*R' if 'K' in sizes else 'M'}]'"
     return ""
