@@ -67,8 +67,10 @@ LAYER_FEATURES: Mapping[str, str] = {
     "packed-rows": "rows may be laid end to end (online layers with update_packed)",
     "left-padding": "padding may go before a row (online layers with update_padded)",
     "right-padding": "padding may go after a row (online layers with update_padded)",
+    "narrow-state": "of bfloat16 tokens the last state is bfloat16, too, and not float32 (online layers)",
 }
-OF_STATES = ("pieces", "no-state", "packed-rows", "left-padding", "right-padding")  # features of online layers alone
+# features of online layers alone
+OF_STATES = ("pieces", "no-state", "packed-rows", "left-padding", "right-padding", "narrow-state")
 # features of both kinds of implementation that an energy layer may declare absent
 SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
 # features that are tested only where they are claimed

@@ -95,7 +95,8 @@ def online_layer(
         reads: whether `read` gets the state after the token's step, or the one before.
         parameters, working_dtype, arrays, offers, domain, draw, shortest, tolerance: as for `energy_layer`.
         not_offered: as there, and "no-state", "pieces" (a row given in pieces, the state of one to the next),
-            "first-state" (S is always None) and "last-state" (the functions return outputs and None).
+            "first-state" (S is always None), "last-state" (the functions return outputs and None) and "narrow-state"
+            (of bfloat16 tokens the last state is float32).
         update_packed: update_packed(S, tokens, bounds), of rows that are laid end to end: all N tokens are one row,
             (1, N, ...); row i has those from bounds[i] to bounds[i + 1], integers; S has a state for each row, or is
             None. The outputs are (1, N, ...).
@@ -163,7 +164,7 @@ def online_layer(
     absent = {name: f"it has no function for {name.replace('-', ' ')}" for name, way in ways.items() if way is None}
     absent |= dict.fromkeys((name for name in OF_STATES if name in lacking), "declared")
     if not (starts and ends):
-        absent |= dict.fromkeys(("no-state", "pieces"), "it has no state there")
+        absent |= dict.fromkeys(("no-state", "pieces", "narrow-state"), "it has no state there")
     layer = energy_layer(
         update=calling(update), reference=looping(loop), state={**states, **outputs}, memory=tokens,
         returns="next state", parameters=parameters, working_dtype=working_dtype, arrays=arrays, domain=domain,

@@ -39,6 +39,7 @@ _PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "causality": ("structure/layer/causality",),
     "autograd": ("gradient/layer/derivatives-agree",),
     "inference": ("modes/layer/surroundings",),
+    "narrow-state": ("structure/layer/dtype",),
 }
 _GROUPS = {feature: feature.partition(":")[0] for feature in FEATURES}
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {

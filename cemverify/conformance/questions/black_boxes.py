@@ -365,8 +365,12 @@ def smaller(question: Question, form: Form, least: Mapping[str, int] = _ANY) -> 
         if least.get("B", 1) <= len(rows) < batch:
             yield question.rows(list(rows))
     for letter in form.letters():
-        size = axis_size(question, form, letter)
-        if size > max(form.least(letter), least.get(letter, 1)):
+        size, lowest = axis_size(question, form, letter), max(form.least(letter), least.get(letter, 1))
+        for off in (size // 2, size // 4, size // 8):  # of a long axis, before single ones
+            if off > 1 and size - off >= lowest:
+                yield along_axis(question, form, letter, range(size - off))
+                yield along_axis(question, form, letter, range(off, size))
+        if size > lowest:
             yield from (
                 along_axis(question, form, letter, [i for i in range(size) if i != index]) for index in range(size)
             )
