@@ -61,13 +61,10 @@ def files_by_room() -> Iterator[tuple[str | None, Path]]:
         yield from ((room_of(module_of(file)), file) for file in files_of(package))
 
 
-def test_every_file_is_in_a_room_and_every_room_exists() -> None:
+def test_every_file_is_in_a_room_every_room_exists_and_stands_on_rooms_below_it() -> None:
     assert [name(file) for room, file in files_by_room() if room is None] == []
     assert [room for room in ROOMS if not is_module(room)] == []
-
-
-def test_rooms_stand_on_the_rooms_below_them() -> None:
-    """So there is no circle: whatever a room may import is named before it."""
+    # so there is no circle: whatever a room may import is named before it
     above: set[str] = set()
     for room, below in ROOMS.items():
         assert below <= above, f"{room} may not import {', '.join(sorted(below - above))}, named after it"

@@ -14,14 +14,11 @@ from cemverify.results import envelope, provenance
 from cemverify.results.provenance import Maker
 
 
-def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_become_null_and_no_payload_overwrites_the_envelope(tmp_path: Path) -> None:
     numbers = {"margin": float("inf"), "other": [float("nan"), 1.0]}
     envelope.write(tmp_path / "r.json", envelope.result("examine", Maker.now("", {}, 0, "cpu"), [], numbers))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["margin"], content["other"]) == (None, [None, 1.0])
-
-
-def test_a_payload_may_not_overwrite_the_envelope() -> None:
     with pytest.raises(ValueError, match="the payload uses reserved keys: kind"):
         envelope.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})
 

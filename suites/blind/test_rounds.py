@@ -65,14 +65,11 @@ def test_every_patch_fits_its_base_and_makes_another_program(number: int, pytest
         compile(source, fault.name, "exec")
 
 
-def test_every_base_is_as_it_was_when_its_faults_were_asked() -> None:
+def test_every_base_is_as_it_was_when_its_faults_were_asked_and_the_page_has_every_round() -> None:
     pinned = {line[66:]: line[:64] for line in (DATA / "sha256.txt").read_text().splitlines()}
     there = {path.relative_to(DATA).as_posix(): path for path in DATA.glob("**/bases/*")}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()} == pinned
     assert len({path.stem for path in there.values()}) == len(there)  # a base is found by its name
-
-
-def test_the_page_has_a_section_for_each_round() -> None:
     made = page()
     assert [f"<summary>Round {r.number}, {r.written}: " in made for r in rounds()] == [True] * len(rounds())
 

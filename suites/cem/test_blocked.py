@@ -186,12 +186,9 @@ def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPat
         assert path(8) == "tiles"  # nothing is kept anyway
 
 
-def test_no_tokens_are_no_blocks() -> None:
+def test_no_tokens_are_no_blocks_and_sizes_below_one_are_refused() -> None:
     for diagonal, steps in product(("none", "shared"), (3, 9)):
         assert_same(layer(diagonal, "alibi", steps=steps), states(0, 4), states(0, 5), 3, 2)
-
-
-def test_sizes_below_one_are_refused_in_a_sentence() -> None:
     descent, energy = layer().descent, layer().energy
     with pytest.raises(ValueError, match="at least 1 row, not 0"):
         descend(descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)

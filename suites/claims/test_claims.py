@@ -121,17 +121,11 @@ def test_a_claim_is_complete(claim: Claim) -> None:
         assert judge_claim(claim).verdict == ClaimVerdict.UNTELLABLE
 
 
-def test_no_claim_and_no_statement_stands_twice() -> None:
+def test_nothing_stands_twice_findings_rest_on_claims_and_every_lemma_of_ours_names_what_rests_on_it() -> None:
     for words in ([c.id for c in ledger()], [c.statement for c in ledger()], [c.finding for c in mathematics()]):
         assert [w for w, n in Counter(words).items() if n > 1] == []
-
-
-def test_the_ten_findings_rest_on_claims_there_are() -> None:
     assert len(set(FINDINGS)) == 10
     assert set(FINDINGS) <= set(IDS)
-
-
-def test_every_lemma_of_ours_and_nothing_else_names_what_rests_on_it() -> None:
     assert {claim.id for claim in mathematics() if claim.rests} == set(OURS)
 
 
@@ -169,20 +163,14 @@ def test_the_same_argument_speaks_for_one_statement_and_against_another() -> Non
         assert argument.gather(_below(5)).side == "against"
 
 
-def test_an_example_alone_proves_nothing_and_refutes() -> None:
+def test_an_example_alone_refutes_at_most_and_few_cases_or_a_broken_lemma_decide_nothing() -> None:
     claim = LEDGER["7-sign"]
     alone = replace(claim, arguments=(Instance("beta = 0", (0, 0, 0, 0)),))
     assert judge_claim(alone).verdict == ClaimVerdict.UNDECIDED
     assert judge_claim(replace(claim, arguments=(Instance("ones", (1, 1, 1, 1)),))).verdict == ClaimVerdict.REFUTED
-
-
-def test_too_few_cases_decide_nothing() -> None:
     assert Sample("three", lambda: range(3)).gather(_below(100)).side == "neither"
     rare = Statement(lambda n: working(comes_out=True), within=lambda n: n == 0)
     assert Search("zero", st.integers(0, 10**9), examples=30).gather(rare).side == "neither"
-
-
-def test_a_lemma_that_does_not_come_out_leaves_the_claim_undecided() -> None:
     broken = Lemma("1 = 2", lambda: working("1 = 2", comes_out=False))
     assert broken.gather(_below(1)).side == "neither"
 

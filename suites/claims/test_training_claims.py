@@ -12,7 +12,7 @@ import pytest
 
 from cemverify.claims import PUBLISHED, Claim, ClaimVerdict, find_claim, judge_claim, ledger
 from cemverify.claims.readings import MeasuredRatio, side_of
-from cemverify.cli import main
+from suites.kit.commands import Told
 
 FILES = [file for file in sorted(PUBLISHED.glob("*.json")) if json.loads(file.read_text())["kind"] == "readings"]
 MEASURED = [claim.id for claim in ledger() if claim.kind == "training" and claim.arguments]
@@ -46,13 +46,10 @@ def test_a_verdict_on_training_changes_with_the_file_of_its_study(id_: str, ledg
     assert len({judge_claim(claims[id_]).verdict for claims in ledgers}) > 1
 
 
-def test_without_a_file_nothing_is_measured(tmp_path: Path) -> None:
+def test_without_a_file_and_of_one_model_alone_nothing_is_measured(tmp_path: Path) -> None:
     for claim in ledger(tmp_path):
         if claim.kind == "training":
             assert judge_claim(claim).verdict == ClaimVerdict.NOT_MEASURED
-
-
-def test_a_study_of_one_model_alone_measures_no_claim(tmp_path: Path) -> None:
     edited(tmp_path, 0.9, 0.01)
     for file in tmp_path.glob("*.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "ratios": [], "best_rates": []}))
@@ -72,12 +69,11 @@ def test_the_verdict_names_scale_and_seeds() -> None:
     assert "0.133M parameters, 0.512M tokens, 3 seeds" in judge_claim(find_claim("18-attention-one-step")).conclusion
 
 
-def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, told: Told) -> None:
     content = json.loads(FILES[0].read_text())
     content["ratios"][0]["interval95"] = [1.1, 0.9]
     (tmp_path / "broken.json").write_text(json.dumps(content))
-    assert main(["claims", "7-sign", "--results", str(tmp_path)]) == 2
-    message = capsys.readouterr().err
+    message = told(f"cemverify claims 7-sign --results {tmp_path}", 2).err
     assert "broken.json lacks what a result of kind 'readings' has" in message
     assert message.count("\n") == 1
 

@@ -201,13 +201,10 @@ def test_accepted_violations_need_no_diagnosis() -> None:
     assert diagnose(accepted) is files.as_json(accepted, MAKER)["headline"] is None
 
 
-def test_an_edit_that_mends_is_shown() -> None:
+def test_an_edit_that_mends_is_shown_and_none_is_looked_for_where_a_call_ended_its_process() -> None:
     edit = SuggestedEdit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x +\f W_Q")
     lines = ("suggested edit, pkg/mine.py:14:", "-     x = x + W_K", "+     x = x +\\x0c W_Q")
     assert "\n    ".join(lines) in report(diagnosed(MASK, edit=edit))
-
-
-def test_where_a_call_ended_its_process_no_edit_is_looked_for() -> None:
     causes = ("update", "raised", "crashed", "hung")
     reports = [report(diagnosed(violated("gradient/attention/a", cause=cause))) for cause in causes]
     assert ["mend: cemverify repair mine:mine" in text for text in reports] == [True, True, False, False]

@@ -110,12 +110,9 @@ def test_a_margin_regresses_that_grows_far_and_close_to_the_budget_or_with_many_
     assert changes(compare(baseline, [held(f"a/{i}", after) for i in range(margins)], (), VERSION)) == regression
 
 
-def test_a_baseline_of_another_version_is_compared_and_said(baseline: Baseline) -> None:
+def test_a_baseline_of_another_version_is_compared_and_only_a_strict_comparison_fails(baseline: Baseline) -> None:
     differences = compare(replace(baseline, suite_version="0.0.1"), SAME, (), VERSION)
     assert changes(differences) == [(None, Change.VERSION, False)]
-
-
-def test_only_a_strict_comparison_fails(baseline: Baseline) -> None:
     differences = compare(baseline, [record("a/b"), *SAME[1:]], (), VERSION)
     for found, strict, failed in ((differences, False, False), (differences, True, True), ([], True, False)):
         assert baselines.BaselineComparison(baseline.path, found, strict=strict).failed == failed
@@ -286,20 +283,14 @@ LISTED = f"""\
 GOOD = record(PLAIN, Verdict.HOLDS)
 
 
-def test_an_expired_entry_is_renewed_in_its_place() -> None:
+def test_expired_entries_are_renewed_other_causes_replaced_and_neighbours_of_what_goes_left_whole() -> None:
     text = accept(LISTED, record(ALIBI), record(PLAIN), today=date(2027, 3, 1))
     first, second, _ = ((e.property, e.reason, e.expires) for e in parse_known(text, "f"))
     assert (first, second) == tuple((id_, "accepted", date(2027, 4, 1)) for id_ in (ALIBI, PLAIN))
     assert all(comment in text for comment in ("# Ours.", "# about alibi", "# right above plain", "# see the notes"))
     assert text.endswith("# the end\n")
-
-
-def test_another_cause_replaces_the_one_that_was_accepted() -> None:
     text = accept(entry(PLAIN), record(PLAIN, cause="raised"))
     assert [(e.cause, e.reason) for e in parse_known(text, "f")] == [("raised", "accepted")]
-
-
-def test_deleting_several_entries_leaves_their_neighbours_whole() -> None:
     records = [record(ALIBI, Verdict.HOLDS), record(PLAIN, Verdict.HOLDS), record(MLP)]
     assert [e.implementation for e in parse_known(accept(LISTED, *records), "f")] == ["theirs:theirs", MINE]
 

@@ -79,7 +79,7 @@ def nonsense(post_init: Any) -> Any:
     return instead
 
 
-def test_an_entry_without_a_key_goes_by_its_cause_as_before() -> None:
+def test_an_entry_without_a_key_goes_by_its_cause_and_a_key_survives_the_way_between_processes() -> None:
     record = Record("gradient/attention/plain", "", "", Verdict.VIOLATED, cause="update = -eta P grad energy")
     text = updated("", "f", "m:m", [record], ACCEPTED, TODAY)
     assert "key" not in text

@@ -85,13 +85,11 @@ def located(mutant: Mutant) -> WrongPart | None:
     return localise(search.caller, search.tally.violation.question)
 
 
-def test_two_options_that_are_wrong_together_are_told_by_what_is_on() -> None:
+def test_two_options_that_are_wrong_together_are_told_and_no_cache_where_x_that_is_h_is_wrong() -> None:
     part: Any = located(mutant("preconditions-once"))
     told = "it is wrong with T > 1 and a preconditioner together, all other options off, and right without either"
     assert (part.name, part.because) == ("step count with preconditioner", f"{told} of the two")
 
-
-def test_rows_that_are_wrong_at_once_where_x_is_h_have_no_wrong_cache() -> None:
     def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
         return reference.attention(x, h, weights, config) * (1.001 if torch.equal(x, h) else 1.0)
 

@@ -218,12 +218,9 @@ def test_an_array_that_is_edited_only_where_it_fills_its_mini_batches_is_found()
     assert judged(module_of(text, "in_place").mine, "structure/layer/inputs-unchanged").verdict == Verdict.VIOLATED
 
 
-def test_every_row_is_long_enough_to_be_cut_between_mini_batches() -> None:
+def test_every_row_is_long_enough_to_be_cut_and_noise_is_told_from_a_cut_in_float32_too() -> None:
     record = judged(load("examples.online_layers.ttt_linear:mine"), "structure/layer/pieces", examples=20)
     assert (record.verdict, record.discarded) == (Verdict.HOLDS, 0)
-
-
-def test_noise_is_told_from_a_row_in_pieces_in_float32_too() -> None:
     narrow = with_edit("state=(K, V),", 'state=(K, V),\n    working_dtype="float32",')
     assert judged(narrow, "structure/layer/pieces").verdict == Verdict.HOLDS
 

@@ -265,13 +265,10 @@ def test_a_window_has_the_answer_the_energy_and_the_budget_of_its_tokens_in_the_
             assert torch.allclose(energies_at(part, part.x), energies, rtol=0, atol=1e-12)
 
 
-def test_windows_stand_on_both_sides_of_every_power_of_two_and_at_the_end() -> None:
+def test_windows_stand_on_both_sides_of_every_power_of_two_and_rows_that_users_have_are_asked() -> None:
     case = dense_case(attention(), 1, 1025, seed=0)
     seen = {j for part in windows(case) for j in range(part.h.shape[1] - part.x.shape[1], part.h.shape[1])}
     assert {n + off for n in (16, 32, 64, 128, 256, 512) for off in (-1, 0, 1)} | {1023, 1024} <= seen
-
-
-def test_rows_that_users_have_are_asked() -> None:
     reach = [p.questions.reach() for p in catalogue()]
     assert all(max(sizes.get(axis, 0) for sizes in reach) >= size for axis, size in USED.items())
 

@@ -73,14 +73,9 @@ FINISHED = RunFinished(
 UNDECIDED_ONLY = RunFinished(FINISHED.implementation, [r for r in FINISHED.records if r is not VIOLATED], 12.5)
 
 
-def rows(text: str) -> list[list[str]]:
-    """The cells of the table at the top of a report."""
-    lines = text.partition("\n\n")[0].splitlines()
-    return [re.split(r" {2,}", line.strip()) for line in lines[2:]]
-
-
 def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> None:
-    assert rows(terminal.report(UNDECIDED_ONLY)) == [
+    table = terminal.report(UNDECIDED_ONLY).partition("\n\n")[0].splitlines()
+    assert [re.split(r" {2,}", line.strip()) for line in table[2:]] == [
         ["gradient", "all 9 hold", "540", "75 %", "9", "0.8"],
         ["descent", "1 hold, 1 inconclusive", "63", "71 %", "1", "0.25"],
         ["descent/mlp/slow", "inconclusive", "3", "0 %", "0"],

@@ -17,19 +17,13 @@ from synthetic.figures.drawing import Picture
 DOCS = ROOT / "docs"
 
 
-def test_every_public_name_is_on_the_python_page() -> None:
+def test_every_public_name_and_module_is_on_its_page_and_every_page_in_the_contents() -> None:
     page = (DOCS / "reference" / "python.md").read_text()
     assert sorted(re.findall(r":: cemverify\.(\w+)$", page, flags=re.MULTILINE)) == sorted(cemverify.__all__)
-
-
-def test_every_module_of_the_reference_is_on_its_page() -> None:
     page = (DOCS / "reference" / "cem.md").read_text()
     modules = {f"cemverify.cem.{path.stem}" for path in (ROOT / "cemverify" / "cem").glob("[!_]*.py")}
     unpublished = {"cemverify.cem.torch_internals"}  # what torch does not promise
     assert set(re.findall(r"automodule:: (\S+)", page)) == modules - unpublished | {"cemverify.cem.energies"}
-
-
-def test_every_page_is_in_the_contents() -> None:
     linked = set(re.findall(r"^\* \[[^\]]+\]\(([^)#]+)\)", (DOCS / "index.md").read_text(), flags=re.MULTILINE))
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - {"index.md"}
     assert {page for page in linked if not page.startswith("../")} == pages

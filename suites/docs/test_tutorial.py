@@ -24,13 +24,10 @@ def test_the_check_finds_the_mistake_as_the_page_shows_it_and_after_the_fix_no_m
     assert [record.verdict for record in mended] == [Verdict.HOLDS] * 2
 
 
-def test_the_tests_of_the_tutorial_are_collected(here: Path) -> None:
+def test_the_tests_of_the_tutorial_are_collected_and_its_recipe_is_what_init_writes(here: Path) -> None:
     for name in ("layer.py", "adapter.py", "test_layer.py"):
         (here / name).write_text(TUTORIAL[name])
     importlib.invalidate_caches()
     marks = importlib.import_module("test_layer").test_layer.pytestmark
     assert "gradient/attention/plain" in {parameter.id for parameter in marks[0].args[1]}
-
-
-def test_the_recipe_of_the_tutorial_is_what_init_writes() -> None:
     assert TUTORIAL["tox.ini"] == recipe("tox").replace("NAME", "adapter").replace("CATALOGUE", "2026.11")

@@ -129,7 +129,7 @@ def test_properties_are_read_anew_after_a_save(here: Path) -> None:
     assert ids == [["own/one"], ["own/one", "own/another"]]
 
 
-def test_a_save_that_changes_neither_time_nor_size_is_noticed_by_its_inode(tmp_path: Path) -> None:
+def test_a_save_that_changes_neither_time_nor_size_and_a_new_file_are_noticed(tmp_path: Path) -> None:
     file, other = tmp_path / "mine.py", tmp_path / "other.py"
     for each, text in ((file, "a = 1\n"), (other, "a = 2\n")):
         each.write_text(text)
@@ -137,9 +137,6 @@ def test_a_save_that_changes_neither_time_nor_size_is_noticed_by_its_inode(tmp_p
     before = look([file])
     other.replace(file)
     assert look([file]) != before
-
-
-def test_a_file_that_is_new_in_a_package_is_noticed(tmp_path: Path) -> None:
     before = look([tmp_path])
     (tmp_path / "new.py").write_text("")
     assert wait([tmp_path], before) == [tmp_path / "new.py"]

@@ -18,12 +18,9 @@ DAY = date(2026, 12, 15)
 FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml", "cemverify/catalogue/versions.py")
 
 
-def test_the_citation_and_the_change_log_name_the_version_of_the_package() -> None:
+def test_all_name_the_version_of_the_package_and_only_one_from_1_on_is_called_stable() -> None:
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == VERSION
     assert re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == VERSION
-
-
-def test_only_a_version_from_1_on_is_called_stable() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (status,) = (line for line in project["classifiers"] if line.startswith("Development Status"))
     assert status == (SETTLED if int(VERSION.partition(".")[0]) >= 1 else EARLY)

@@ -55,15 +55,12 @@ def test_an_injected_fault_is_the_mutants_own_difference() -> None:
     assert torch.allclose(torch.from_numpy(answer), expected, atol=1e-14)
 
 
-def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
+def test_faults_of_absent_features_do_not_apply_and_an_energy_layer_gets_those_of_layers() -> None:
     reasons = introduce(IntroductionCell(_NUMPY, Code.here(_NUMPY)))["inapplicable"]
     assert "position:rotary" in reasons["unrotated-values"]
     assert reasons["rotary-loses-the-diagonal"] == "not offered: diagonal:per-head, position:rotary"
     assert "another kind" in reasons["layer-ascent"]
     assert "ascent" not in reasons
-
-
-def test_an_energy_layer_gets_the_faults_of_layers() -> None:
     assert lives_on("layer-doubled-energy", load("examples.energy_layer:mine"))
 
 

@@ -66,17 +66,11 @@ def _skip_without_device(property_: Property) -> None:
         pytest.skip("torch sees no CUDA device on this machine")
 
 
-def test_every_property_has_a_mutant_that_it_must_kill() -> None:
+def test_every_property_has_a_mutant_and_every_mutant_a_name_a_fault_and_properties_that_there_are() -> None:
     unarmed = [p.id for p in catalogue() if not any(m.kills(p.id) for m in mutants())]
     assert not unarmed
-
-
-def test_every_pattern_of_a_mutant_names_properties_that_there_are() -> None:
     patterns = [(m.id, pattern) for m in mutants() for pattern in (m.property, *m.also_killed_by)]
     assert [each for each in patterns if not any(fnmatchcase(p.id, each[1]) for p in catalogue())] == []
-
-
-def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
     names = [m.id for m in mutants()]
     assert len(names) == len(set(names)) >= 80
     assert all(m.fault.endswith(".") and m.family for m in mutants())
@@ -95,17 +89,14 @@ def test_the_table_has_all_properties_and_mutants() -> None:
     assert dead == _BY_NAME.keys(), again
 
 
-def test_all_properties_kill_all_mutants_and_none_kill_none() -> None:
+def test_all_properties_kill_all_mutants_none_kill_none_and_what_is_absent_does_not_count() -> None:
     everything, nothing = share(OF_CEM, OF_CEM, ()), share((), OF_CEM, ())
     assert everything.killed == everything.of > 350
     assert (nothing.killed, nothing.percent) == (0, 0.0)
-
-
-def test_a_mutant_that_needs_what_is_absent_does_not_count() -> None:
     assert share((), OF_CEM, {"diagonal:shared", "position:alibi"}).of < share((), OF_CEM, ()).of
 
 
-def test_the_first_tenth_in_order_kills_most_mutants_and_the_last_hardly_any_alone() -> None:
+def test_the_first_tenth_in_order_kills_most_mutants_and_what_the_table_does_not_know_comes_last() -> None:
     in_order = most_telling_first(OF_CEM, ())
     assert sorted(in_order) == sorted(OF_CEM)
     few, most = (share(in_order[: len(in_order) * part // 10], OF_CEM, ()) for part in (1, 9))

@@ -52,14 +52,11 @@ def test_what_dies_is_killed_whatever_it_dies_of_which_is_kept(mutant: str, caus
     assert (run["killed"], cause in run["cause"]) == (True, True)
 
 
-def test_the_smallest_fault_is_bracketed() -> None:
+def test_the_smallest_fault_is_bracketed_and_more_work_is_expected_to_take_longer() -> None:
     cell = SmallestFaultCell("gradient/attention/plain", "float64", "feature", 30, (0,), None, Code.here(None))
     assert 1e-16 < measure(cell)["epsilon"] <= 1e-11
     more = replace(cell, seeds=(0, 1, 2))
     assert cell_of(more).cost == pytest.approx(3 * cell_of(cell).cost)
-
-
-def test_a_costly_implementation_is_expected_to_take_longer() -> None:
     usual = FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, (0,), False, Code.here(None))
     assert cell_of(usual).cost < cell_of(replace(usual, costly=True)).cost
 
@@ -107,15 +104,13 @@ def test_the_code_of_an_implementation_is_the_digest_of_its_file(here: Path) -> 
     assert Code.here("reference").implementation == ""
 
 
-_ONE_FAMILY = PowerPlan(seeds=2, budgets=(5,), families=("block",), sweep=False)
-
-
 def test_a_failed_measurement_leaves_a_survivor_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
         raise MemoryError("no memory")
 
     monkeypatch.setattr(cells, "_judge", failing)
-    power = measure_power(replace(_ONE_FAMILY, bank=("cemverify:reference",)), RunOptions(tmp_path, workers=0))
+    plan = PowerPlan(seeds=2, budgets=(5,), families=("block",), sweep=False, bank=("cemverify:reference",))
+    power = measure_power(plan, RunOptions(tmp_path, workers=0))
     assert power.killed == 0
     assert {m.otherwise for m in power.applicable} == {"seed 0: failed, MemoryError: no memory"}
     (alarms,) = power.alarms

@@ -235,14 +235,11 @@ def test_each_line_has_a_mark_and_says_what_reached_it() -> None:
     assert listing.missed
 
 
-def test_results_without_it_have_none_and_a_full_page_leaves_the_rest_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert made(a_check()) == []
-    monkeypatch.setattr(listing, "BUDGET", 300)
-    assert made({**a_check(), "reach": a_reach()}) == []
-
-
-def test_the_page_has_a_section_for_it_in_which_text_stays_text(tmp_path: Path) -> None:
+def test_the_page_has_a_section_for_it_unless_it_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = page(tmp_path, {**a_check(), "reach": a_reach()})
     assert '<a href="#code">Which code was reached?</a>' in text
     assert "return &#39;&lt;b&gt;&#39;" in text
     assert '<tr class="v">' in text
+    assert made(a_check()) == []
+    monkeypatch.setattr(listing, "BUDGET", 300)
+    assert made({**a_check(), "reach": a_reach()}) == []

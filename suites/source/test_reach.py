@@ -104,6 +104,9 @@ def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line(
         5: ("gradient/attention/plain",),
     }
     assert reach.problems == ("what 1 property reached is not known, as the process ended",)
+    # ranges are broken by statements that were reached, and by nothing else
+    assert [ranges([3, 4, 8], of) for of in ([2, 3, 4, 8, 9], [3, 4, 6, 8])] == [[(3, 8)], [(3, 4), (8, 8)]]
+    assert ranges([]) == []
 
 
 def test_only_functions_that_the_layer_can_call_count() -> None:
@@ -115,12 +118,6 @@ def test_only_functions_that_the_layer_can_call_count() -> None:
     reach = summed(OwnCode(tuple(files)), {"gradient/layer/energy": trail})
     assert [file.statements for file in reach.files] == [{5}, {2, 6}]
     assert [file.never for file in reach.files] == [[], [6]]
-
-
-def test_ranges_are_broken_by_statements_that_were_reached_and_by_nothing_else() -> None:
-    assert ranges([3, 4, 8], [2, 3, 4, 8, 9]) == [(3, 8)]
-    assert ranges([3, 4, 8], [3, 4, 6, 8]) == [(3, 4), (8, 8)]
-    assert ranges([]) == []
 
 
 def test_a_short_run_is_told_apart_from_one_of_which_nothing_is_known() -> None:

@@ -54,14 +54,12 @@ def test_three_files_are_written_that_name_each_other(kind: str, service: str, h
     assert f'catalogue="{current()}"' in (here / "test_my_layer.py").read_text()
 
 
-def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path: Path, told: Told) -> None:
+def test_nothing_is_overwritten_and_a_recipe_whose_file_exists_is_printed_instead(tmp_path: Path, told: Told) -> None:
     (tmp_path / "test_cem_layer.py").write_text("mine")
     refusal = told(f"cemverify init --folder {tmp_path} --no-check", 2).err
     assert "test_cem_layer.py exists, and nothing is overwritten; choose another name" in refusal
     assert [p.name for p in tmp_path.iterdir()] == ["test_cem_layer.py"]
-
-
-def test_a_recipe_whose_file_exists_is_printed_instead(tmp_path: Path, told: Told) -> None:
+    (tmp_path / "test_cem_layer.py").unlink()
     (tmp_path / "tox.ini").write_text("[tox]\n")
     printed = told(f"cemverify init --folder {tmp_path} --ci tox --no-check").out
     assert "tox.ini exists and is left as it is; this is what to add:" in printed
