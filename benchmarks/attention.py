@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -135,13 +136,27 @@ def measure(
     ]
 
 
-def table(title: str, rows: Sequence[Row]) -> Table:
-    """One line for each kind and path; no time is shown for a path that missed its error budget."""
+def table(title: str, rows: Sequence[Row], traffic: Sequence[Mapping[str, Any]] | None = None) -> Table:
+    """One line for each kind and path; no time is shown for a path that missed its error budget.
+
+    Args:
+        traffic: what some rows move (`benchmarks.rehearsal.traffic`); two more columns say it.
+    """
     columns = (
         *("tokens", "attention", "path", "time / MHA", "FLOPs / MHA", "time / FLOPs"),
         *("peak GB", "MHA's", "error / budget"),
     )
-    return Table(title, columns, [_cells(row) for row in rows])
+    if traffic is None:
+        return Table(title, columns, [_cells(row) for row in rows])
+    moved = {(t["attention"], t["path"], t["tokens"]): t for t in traffic}
+    cells = [[*_cells(r), *_moved(r, moved.get((r.kind.name, r.path, r.shape.tokens)))] for r in rows]
+    return Table(title, (*columns, "GB moved", "roofline / time"), cells)
+
+
+def _moved(row: Row, counted: Mapping[str, Any] | None) -> list[str]:
+    if counted is None or not row.timing.seconds:
+        return ["", ""]
+    return [f"{counted['bytes'] / 1e9:.1f}", f"{counted['seconds'] / statistics.median(row.timing.seconds):.2f}"]
 
 
 def _cells(row: Row) -> list[Any]:

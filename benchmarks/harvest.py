@@ -22,7 +22,7 @@ import torch
 
 from benchmarks import attention, decoding, training
 from benchmarks.measuring import Findings
-from benchmarks.rehearsal import absent_gpu
+from benchmarks.rehearsal import absent_gpu, traffic
 from cemverify.cem import presets
 from cemverify.cem.presets import CONTEXT
 from cemverify.console.errors import UsageError
@@ -35,7 +35,6 @@ from synthetic.training.frames import shared_preconditioners
 from synthetic.training.machine import compiles, peak_flops, synchronise
 
 _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
-WAYS: tuple[attention.Way, ...] = ("by size", "tiles", "formula")  # in which attention is timed
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,26 @@ def rehearse(setting: Setting) -> Iterator[Findings]:
     part = ["benchmarks/rehearsal", "--each", setting.scaled("6", "3")]
     part += ["-k", setting.scaled("path or fault or 86M and t2", "path or fault or t2")]
     yield _tested("A GPU rehearsed on fake tensors", part, setting)
+
+
+def count(setting: Setting) -> Iterator[Findings]:
+    """Kernels and bytes of a step of the 86M models, by part, without a GPU: what its time is to be explained by."""
+    if why := absent_gpu.missing():
+        yield Findings(skipped=why)
+        return
+    file = setting.folder / "traffic.json"
+    file.unlink(missing_ok=True)
+    code, text = _run(["-m", "benchmarks.rehearsal.traffic", str(file)], setting.seconds)
+    if not file.exists():
+        raise UsageError(_why(code, text))
+    counted = envelope.read_json(file)
+    yield Findings([traffic.table(counted["training"])], {"traffic": counted})
+
+
+def _counted(setting: Setting, what: str) -> Any:
+    """What the stage before has counted of training or attention; None if it has not run."""
+    counts = read_stage(setting.folder, "counts")
+    return None if counts is None else counts["data"].get("traffic", {}).get(what)
 
 
 def _tested(title: str, options: Sequence[str], setting: Setting) -> Findings:
@@ -188,7 +207,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         shape = setting.scaled(attention.Shape(max(1, 16384 // J), J, 768, 12), attention.Shape(1, J, 64, 2))
         chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
         # the formula beside it where its weights are few enough to fit
-        paths = WAYS if J <= 4096 else WAYS[:2]
+        paths = traffic.WAYS if J <= 4096 else traffic.WAYS[:2]
         rows += attention.measure(
             shape,
             chosen,
@@ -201,12 +220,14 @@ def attend(setting: Setting) -> Iterator[Findings]:
         title = "Attention, forward and backward, against four linear maps and torch's fused attention"
         if not setting.small:
             title += ", bfloat16, 16,384 tokens, D = 768, K = 12"
-        yield Findings([attention.table(title, rows)], {"attention": attention.as_json(rows)})
+        table = attention.table(title, rows, None if setting.small else _counted(setting, "attention"))
+        yield Findings([table], {"attention": attention.as_json(rows)})
 
 
 def train(setting: Setting) -> Iterator[Findings]:
     """Steps of training at the paper's sizes: tokens per second, utilisation, memory."""
     speed = peak_flops(setting.device, setting.scaled("bfloat16", "float32"))
+    counts = _counted(setting, "training")
     contenders = [
         c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
     ]
@@ -230,7 +251,7 @@ def train(setting: Setting) -> Iterator[Findings]:
         data = {"training": training.as_json(listed), "peak_flops": speed, "asked": len(contenders)}
         precision = setting.scaled("bfloat16", "float32")
         title = f"A step of training, products in {precision}; utilisation is of {speed / 1e12:.3g} TFLOP/s"
-        yield Findings([training.table(title, listed, speed)], data)
+        yield Findings([training.table(title, listed, speed, counts)], data)
 
 
 def decode(setting: Setting) -> Iterator[Findings]:
@@ -276,6 +297,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
 # By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.
 STAGES: Sequence[Stage] = (
     Stage("rehearsal", rehearse, 90, None, on_cpu=900),
+    Stage("counts", count, 200, None, on_cpu=600),
     Stage("device", device, 40, "the speed of a GPU"),
     Stage("suites", suites, 100, "the GPU-marked suites"),
     Stage("check-float32", check("float32"), 140, "the catalogue on a GPU in float32", on_cpu=150),
@@ -481,7 +503,7 @@ LEGEND = """\
   CEM makes as good use of the device as MHA. *by size* is the path that a layer takes by itself; *formula* evaluates
   the energy's gradient as it is written, *tiles* a few rows of weights at a time. *Error / budget* is the worst error
   of the path's output and gradients against float64, over twice the formula's own; no time is shown where it exceeds
-  1.
+  1. *GB moved* and *roofline / time* are counted as *predicted* below.
 - **Rehearsal**: paths on tensors that claim to be on a GPU and hold no numbers. One fails where a GPU would refuse
   it, where autocast left a product in float32, and where the CPU would wait for the GPU and should not. What a step
   holds is counted and set beside the formula of `--estimate`; each of eight processes has its share, or sends every
@@ -489,5 +511,9 @@ LEGEND = """\
 - **Training**: forward, backward and update on random tokens, parameters in float32. *CEM* has a shared diagonal,
   ALiBi, and preconditioners that are diagonal and shared by the heads. *Full CEM* has the paper's low-rank ones per
   head, for which each head reads the states out by itself. *Utilisation* is the model's FLOPs, counted as above, over
-  what square products reach on the same device. "Out of memory" is a finding.
+  what square products reach on the same device. "Out of memory" is a finding. *GB* is what the step moves, counted as
+  below, and *roofline / time* the share of the time that these bytes and the products take at an H100's speeds.
+- **Predicted**: kernels and bytes counted on fake tensors, each operation by what it reads and writes; *compiled* is
+  what torch's Inductor plans for a CPU. The roofline is that of an H100: copying at 2.96 TB/s, square products at 766
+  TFLOP/s, as measured; flash attention at 300 TFLOP/s and 2 microseconds for the shortest kernel, as assumed.
 - **Checks**: `cemverify check` with 24 examples for each property; properties that do not hold are named."""

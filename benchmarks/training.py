@@ -155,10 +155,25 @@ def training_flops(config: LanguageModelConfig, context: int) -> float:
         return 3 * causal_flops(lambda J: cost_of(on_meta(config), J).forward, context)
 
 
-def table(title: str, steps: Sequence[Step], peak_flops: float) -> Table:
-    """One line for each contender."""
+def table(title: str, steps: Sequence[Step], peak_flops: float, traffic: Mapping[str, Any] | None = None) -> Table:
+    """One line for each contender.
+
+    Args:
+        traffic: what steps move, by model, by how it is computed, and by part (`benchmarks.rehearsal.traffic`).
+    """
     columns = ("model", "path", "parameters", "batch", "GFLOP / token", "tokens / s", "utilisation", "peak GB")
-    return Table(title, columns, [_cells(step, peak_flops) for step in steps])
+    if traffic is None:
+        return Table(title, columns, [_cells(step, peak_flops) for step in steps])
+    rows = [[*_cells(step, peak_flops), *_moved(step, traffic)] for step in steps]
+    return Table(title, (*columns, "GB moved", "roofline / time"), rows)
+
+
+def _moved(step: Step, traffic: Mapping[str, Any]) -> list[str]:
+    counted = traffic.get(step.contender.name, {}).get(step.contender.how)
+    if counted is None or not step.seconds:
+        return ["", ""]
+    counted = counted["step"]
+    return [f"{counted['bytes'] / 1e9:.0f}", f"{counted['seconds'] / statistics.median(step.seconds):.2f}"]
 
 
 def _cells(step: Step, peak_flops: float) -> list[Any]:
