@@ -29,7 +29,7 @@ from torch import Tensor
 
 from benchmarks import attention
 from benchmarks.rehearsal.watching import a_gpu
-from benchmarks.training import parameters, shared_preconditioners, without_diagonal
+from benchmarks.training import without_diagonal
 from cemverify.cem import blocked, presets
 from cemverify.cem.energies import features
 from cemverify.cem.layers import CEMAttention
@@ -37,6 +37,8 @@ from cemverify.cem.models import Block, LanguageModel, LanguageModelConfig
 from cemverify.cem.torch_internals import TorchDispatchMode, tree_leaves
 from cemverify.results.envelope import Table
 from cemverify.results.tables import markdown
+from synthetic.training.cost import parameters
+from synthetic.training.frames import shared_preconditioners
 from synthetic.training.recipe import Recipe
 from synthetic.training.training import autocast, surprisals
 
