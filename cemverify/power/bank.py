@@ -57,6 +57,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.online_layers.delta_numpy:mine", "a delta rule in NumPy"),
     _Correct("examples.online_layers.delta_product:mine", "two steps of the delta rule for each token"),
     _Correct("examples.online_layers.delta_rule:mine", "a delta rule, token by token"),
+    _Correct("examples.online_layers.gated_delta_net:mine", "a Gated DeltaNet module, with convolutions and heads"),
     _Correct("examples.online_layers.gated_delta_rule:mine", "a gated delta rule"),
     _Correct("examples.online_layers.kimi_delta_attention:mine", "a gate for each channel of the keys"),
     _Correct("examples.online_layers.linear_attention:mine", "linear attention, all tokens at once"),
