@@ -165,26 +165,40 @@ def test_a_branch_that_is_wrong_is_named_by_its_line(here: Path, told: Told) -> 
 
 
 FORCES = """\
-def forces(x, rest):
-    pull = rest - x
-    return 1.5 * pull
+class Spring:
+    def __init__(self):
+        self.softness = 0.4
+        self.stiffness = 2.5
+        self.stiffness *= 0.6
+
+    def forward(self, x, rest):
+        pull = stretched(x, rest)
+        return self.stiffness * pull
+
+
+def stretched(x, rest):
+    return rest - x
 """
 ADAPTER = """\
 from cemverify import energy_layer
-from forces import forces
+from forces import Spring
 
 mine = energy_layer(
-    update=lambda x, m: forces(x, m),
+    update=lambda x, m: Spring().forward(x, m),
     energy=lambda x, m: ((x - m) ** 2).sum((1, 2)) / 2, state=(6, 4), memory=(6, 4), energy_per="sequence"
 )
 """
 
 
-def test_lines_of_an_imported_file_and_of_long_arrays_the_wrong_row_are_named(here: Path, told: Told) -> None:
+def test_what_does_most_is_named_before_its_adapter_and_of_long_arrays_the_wrong_row(here: Path, told: Told) -> None:
     (here / "forces.py").write_text(FORCES)
     (here / "adapting.py").write_text(ADAPTER)
-    printed = told(f"cemverify check adapting:mine {CHECK_ENERGY}", 1).flat
-    assert "in <lambda> (adapting.py:5), which calls forces.py:2-3" in printed
+    printed = told(f"cemverify check adapting:mine {CHECK_ENERGY} --github --json r.json", 1).flat
+    assert "in Spring.forward (forces.py:7-9), called by adapting.py:5; also ran: stretched" in printed
+    assert "::error file=forces.py,line=7," in printed
+    (cause,) = json.loads(Path("r.json").read_text())["diagnosis"]["causes"]
+    assert cause["place"] == {"file": "forces.py", "line": 7, "function": "Spring.forward"}
+    assert cause["called_from"] == {"file": "adapting.py", "line": 5, "function": "<lambda>"}
     assert "of gradient/layer/energy: x (1, 6, 4) compared: update = -eta P grad energy x zeros (1, 6, 4)" in printed
     assert re.search(r"got\[0, \d\] \[.*1.5.*\] expected\[0, \d\] \[.*1.0.*\]", printed)
 

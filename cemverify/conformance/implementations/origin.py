@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -29,10 +29,20 @@ class Place:
 
     file: str  # its path, relative to the current folder where it lies below it
     line: int  # from 1
-    name: str = ""  # of the function
+    name: str = ""  # of the function, with its class
+    last: int = 0  # its last line, where that is known
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+    @property
+    def lines(self) -> str:
+        """All its lines, as far as they are known."""
+        return f"{self}-{self.last}" if self.last > self.line else str(self)
+
+    def holds(self, line: Place) -> bool:
+        """Whether a line is one of them."""
+        return self.file == line.file and self.line <= line.line <= self.last
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,9 @@ def origin_of(subject: Subject) -> Origin:
     try:
         codes = {name: code for name, function in functions_of(subject) if (code := code_of(function)) is not None}
         places = {
-            name: Place(display(code.co_filename), code.co_firstlineno, printable(code.co_name))
+            name: Place(
+                display(code.co_filename), code.co_firstlineno, printable(code.co_qualname.rpartition("<locals>.")[2])
+            )
             for name, code in codes.items()
             if not code.co_filename.startswith("<")
         }
@@ -86,6 +98,11 @@ def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
         "proximal map": subject.step.proximal,
     }
     yield from ((name, function) for name, function in named.items() if function is not None)
+
+
+def _name(code: CodeType) -> str:
+    """The name of a function, with its class."""
+    return printable(code.co_qualname.rpartition("<locals>.")[2])
 
 
 def code_of(function: Any) -> Any:

@@ -39,6 +39,7 @@ _ASKED = {
     "gradient/layer/derivatives-agree": "energy",
     "gradient/layer/proximal": "proximal map",
 }
+_FEW = 3  # functions that are named
 _IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
 
@@ -50,11 +51,12 @@ class Cause:
     name: str  # of the wrong part, or what a call does; a phrase
     because: str  # the experiment that shows it, as a sentence; empty if the name says it
     records: Sequence[Record]  # the violations that it explains, the most fundamental first
-    # where it raised, or the first line that the smallest case runs and nothing that held; else where the function
-    # that was called begins
+    # where it raised, or the first line that the smallest case runs and nothing that held; else the function of its
+    # files that does most in that case, or that was called
     place: Place | None = None
     at: str = ""  # how such a line is known, as a phrase; empty if none is
-    calls: Sequence[str] = ()  # lines of other files that this function runs: "layer.py:9-65"
+    called_from: Place | None = None  # the function that was called, if that is another
+    ran: Sequence[str] = ()  # the names of the other functions that the case runs
     edit: SuggestedEdit | None = None  # a change of the source that clears it, if one was looked for and found
 
     @property
@@ -72,11 +74,12 @@ class Cause:
         """The line, if one is known; else the function that was called, which need not be where the mistake is."""
         if self.place is None:
             return ""
-        named = self.place.name
-        if named and not self.at:
-            calls = f", which calls {', '.join(self.calls)}" if self.calls else ""
-            return f"in {named} ({self.place}){calls}"
-        return f"at: {self.place}{f', in {named}' * bool(named)}{f' ({self.at})' * bool(self.at)}"
+        name, line = self.place.name, f"at: {self.place}"
+        by = f", called by {self.called_from}" if self.called_from is not None else ""
+        if name and not self.at:
+            line, name = f"in {name} ({self.place.lines}){by}", ""
+            by = f"; also ran: {_some(self.ran)}" if self.ran else ""
+        return f"{line}{f', in {name}' * bool(name)}{by}{f' ({self.at})' * bool(self.at)}"
 
     @property
     def may_be_mended(self) -> bool:
@@ -183,13 +186,21 @@ def _is_edit(record: Record) -> bool:
 def _cause(records: Sequence[Record], origin: Origin) -> Cause:
     first = records[0]
     place, at = _place(first, origin)
-    return replace(_named(records, origin, place, at), calls=_calls(first, origin))
+    cause, begins = _named(records, origin, place, at), origin.places.get(_function(first))
+    if place is None or cause.place != place:
+        return cause
+    others = [each.name for each in first.ran if each != place and not (begins and _is(each, begins))]
+    return replace(cause, called_from=None if begins and _is(place, begins) else begins, ran=others)
 
 
-def _calls(record: Record, origin: Origin) -> tuple[str, ...]:
-    """The lines that its smallest case runs, of files in which none of the declared functions stands."""
-    own = {place.file for place in origin.places.values()}
-    return tuple(f"{file}:{lines}" for file, lines in record.ran.items() if file not in own)
+def _is(function: Place, other: Place) -> bool:
+    """Whether two places are of one function, whose decorators may count as its first lines."""
+    return (function.file, function.name) == (other.file, other.name)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
 def _named(records: Sequence[Record], origin: Origin, place: Place | None, at: str) -> Cause:
@@ -223,8 +234,11 @@ def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
     elif record.declaration:
         return None, ""
     if place is None:
-        return begins, ""
-    return replace(place, name=begins.name if begins is not None and begins.file == place.file else ""), at
+        most = next(iter(record.ran), None)
+        return begins if most is None or (begins is not None and _is(most, begins)) else most, ""
+    within = [each for each in record.ran if each.holds(place)]  # the innermost is the shortest
+    inside = min(within, key=lambda each: each.last - each.line, default=begins)
+    return replace(place, name=inside.name if inside is not None and inside.file == place.file else ""), at
 
 
 def _function(record: Record) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
 from cemverify.conformance.source.reach.summary import Trail
+from cemverify.conformance.source.reading.code import OwnCode
+from cemverify.conformance.source.reading.functions import places_of
 from cemverify.processes.time_limits import CoreBudget
 
 # properties of calls whatever they answer: no wrong part of a formula explains why one is violated
@@ -53,6 +56,7 @@ def judge_property(
     aiming: Aiming | None = None,
     explaining: Explaining | None = None,
     ran: Callable[[], Trail] | None = None,
+    code: OwnCode = OwnCode(),  # noqa: B008 - it is frozen
 ) -> Record:
     """Searches for a counterexample to one property and returns the record.
 
@@ -62,7 +66,7 @@ def judge_property(
         explaining: the time that is left for a violation, of which it takes some; as much as it wants by default.
         layer_process: the process in which the subject's functions are, if that is not this one.
         aiming: what is known of its code, if there are to be questions around the numbers in it.
-        ran: what ran of its code since this was last asked, if that is recorded call by call.
+        ran: what ran of its code since this was last asked, if that is recorded call by call. code: which that is.
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, layer_process)
@@ -82,8 +86,8 @@ def judge_property(
                 record = _advised(record, subject)
             elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.violation is not None:
                 record = _explained(_or_meant(record, subject), search, search.tally.violation)
-                if ran is not None and search.may_explain():
-                    record = _with_lines(record, search, search.tally.violation, ran)
+                if ran is not None:
+                    record = _with_lines(record, search, search.tally.violation, ran, code)
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
@@ -269,21 +273,12 @@ def _explained(record: Record, search: PropertySearch, violation: Violation) -> 
     return record
 
 
-def _spans(lines: Collection[int]) -> str:
-    """Lines as ranges, "8-15, 40": one function is not another, so that a gap ends a range."""
-    spans: list[list[int]] = []
-    for line in sorted(lines):
-        if spans and line - spans[-1][-1] <= _GAP:
-            spans[-1][1:] = [line]
-        else:
-            spans.append([line])
-    return ", ".join("-".join(map(str, span)) for span in spans)
+def _with_lines(
+    record: Record, search: PropertySearch, violation: Violation, ran: Callable[[], Trail], code: OwnCode
+) -> Record:
+    """The record with the functions that the smallest case runs, and the first line that only failing cases run.
 
-
-def _with_lines(record: Record, search: PropertySearch, violation: Violation, ran: Callable[[], Trail]) -> Record:
-    """The record with the lines that the smallest case runs, and the first that only failing cases run.
-
-    Those that hold must run others of the same file: without them nothing is known of its lines.
+    Those that hold must run others of the same file: without them, or time for them, nothing is known of its lines.
     """
     subject = search.caller.subject
     offer = Offer(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
@@ -293,15 +288,16 @@ def _with_lines(record: Record, search: PropertySearch, violation: Violation, ra
     try:
         if search.caller.kind.compiles:
             traced_anew(search.caller)
-        others = () if search.caller.kind.compiles else (*search.tally.latest, *(q for q in drawn if q is not None))
-        for question in (violation.question, *others):
+        others = chain(search.tally.latest, (q for q in drawn if q is not None))
+        alone = search.caller.kind.compiles or not search.may_explain()
+        for question in (violation.question, *(() if alone else others)):
             trails[_fails(search.caller, search.property, question)].append(ran())
     except (Exception, Lost):
         return record
     if not trails[True]:
         return record
     smallest = trails[True][0].lines
-    record = replace(record, ran={display(path): _spans(lines) for path, lines in smallest.items() if lines})
+    record = replace(record, ran=places_of(code, smallest))
     if search.caller.kind.compiles:  # of what is not traced anew no lines are known
         return record
     for path, lines in smallest.items():
@@ -398,7 +394,6 @@ def _untied(caller: Caller, violation: Violation) -> WrongPart | None:
     return WrongPart("untied parameters", because)
 
 
-_GAP = 12  # lines between two that ran, such as a comment or a branch that is not taken
 _AGREE = "training/layer/derivatives-agree"
 # What is looked at where the update itself is right.
 _BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Violation], WrongPart | None]] = {

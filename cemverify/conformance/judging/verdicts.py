@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -58,7 +58,7 @@ class Record:
         line: of its code, the first that the smallest case runs and no example that held; None if there is none.
         raised_at: the file and line of its code at which a call raised; None if none did. declaration: whether what
             is declared may be wrong instead.
-        ran: the lines of each of its files that the smallest case runs, as ranges, where that is recorded.
+        ran: the functions of its files that the smallest case runs, what does most first, where that is recorded.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
@@ -89,7 +89,7 @@ class Record:
     line: Place | None = None
     raised_at: tuple[str, int] | None = None
     declaration: bool = False
-    ran: Mapping[str, str] = field(default_factory=dict)
+    ran: Sequence[Place] = ()
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None

@@ -109,8 +109,9 @@ def _cause_as_json(cause: Cause) -> dict[str, Any]:
         "because": cause.because,
         "properties": [record.id for record in cause.records],
     }
-    if cause.place is not None:
-        described["place"] = {"file": cause.place.file, "line": cause.place.line, "function": cause.place.name}
+    for key, at in (("place", cause.place), ("called_from", cause.called_from)):
+        if at is not None:
+            described[key] = {"file": at.file, "line": at.line, "function": at.name}
     if cause.edit is not None:
         edit, place = cause.edit, cause.edit.place
         described["edit"] = {"file": place.file, "line": place.line, "before": edit.before, "after": edit.after}

@@ -394,7 +394,7 @@ def _judged(
     try:
         if isinstance(wanted, WantedProperty):
             numbers, lines = aiming if code.numbers else None, ran if code.files else None
-            record = judge_property(subject, property_, effort, layer_process, numbers, explaining, lines)
+            record = judge_property(subject, property_, effort, layer_process, numbers, explaining, lines, code)
         else:
             question = requested(wanted.question)
             if parameters := requested(wanted.parameters):
