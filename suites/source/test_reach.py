@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cemverify.conformance.listeners.reach import shortfall
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.listeners.reach import as_text, shortfall
 from cemverify.conformance.source.reach.changes import changed_lines, reaching
 from cemverify.conformance.source.reach.recording import LineRecorder
 from cemverify.conformance.source.reach.summary import FileReach, Reach, Trail, ranges, summed, trail_of
@@ -111,13 +112,21 @@ def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line(
 
 def test_only_functions_that_the_layer_can_call_count() -> None:
     made = "def factory():\n    n = 1\n\n    def update(x, m):\n        return n * used(x)\n\n    return update\n"
+    made += "\n\nmine = factory()\n"
     helper = "def used(x):\n    return x or far(x)\n\n\ndef far(x):\n    return x\n\n\ndef unused(x):\n    return x\n"
     called = {made: {2, 4, 5, 7}, helper: {2, 6, 10}}
-    files = [CodeFile(text[:8], "", text, Lines(frozenset(called[text]), frozenset(), {}, {})) for text in called]
+    files = [
+        CodeFile(text[:8], name, text, Lines(frozenset(called[text]), frozenset(), {}, {}))
+        for name, text in (("one.py", made), ("two.py", helper))
+    ]
     trail = Trail({made[:8]: frozenset({5}), helper[:8]: frozenset({2})})
     reach = summed(OwnCode(tuple(files)), {"gradient/layer/energy": trail})
     assert [file.statements for file in reach.files] == [{5}, {2, 6}]
     assert [file.never for file in reach.files] == [[], [6]]
+    assert [list(file.uncalled) for file in reach.files] == [[], ["unused"]]  # the import calls the factory
+    first, second, *_ = as_text(RunFinished("mine", [], 0.0, reach=reach)).splitlines()
+    assert first == "100 % of the lines of one.py were reached"
+    assert second == "50 % of the lines of two.py that the calls lead to were reached; never: 6; never called: unused"
 
 
 def test_a_short_run_is_told_apart_from_one_of_which_nothing_is_known() -> None:

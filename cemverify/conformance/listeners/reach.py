@@ -11,6 +11,7 @@ from cemverify.console.escaping import one_line
 from cemverify.results.envelope import Table
 
 _IN_FULL = 12  # lines that were never reached of which a report shows the text
+_NAMES = 3  # functions that were never called which it names
 _WIDEST = 90  # characters of one of them
 _TRACED = "what a compiler traces runs once for each trace: a line counts as reached when it was traced"
 
@@ -40,7 +41,12 @@ def _of_file(file: FileReach) -> str:
     never = [f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.statements)]
     never += [f"the branch at {line}" for line in file.branches]
     rest = f"; never: {', '.join(never)}" if never else ""
-    return f"{_percent(*file.counts)} of the lines of {file.file.label} were reached{rest}"
+    if not file.uncalled:
+        return f"{_percent(*file.counts)} of the lines of {file.file.label} were reached{rest}"
+    more = f" and {len(file.uncalled) - _NAMES} more" if len(file.uncalled) > _NAMES else ""
+    rest += f"; never called: {', '.join(file.uncalled[:_NAMES])}{more}"
+    share = "all" if file.counts[0] == file.counts[1] else f"{_percent(*file.counts)} of the"
+    return f"{share} lines of {file.file.label} that the calls lead to were reached{rest}"
 
 
 def _percent(reached: int, all_: int) -> str:
@@ -81,6 +87,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
                 "statements": sorted(file.statements),
                 "at_import": sorted(file.file.lines.imported),
                 "never": file.never,
+                "never_called": list(file.uncalled),
                 "branches": [{"line": line, "never_to": list(to)} for line, to in file.branches.items()],
                 "by": {str(line): [number[id_] for id_ in by] for line, by in file.by.items()},
             }

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cemverify.conformance.implementations.faults import printable
 from cemverify.conformance.source.reading.code import CodeFile, OwnCode
+from cemverify.conformance.source.reading.functions import Function, called_at_import, functions_in
 from cemverify.conformance.source.reading.own import source_lines
 
 Branch = tuple[int, int]
-_BY_A_LIBRARY = ("forward", "backward", "setup_context", "__init__", "__call__")  # methods that it calls
+_At = tuple[str, Function]
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,7 @@ class FileReach:
     branches: Mapping[int, tuple[int, ...]]
     # first lines of the statements that only a call reaches, in functions that were called or that these name
     statements: frozenset[int] = frozenset()
+    uncalled: Sequence[str] = ()  # the names of the other functions, but for those that the import calls
 
     @property
     def never(self) -> list[int]:
@@ -105,8 +105,8 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
     Args:
         trails: by the id of the property. lost: ids of properties whose process ended before it could tell.
     """
-    called = _called(code, trails)
-    files = [_of_file(file, trails, called[file.path]) for file in code.files if called[file.path]]
+    called = _called(code, joined(trails.values()).lines)
+    files = [_of_file(file, trails, *called[file.path]) for file in code.files if called[file.path][0]]
     problems = [*code.problems, *(trail.problem for trail in trails.values() if trail.problem)]
     if ended := len(list(lost)):
         many = f"{ended} properties" if ended > 1 else "1 property"
@@ -114,48 +114,49 @@ def summed(code: OwnCode, trails: Mapping[str, Trail], lost: Iterable[str] = (),
     return Reach(files, tuple(dict.fromkeys(problems)), code.traced, looked_around)
 
 
-def _called(code: OwnCode, trails: Mapping[str, Trail]) -> dict[str, frozenset[int]]:
-    """By file, the statements of functions of which something ran, or that such a function names, and so on.
+def _called(code: OwnCode, ran: Mapping[str, frozenset[int]]) -> dict[str, tuple[frozenset[int], tuple[str, ...]]]:
+    """By file, the statements of functions that were called, or that such a function names, and so on; and the names
+    of the other functions, without those that the import calls, as a factory.
 
-    Not what the import alone runs, as a factory, nor the rest of an imported file. A method that a library calls by
-    its name counts where its class is named. If nothing ran, nothing is known, and all count.
+    A method that a library calls by its name counts where its class is named. If nothing ran, nothing is known, and
+    all count.
     """
-    ran = joined(trails.values()).lines
     all_ = {file.path: file.lines.called for file in code.files}
+    unknown: dict[str, tuple[frozenset[int], tuple[str, ...]]] = {path: (lines, ()) for path, lines in all_.items()}
     try:
-        waiting = [(file.path, *function) for file in code.files for function in _functions(file)]
+        functions = [(file.path, each) for file in code.files for each in functions_in(file.text)]
+        at_import = frozenset[str]().union(*(called_at_import(file.text) for file in code.files))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the text comes from the implementation's process
-        return all_
+        return unknown
     if not any(ran.get(path, frozenset()) & lines for path, lines in all_.items()):
-        return all_
-    counted: dict[str, set[int]] = {path: set(ran.get(path, ())) & lines for path, lines in all_.items()}
-    words: set[str] = set()
-    while found := [each for each in waiting if counted[each[0]] & each[2] or each[1] & words]:
-        waiting = [each for each in waiting if each not in found]
-        for path, _, lines, own in found:
-            counted[path] |= lines & all_[path]
-            words |= own
-    return {path: frozenset(lines) for path, lines in counted.items()}
+        return unknown
+    began = {(path, f) for path, f in functions if f.began(all_[path], ran.get(path, ()))}
+    plain = [(path, f) for path, f in functions if f.name.endswith(f.called)]
+    outside = _named(plain, at_import, lambda f: f.calls) | {(path, f) for path, f in functions if f.is_constructor}
+    words = frozenset[str]().union(*(f.words for _, f in began))
+    led_to = began | _named(functions, words, lambda f: f.words) - outside
+    counted = {}
+    for path, lines in all_.items():
+        of_calls = frozenset[int]().union(*(f.lines for at, f in led_to if at == path)) | ran.get(path, frozenset())
+        others = [f.name for at, f in functions if at == path and (at, f) not in led_to | outside]
+        counted[path] = of_calls & lines, tuple(others)
+    return counted
 
 
-def _functions(file: CodeFile) -> Iterator[tuple[set[str], set[int], set[str]]]:
-    """The names by which each function is called, its lines without those of functions inside it, and their words."""
-    texts = source_lines(file.text)
-
-    def inside(node: ast.AST, of: str) -> Iterator[tuple[set[str], set[int], set[str]]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner = [n for n in ast.walk(child) if n is not child and isinstance(n, ast.FunctionDef)]
-                lines = set(range(child.body[0].lineno, (child.end_lineno or 0) + 1))
-                lines -= {line for n in inner for line in range(n.lineno + 1, (n.end_lineno or 0) + 1)}
-                names = {of} if of and child.name in _BY_A_LIBRARY else {child.name}
-                yield names, lines, {word for line in lines for word in re.findall(r"\w+", texts[line - 1])}
-            yield from inside(child, child.name if isinstance(child, ast.ClassDef) else "")
-
-    return inside(ast.parse(file.text), "")
+def _named(
+    functions: Collection[_At], words: frozenset[str], words_of: Callable[[Function], frozenset[str]]
+) -> set[_At]:
+    """Of functions, each with its file, those that these words name, or the words of such a function, and so on."""
+    found: set[_At] = set()
+    while more := {(path, f) for path, f in functions if f.called in words} - found:
+        found |= more
+        words = words.union(*(words_of(f) for _, f in more))
+    return found
 
 
-def _of_file(file: CodeFile, trails: Mapping[str, Trail], statements: frozenset[int]) -> FileReach:
+def _of_file(
+    file: CodeFile, trails: Mapping[str, Trail], statements: frozenset[int], uncalled: Sequence[str]
+) -> FileReach:
     by: dict[int, list[str]] = {}
     taken: set[Branch] = set()
     for id_, trail in trails.items():
@@ -167,9 +168,8 @@ def _of_file(file: CodeFile, trails: Mapping[str, Trail], statements: frozenset[
         for line, to in sorted(file.lines.branches.items())
         if line in by
     }
-    return FileReach(
-        file, {n: tuple(ids) for n, ids in sorted(by.items())}, {n: to for n, to in missing.items() if to}, statements
-    )
+    reached = {n: tuple(ids) for n, ids in sorted(by.items())}
+    return FileReach(file, reached, {n: to for n, to in missing.items() if to}, statements, uncalled)
 
 
 def ranges(lines: Iterable[int], between: Iterable[int] = ()) -> list[tuple[int, int]]:
