@@ -7,6 +7,7 @@ import math
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cemverify.commands import effort, gate, repair, trained, watching
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
+from cemverify.console import interrupts
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import path, percentage, seconds
 from cemverify.console.streams import columns, note, wrapped
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from cemverify.conformance.gate.gate import Gate
     from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.events import RunFinished
+    from cemverify.conformance.judging.verdicts import Record
     from cemverify.conformance.properties import Property
     from cemverify.results.envelope import ResultError, Table
     from cemverify.results.provenance import Maker
@@ -67,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--terse",
         action="store_true",
-        help="print one line for each verdict, and a last one of JSON: for programs and agents",
+        help="print a line for each verdict as it comes, and a last one of JSON: for programs and agents",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=path, metavar="FILE", help="write JUnit XML, for CI")
@@ -129,6 +132,8 @@ def _run(options: argparse.Namespace) -> int:
     with slow_imports():
         import torch
 
+        from cemverify.conformance.judging.ending import interrupted
+        from cemverify.conformance.judging.verdicts import Record
         from cemverify.conformance.workers import nursery
         from cemverify.results.provenance import Maker
 
@@ -155,7 +160,14 @@ def _run(options: argparse.Namespace) -> int:
         """The exit code and what was found; None if the run was to end."""
         properties = effort.properties(options)  # since the last check a file of them may have been saved
         maker = Maker.now(options.command, configuration, search_effort.seed, search_effort.device)
-        finished = _finished(options, properties, search_effort, measured_against, before, ended)
+        records, started = list[Record](), time.monotonic()
+        try:
+            finished = _finished(options, properties, search_effort, measured_against, before, ended, records)
+        except KeyboardInterrupt:  # as it is being handled, nothing but another one is raised meanwhile
+            if records and not (options.watch or options.update_known):
+                cut = interrupted(options.implementation, properties, records, time.monotonic() - started)
+                _tell(options, cut, measured_against, maker)
+            raise
         if finished is None:
             return None
         if options.suggest and any(map(measured_against.fails, finished.records)):
@@ -179,14 +191,17 @@ def _finished(
     measured_against: Gate,
     before: Sequence[str],
     ended: Callable[[], bool],
+    records: list[Record],
 ) -> RunFinished | None:
     """The run; None if it was to end.
 
     Args:
         before: ids of properties that are asked before the others. ended: looked at after each event.
+        records: is given those that are finished.
     """
     from cemverify.conformance.judging.ending import Ending, never
-    from cemverify.conformance.judging.events import RunFinished
+    from cemverify.conformance.judging.events import PropertyFinished, RunFinished
+    from cemverify.conformance.listeners import terse
     from cemverify.conformance.listeners.progress import progress
     from cemverify.conformance.workers import isolation
 
@@ -196,10 +211,13 @@ def _finished(
     events = isolation.run(
         options.implementation, properties, effort, options.workers, first_call=True, ending=ending, absent=absent
     )
-    listening = nullcontext(lambda _: None) if options.terse else progress(verbose=options.verbose)
+    streamed = nullcontext(terse.lines(measured_against.marked))
+    listening = streamed if options.terse else progress(verbose=options.verbose)
     with listening as listener, closing(events):
         for event in events:
             listener(event)
+            if isinstance(event, PropertyFinished):
+                records.append(event.record)
             if isinstance(event, RunFinished):
                 return event
             if ended():
@@ -215,6 +233,8 @@ def _run_trained(options: argparse.Namespace) -> int:
     with slow_imports():
         import torch
 
+        from cemverify.conformance.judging.events import PropertyFinished
+        from cemverify.conformance.listeners import terse
         from cemverify.conformance.listeners import trained as trained_layer
         from cemverify.results.envelope import show
         from cemverify.results.provenance import Maker
@@ -240,6 +260,8 @@ def _run_trained(options: argparse.Namespace) -> int:
     table, words = trained_layer.table(findings), trained_layer.summary(findings, weights)
     width = columns(sys.stdout)
     text = grid(table, "terminal") if width is None else fitted(table, width)
+    for record in findings.finished.records if options.terse else ():
+        terse.lines(measured_against.marked)(PropertyFinished(record))
     if not options.terse:
         show(f"{table.title}\n\n{text}\n\n{wrapped(words, width)}\n")
     more = {"trained": trained_layer.as_json(findings, weights)}
@@ -307,13 +329,14 @@ def _tell(
     strict = options.absent is not None and bool(finished.absences.keys() & {RIGHT, IGNORED})
     failed = strict or any(outcome is not None and outcome.failed for outcome in (settled, compared))
     code = 1 if failed else exit_code(finished.records) or (0 if short is None else 2)
+    code = interrupts.exit_code() if finished.interrupted else code
     width, diagnosis = columns(sys.stdout), diagnose(finished)
     if options.github and diagnosis is not None:
         show(github(diagnosis))
     if settled is not None or compared is not None:
         show_coloured(f"{wrapped(ci.report(settled, compared), width)}\n")
     if options.terse:
-        show(terse.report(finished, code))
+        show(terse.last(finished, code))
     else:
         show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
     if unwritten:

@@ -192,6 +192,11 @@ def dealt_with() -> None:
         _now.dealt_with()
 
 
+def exit_code() -> int:
+    """128 and the number of the signal that asked for the end; Ctrl-C's if none did."""
+    return 128 + (signal.SIGINT if _now is None or _now.by is None else _now.by)
+
+
 def _is_handled() -> bool:
     """Whether a KeyboardInterrupt, or what was made of one, is being handled: what is open is being closed."""
     error = sys.exception()

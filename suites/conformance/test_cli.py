@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +18,7 @@ from cemverify.conformance.properties import catalogue
 from cemverify.results import envelope
 from suites.kit.commands import Told
 from suites.kit.examples import TIED, UNTIED
+from suites.kit.processes import heed
 
 UNTIED_ALONE = "cemverify check untied:mine --examples 5 --workers 1 --properties gradient/attention/plain"
 
@@ -52,6 +56,26 @@ def test_a_terse_run_is_a_line_for_each_verdict_and_one_of_json(told: Told) -> N
     assert (summary["exit_code"], summary["counts"]["violated"]) == (1, 1)
     assert summary["diagnosis"]["causes"][0]["properties"] == ["gradient/attention/plain"]
     assert not printed.err
+
+
+@pytest.mark.slow
+def test_a_terse_run_that_is_terminated_keeps_its_verdicts(workplace: Path) -> None:
+    words = ("cemverify", "check", "untied:mine", "--terse", "--workers", "1", "--json", "r.json")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    pipe = subprocess.PIPE
+    run = subprocess.Popen(
+        [sys.executable, "-m", *words], env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed
+    )
+    assert run.stdout
+    first = run.stdout.readline()  # as it comes
+    run.terminate()
+    rest, errors = run.communicate()
+    *lines, last = [first, *rest.splitlines()]
+    told, written = json.loads(last), json.loads((workplace / "r.json").read_text())
+    assert (run.returncode, told["exit_code"], told["interrupted"], written["interrupted"]) == (143, 143, True, True)
+    assert told["counts"] == written["counts"]
+    assert len(lines) == told["counts"]["run"] < told["counts"]["run"] + told["counts"]["not_asked"]
+    assert errors.splitlines()[-1] == "error: terminated; written before that: r.json"
 
 
 @pytest.mark.slow

@@ -30,8 +30,12 @@ class Gate:
 
     def fails(self, record: Record) -> bool:
         """Whether the record is a violation that fails the run: neither known nor too new."""
+        return bool(violations([self.marked(record)]))
+
+    def marked(self, record: Record) -> Record:
+        """The record with a mark where it is known, or too new to be enforced."""
         (marked,), _ = settle(self.implementation, pin([record], self.pinned), self.entries, "", self.today)
-        return bool(violations([marked]))
+        return marked
 
     def accepting(self, finished: RunFinished) -> Gate:
         """The gate once the violations of the run are in the file of known ones, if they are to be written there.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from cemverify.catalogue.detection import KilledShare, most_telling_first, share
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 
@@ -54,6 +55,21 @@ class Ending:
 
 
 TO_THE_END = Ending()
+
+
+def interrupted(
+    name: str, properties: Sequence[Property], records: Collection[Record], seconds: float
+) -> RunFinished:
+    """What had come of a run when a signal ended it.
+
+    Args:
+        properties: to be asked, of any kind of implementation. records: of what is not offered or finished.
+    """
+    by_id = {record.id: record for record in records}
+    kinds = {p.kind for p in properties if p.id in by_id}
+    ids = [p.id for p in properties if p.kind in kinds]
+    unasked = [id_ for id_ in ids if id_ not in by_id]
+    return RunFinished(name, [by_id[id_] for id_ in ids if id_ in by_id], seconds, unasked=unasked, interrupted=True)
 
 
 def worth(records: Iterable[Record], unasked: Collection[str], absent: Collection[str]) -> KilledShare | None:

@@ -62,6 +62,7 @@ class RunFinished:
     options: Sequence[str] | None = ()
     command: str = ""  # that asks everything again, where such options are None; empty if none does
     absences: Mapping[str, Sequence[str]] = field(default_factory=dict)  # see the module of that name
+    interrupted: bool = False  # whether a signal ended it, so that the rest was not asked
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

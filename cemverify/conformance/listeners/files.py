@@ -47,6 +47,8 @@ def as_json(
         },
         "properties": [record.describe() for record in event.records],
     }
+    if event.interrupted:
+        payload["interrupted"] = True
     if event.unasked:
         payload["unasked"] = list(event.unasked)
     if event.absences:

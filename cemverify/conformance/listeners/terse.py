@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from cemverify.conformance.judging.diagnosis import diagnose
-from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts
 from cemverify.conformance.listeners.diagnosis import as_json
+from cemverify.results.envelope import show
 
 
-def report(event: RunFinished, exit_code: int) -> str:
-    """The lines of what was asked. The last one has the counts and the diagnosis as a result file has them."""
+def lines(marked: Callable[[Record], Record]) -> Callable[[Event], None]:
+    """A listener that prints a line for each verdict as it comes.
+
+    Args:
+        marked: the record with the marks of what is known or not enforced.
+    """
+
+    def listener(event: Event) -> None:
+        if isinstance(event, PropertyFinished) and event.record.verdict != Verdict.NOT_OFFERED:
+            show(_line(marked(event.record)))
+
+    return listener
+
+
+def last(event: RunFinished, exit_code: int) -> str:
+    """The last line: the counts and the diagnosis as a result file has them."""
     diagnosis = diagnose(event)
-    last = {
+    told = {
         "implementation": event.implementation,
         "exit_code": exit_code,
+        "interrupted": event.interrupted,
         "counts": counts(event.records, len(event.unasked)),
         "diagnosis": None if diagnosis is None else as_json(diagnosis),
     }
-    asked = (record for record in event.records if record.verdict != Verdict.NOT_OFFERED)
-    return "\n".join([*map(_line, asked), json.dumps(last)])
+    return json.dumps(told)
 
 
 def _line(record: Record) -> str:
