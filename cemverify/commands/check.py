@@ -99,7 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--within",
         type=seconds,
         metavar="S",
-        help="begin nothing more after S seconds; ask first what finds most faults for its time, and say how many",
+        help="begin nothing more after S seconds of asking, and leave what is not done after twice that (S + 20 s at "
+        "least); ask first what finds most faults for its time, and say how many",
     )
     parser.add_argument(
         "--quick", dest="within", action="store_const", const=QUICK, help=f"the same as --within {QUICK:g}"

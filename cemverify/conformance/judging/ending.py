@@ -11,6 +11,7 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 
+GRACE = 20.0  # seconds
 _TELLING = 12  # properties that are asked before those that mix options, and take a second together
 
 
@@ -24,8 +25,14 @@ class Ending:
     """When a run ends before everything is asked."""
 
     at: Callable[[Record], bool] = never  # whether a record ends it at once
-    after: float = math.inf  # seconds of asking after which nothing more is begun; what is begun is finished
+    # seconds of asking after which nothing more is begun; what is begun has as long again, and GRACE at least
+    after: float = math.inf
     before: Collection[str] = ()  # ids of properties that are asked before the others
+
+    @property
+    def latest(self) -> float:
+        """Seconds of asking after which what is not finished counts as not asked."""
+        return self.after + max(self.after, GRACE)
 
     def ordered(self, offered: Sequence[Property], absent: Collection[str]) -> list[Property]:
         """The properties in the order in which they are asked: those first that find most for their time.

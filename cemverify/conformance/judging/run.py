@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, name: str, effort: Effort, ending: Ending) -> None:
         self.name, self.effort, self.ending = name, effort, ending
-        self.started, self.until = time.monotonic(), math.inf
+        self.started, self.until, self.latest = time.monotonic(), math.inf, math.inf
         self.properties: list[Property] = []
         self.queue: deque[Property] = deque()
         self.records: dict[str, Record] = {}
@@ -58,7 +58,8 @@ class Run:
         """Says what there is, and sets the time after which nothing more is begun."""
         yield RunStarted(self.name, len(self.properties), len(self.queue))
         yield from map(PropertyFinished, list(self.records.values()))
-        self.until = time.monotonic() + self.ending.after
+        now = time.monotonic()
+        self.until, self.latest = now + self.ending.after, now + self.ending.latest
 
     def more(self) -> bool:
         """Whether there is anything left to begin; empties the queue when the time is over."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -127,7 +128,8 @@ class _CrewRun(Run):
 
     def goes_on(self) -> bool:
         """Whether there is anything left to wait for."""
-        return self.more() or (not self.over and any(worker.busy for worker in self.crew))
+        busy = any(worker.busy for worker in self.crew) and time.monotonic() < self.latest
+        return self.more() or (not self.over and busy)
 
     def give_up(self) -> Iterator[Event]:
         """Takes out of the queue what is not worth another worker."""
