@@ -109,6 +109,19 @@ def test_a_report_fits_the_terminal_and_loses_no_word(width: int, verbose: bool)
     assert max(map(len, terminal.report(FINISHED, verbose=verbose, width=width).splitlines())) <= width
 
 
+def test_what_was_not_asked_is_told_in_few_words() -> None:
+    names = ("position:alibi", "steps", "norm:scalar", "norm:folded", "start", "temperature")
+    absent = [replace(ABSENT, id=f"a/mlp/{name}", reason=f"{name}: declared") for name in names]
+    alone = terminal.report(replace(FINISHED, records=absent[:1]))
+    assert alone.splitlines()[0] == "nothing was asked: it needs position:alibi, which not_offered lists"
+    event = replace(FINISHED, records=[holding("gradient/mlp/silu"), ABSENT, *absent], absences={"ignored": names})
+    told = " ".join(terminal.report(event).split())
+    assert "norm:folded (1) and 2 more (-v lists them)" in told
+    assert "answered wrongly: position:alibi, steps, norm:scalar, norm:folded and 2 more (-v lists them)" in told
+    assert "cuda" not in told  # of which the user declared nothing
+    assert "cuda (1), position:alibi (1)" in " ".join(terminal.report(event, verbose=True).split())
+
+
 def test_the_least_important_columns_go_first() -> None:
     wide, narrow = (terminal.report(FINISHED, verbose=True, width=w).splitlines()[0].split() for w in (120, 40))
     assert wide == ["property", "verdict", "examples", "telling", "discarded", "margin"]

@@ -105,7 +105,7 @@ def _having(config: Any, feature: str) -> Any:
     return replace(config, **options) if {*options} <= {f.name for f in fields(config)} and not of_heads else config
 
 
-def named(features: Collection[str]) -> str:
-    """The features in one line, a group that is there as a whole by its name."""
+def named(features: Collection[str]) -> list[str]:
+    """The features, a group that is there as a whole by its name."""
     parts = {group for feature, group in _GROUPS.items() if feature not in features}
-    return ", ".join(dict.fromkeys(f if _GROUPS[f] in parts else _GROUPS[f] for f in features))
+    return list(dict.fromkeys(f if _GROUPS[f] in parts else _GROUPS[f] for f in features))

@@ -17,6 +17,7 @@ from cemverify.console.streams import READABLE, wrapped
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid, narrowed
 
+_FEW = 4  # features that are named
 _UNFOLDED = 12  # properties of which a list is not too long
 _ORDER = ("hold", "violated", "inconclusive", "suite error")  # of a family's verdicts, as in a report's last line
 _COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
@@ -38,6 +39,8 @@ def report(event: RunFinished, *, verbose: bool = False, width: int | None = Non
         width: columns of the terminal; None if lines may be as long as they are.
     """
     tested = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
+    if not tested:
+        return findings(event, verbose=verbose, width=width)
     if violations(tested) and not verbose:
         text = wrapped(_counted(tested), width)
     else:
@@ -120,15 +123,20 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
             undecided.setdefault((r.verdict, r.reason), []).append(r.id)
     parts += [f"{word.upper()} {', '.join(ids)}\n  {reason}" for (word, reason), ids in undecided.items()]
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in tested if r.not_enforced]
-    if verbose or diagnosis is None:
-        # each one's reason stands in the files
-        absent = [r.reason or "" for r in event.records if r.verdict == Verdict.NOT_OFFERED]
-        first = Counter(reason.partition(": ")[0] for reason in absent)
-        listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
+    # each one's reason stands in the files
+    absent = [(r.reason or "").partition(": ") for r in event.records if r.verdict == Verdict.NOT_OFFERED]
+    if not tested and absent:
+        whose = ", which not_offered lists" if all(why == "declared" for _, _, why in absent) else ""
+        names = ", ".join(dict.fromkeys(name if whose else f"{name} ({why})" for name, _, why in absent))
+        parts.append(f"nothing was asked: {'it needs' if len(absent) == 1 else 'they need'} {names}{whose}")
+    elif verbose or diagnosis is None:
+        first = Counter(name for name, _, why in absent if verbose or why == "declared")
+        listed = _listed([f"{name} ({count})" for name, count in first.most_common()], verbose=verbose)
         text = f"not offered, by the first missing feature: {listed}"
-        if absent:
+        if first:
             parts.append(fill(text, READABLE, subsequent_indent="  ") if width is None else text)
-        parts += filter(None, [absences(event), reach.as_text(event), how_far(event), worth(event)])
+        told = [absences(event, verbose=verbose), reach.as_text(event), how_far(event), worth(event)]
+        parts += filter(None, told)
     parts.append(summary(event))
     if diagnosis is not None:
         parts.append(conclusion(diagnosis))
@@ -165,11 +173,22 @@ def worth(event: RunFinished) -> str:
     )
 
 
-def absences(event: RunFinished) -> str:
-    """Features that are declared absent and are there, or whose use is not refused; empty if there are none."""
+def _listed(names: Sequence[str], *, verbose: bool) -> str:
+    """These names, or the first of them and how many more there are."""
+    if verbose or len(names) <= _FEW + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} more (-v lists them)"
+
+
+def absences(event: RunFinished, *, verbose: bool = True) -> str:
+    """Features that are declared absent and are there, or whose use is not refused; empty if there are none.
+
+    Args:
+        verbose: names them all.
+    """
     told = {RIGHT: "answers rightly (drop it from not_offered)", IGNORED: "accepted and ignored, or answered wrongly"}
     found = [(words, event.absences[outcome]) for outcome, words in told.items() if outcome in event.absences]
-    return "\n".join(f"declared absent, but {words}: {named(features)}" for words, features in found)
+    return "\n".join(f"declared absent, but {words}: {_listed(named(fs), verbose=verbose)}" for words, fs in found)
 
 
 def summary(event: RunFinished) -> str:
