@@ -44,7 +44,7 @@ _states = partial(states, needs={"reference"}, source="the declared reference", 
 
 @_states(
     "structure/layer/reference",
-    claim="The update is that of the stated reference, for short and long rows and many of them.",
+    claim="The update is that of the stated reference, or of the loop that you declared, for short and long rows.",
     formula="u(x, m) = u_ref(x, m)",
     why="A form that is written in chunks, in parallel or for a device is compared with the plain one by some "
     "tolerance, at a few lengths. It errs at others: in the last chunk, in a batch of one, at the ends of ranges.",
@@ -68,7 +68,7 @@ def update_is_the_references(box: Box, q: Question) -> Evidence:
 
 @_states(
     "training/layer/reference",
-    claim="Gradients of the update are those of the stated reference.",
+    claim="Gradients of the update are those of the stated reference, or of the loop that you declared.",
     formula="v^T du/dw = v^T du_ref/dw",
     why="A backward pass that is written by hand, or goes chunk by chunk, is right where it was tried.",
     premise="some gradient is not zero",
