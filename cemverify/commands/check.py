@@ -171,6 +171,7 @@ def _run(options: argparse.Namespace) -> int:
             raise
         if finished is None:
             return None
+        effort.note_own_dtypes(options, properties, finished.records)
         if options.suggest and any(map(measured_against.fails, finished.records)):
             outcome = repair.searched(options, properties, finished.records, search_effort, _SUGGESTING)
             finished = replace(finished, edit=next((each.edit for each in outcome.repairs if each.mends), None))

@@ -14,7 +14,10 @@ from cemverify.console.streams import note
 from cemverify.processes.cores import cores
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cemverify.conformance.judging.effort import Effort
+    from cemverify.conformance.judging.verdicts import Record
     from cemverify.conformance.properties import Property
 
 
@@ -104,6 +107,16 @@ def properties(options: argparse.Namespace) -> tuple[Property, ...]:
     from cemverify.conformance.properties import own_properties, select
 
     return select(options.properties, own_properties(options.properties_from))
+
+
+def note_own_dtypes(options: argparse.Namespace, properties: Sequence[Property], records: Sequence[Record]) -> None:
+    """Says how many of the properties that were asked --dtype does not concern."""
+    asked = {record.id for record in records if record.examples}
+    own = [p for p in properties if p.id in asked and p.dtype is not None]
+    if options.dtype != "float64" and own:
+        concerned = f"{len(asked) - len(own) or 'none'} of these {len(asked)} properties"
+        why = f"{len(own)} have a dtype of their own; `--properties precision` asks in low precision"
+        note(f"--dtype {options.dtype} concerns {concerned}: {why}")
 
 
 def of(options: argparse.Namespace, *, reads_code: bool = False) -> Effort:

@@ -101,7 +101,7 @@ def _row(label: str, text: str, width: int | None) -> str:
 
 def _tested(property_: Property) -> Iterator[str]:
     dtype = "the dtype of the run" if property_.dtype is None else str(property_.dtype).removeprefix("torch.")
-    yield f"in {dtype}, {property_.asked.rows:.3g} scattered cases for each 60 examples"
+    yield f"{property_.asked.rows:.3g} scattered cases in {dtype} for each 60 examples"
     if reach := largest([property_.questions.reach()]):
         yield "up to " + ", ".join(f"{letter} = {size}" for letter, size in reach.items())
     if isinstance(property_.questions, Over):

@@ -169,7 +169,8 @@ def properties() -> Iterator[Property]:
         formula="F(views) = F(copies of the views), F(x, x) = F(x, copy of x)", why=f"{WINDOWS_READ['why']} {also}"
     )
     of_dtype = Explanation(
-        formula="dtype(x') = dtype(x)", why="A layer that changes the dtype changes that of all that follows."
+        formula="dtype(x') = dtype(x), of float64, float32 and bfloat16",
+        why="A layer that changes the dtype changes that of all that follows.",
     )
     answers, moves = "the call returns an answer", "the update is not zero"
     repeated = OfCalls(twice_gives_the_same)
