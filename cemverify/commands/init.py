@@ -26,8 +26,8 @@ kinds:
   energy   any other layer that claims to go down an energy (the example is a modern Hopfield layer)
   online   a layer whose state takes a step for each token: linear attention, delta rules, test-time training
 
-exit code: as for `cemverify check`; 2 if the adapter or its tests exist, or a file cannot be written. A recipe for CI
-that exists is left as it is, and what to add to it is printed.
+exit code: as for `cemverify check`; 2 if the tests exist, or a file cannot be written. An adapter that exists is kept
+and gets tests and a recipe; a recipe that exists is left as it is, and what to add to it is printed.
 """
 
 
@@ -36,6 +36,7 @@ examples:
   cemverify init                                  cem_layer.py, test_cem_layer.py and a GitHub workflow
   cemverify init --kind energy --name my_energy --ci tox
   cemverify init --kind module --ci none --no-check
+  cemverify init --name my_adapter:layer          tests and a recipe for an adapter that is there
   cemverify init --agents --name my_energy        AGENTS.md: what a coding agent has to know
 """
 
@@ -43,7 +44,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify init`."""
     parser.add_argument("--kind", choices=STEMS, default="cem", help="what you have (default cem)")
-    parser.add_argument("--name", metavar="NAME", help="of the adapter's module (default KIND_layer)")
+    parser.add_argument(
+        "--name", metavar="NAME", help="of the adapter, as module or module:attribute (default KIND_layer:mine)"
+    )
     parser.add_argument(
         "--folder", type=path, default=Path(), metavar="DIR", help="where to write (default: the current folder)"
     )
@@ -70,11 +73,9 @@ def run(options: argparse.Namespace) -> int:
     layout = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
     _write(layout)
     there = "" if options.folder.resolve() == Path.cwd() else f"    cd {shlex.quote(str(options.folder))}\n"
-    code = _check(layout.name, options.folder) if options.check else 0
-    show(
-        f"\nNext: put your own code into {options.folder / layout.name}.py, then\n\n"
-        f"{there}    cemverify check {layout.name}:mine\n    pytest test_{layout.name}.py"
-    )
+    code = _check(layout.target, options.folder) if options.check else 0
+    own = "" if layout.kept else f" put your own code into {options.folder / layout.name}.py, then"
+    show(f"\nNext:{own}\n\n{there}    cemverify check {layout.target}\n    pytest test_{layout.name}.py")
     if options.ci != "none":
         show("\nIn the recipe for CI, replace OWNER by the account that hosts cemverify: it is not on PyPI yet.")
     return code
@@ -86,12 +87,14 @@ def _write(layout: FilesPlan) -> None:
     write(layout)
     for file in layout.files:
         show(f"wrote {file}")
+    if layout.kept:
+        show(f"{layout.kept} exists and is kept as it is; the others are for {layout.target}")
     for file, text in layout.left.items():
         indented = "".join(f"    {line}\n" for line in text.splitlines())
         show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")
 
 
-def _check(name: str, folder: Path) -> int:
+def _check(target: str, folder: Path) -> int:
     """Checks the adapter as `cemverify check` does, and prints less of it."""
     with slow_imports():
         from cemverify.conformance.judging.effort import Effort
@@ -106,11 +109,11 @@ def _check(name: str, folder: Path) -> int:
 
     os.chdir(folder)
     sys.path.insert(0, os.getcwd())  # workers inherit it
-    nursery.get_ready(f"{name}:mine")
-    show(f"\n$ cemverify check {name}:mine")
+    nursery.get_ready(target)
+    show(f"\n$ cemverify check {target}")
     finished: RunFinished | None = None
     with progress() as listener:
-        for event in isolation.run(f"{name}:mine", select([]), Effort(memory=usual_memory("cpu")), cores()):
+        for event in isolation.run(target, select([]), Effort(memory=usual_memory("cpu")), cores()):
             listener(event)
             if isinstance(event, RunFinished):
                 finished = event

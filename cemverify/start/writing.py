@@ -27,7 +27,7 @@ STEMS: Mapping[Kind, str] = {
 }
 
 # The services with a recipe for CI, and where each looks for it. The recipes stand beside this file, with NAME for
-# the module of the implementation and CATALOGUE for the version of the catalogue that is enforced.
+# the module of the implementation, NAME:mine for itself, and CATALOGUE for the version of the catalogue.
 RECIPES: Mapping[str, str] = {
     "github": ".github/workflows/cemverify.yml",
     "gitlab": ".gitlab-ci.yml",
@@ -53,48 +53,69 @@ def test_NAME(check):
 class FilesPlan:
     """What is to be written."""
 
-    name: str  # of the adapter's module
+    target: str  # the adapter's module and the name of the implementation in it, "cem_layer:mine"
     files: Mapping[Path, str]  # their text, by path
     # what was to go into a file that exists already, by its path: somebody has to add it by hand
     left: Mapping[Path, str]
+    kept: Path | None = None  # the adapter, if it is there already
+
+    @property
+    def name(self) -> str:
+        """Of the adapter's module."""
+        return self.target.partition(":")[0]
 
 
-def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None = None) -> FilesPlan:
-    """Decides what is written, without writing.
+def plan(kind: Kind, folder: Path, target: str | None = None, service: str | None = None) -> FilesPlan:
+    """Decides what is written, without writing. An adapter that is there already gets tests and a recipe.
 
     Args:
-        kind: what the adapter is for. folder: where it goes. name: of the adapter's module; by kind if None.
-        service: a key of RECIPES; None writes no recipe.
+        kind: what the adapter is for. folder: where it goes. target: the adapter's module, or "module:attribute"; by
+            kind if None. service: a key of RECIPES; None writes no recipe.
     """
     stem = STEMS[kind]
-    name = stem if name is None else name
-    if len(name) > LONGEST_NAME:
-        raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
-    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} cannot name a Python module; use letters, digits and _, as in --name my_layer")
-    files = {
-        folder / f"{name}.py": _text_of(f"{stem}.py").replace(f"{stem}:mine", f"{name}:mine"),
-        folder / f"test_{name}.py": filled(TESTS, name),
-    }
-    if there := [path for path in files if os.path.lexists(path)]:
-        raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
-    if name in sys.stdlib_module_names or _is_module(name):
-        raise UsageError(
-            f"there is a module {name} already, and {name}.py would hide it from all code that runs in {folder};"
-            " choose another name: --name my_layer"
-        )
+    target = _whole(target or stem)
+    name, _, attribute = target.partition(":")
+    adapter, tests = folder / f"{name}.py", folder / f"test_{name}.py"
+    if os.path.lexists(tests):
+        raise UsageError(f"{tests} exists, and nothing is overwritten; choose another name: --name my_layer")
+    files, kept = {tests: filled(TESTS, target)}, adapter if adapter.exists() else None
+    if kept is None:
+        if name in sys.stdlib_module_names or _is_module(name):
+            raise UsageError(
+                f"there is a module {name} already, and {name}.py would hide it from all code that runs in {folder};"
+                " choose another name: --name my_layer"
+            )
+        text = _text_of(f"{stem}.py").replace(f"{stem}:mine", target).replace("\nmine =", f"\n{attribute} =")
+        files = {adapter: text, **files}
     left: dict[Path, str] = {}
     if service is not None:
         path = folder / RECIPES[service]
-        (left if os.path.lexists(path) else files)[path] = filled(recipe(service), name)
-    return FilesPlan(name, files, left)
+        (left if os.path.lexists(path) else files)[path] = filled(recipe(service), target)
+    return FilesPlan(target, files, left, kept)
 
 
-def agents(folder: Path, name: str) -> FilesPlan:
+def _whole(target: str) -> str:
+    """The target with its attribute, which is `mine` unless it says otherwise."""
+    name, _, attribute = target.partition(":")
+    if len(name) > LONGEST_NAME:
+        raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
+    for word in (name, attribute or "mine"):
+        if not (word.isascii() and word.isidentifier()) or keyword.iskeyword(word):
+            raise UsageError(f"{word!r} is no name in Python; use letters, digits and _, as in --name my_layer:mine")
+    return f"{name}:{attribute or 'mine'}"
+
+
+def agents(folder: Path, target: str) -> FilesPlan:
     """The rules for coding agents that work on the layer of an adapter: AGENTS.md, or what to add to it."""
-    path, text = folder / "AGENTS.md", _text_of("agents.md").replace("NAME", name)
+    path, target = folder / "AGENTS.md", _whole(target)
+    halves = [line.partition("#") for line in filled(_text_of("agents.md"), target).splitlines()]
+    wide = max(len(command.rstrip()) for command, _, _ in halves if command.startswith("    cemverify"))
+    lines = [
+        f"{a.rstrip():<{wide}}   #{b}" if b and a.startswith("    cemverify") else a + h + b for a, h, b in halves
+    ]
+    text = "\n".join(lines) + "\n"
     there = os.path.lexists(path)
-    return FilesPlan(name, {} if there else {path: text}, {path: text} if there else {})
+    return FilesPlan(target, {} if there else {path: text}, {path: text} if there else {})
 
 
 def recipe(service: str) -> str:
@@ -102,9 +123,10 @@ def recipe(service: str) -> str:
     return _text_of(f"ci-{service}{Path(RECIPES[service]).suffix}")
 
 
-def filled(text: str, name: str) -> str:
-    """A text for a module of that name, pinned to today's version of the catalogue."""
-    return text.replace("NAME", name).replace("CATALOGUE", versions.current())
+def filled(text: str, target: str) -> str:
+    """A text for the implementation of that module and name, pinned to today's version of the catalogue."""
+    text = text.replace("NAME:mine", target).replace("NAME", target.partition(":")[0])
+    return text.replace("CATALOGUE", versions.current())
 
 
 def _text_of(file: str) -> str:

@@ -67,11 +67,21 @@ def test_nothing_is_overwritten_and_a_recipe_whose_file_exists_is_printed_instea
     assert (tmp_path / "tox.ini").read_text() == "[tox]\n"
 
 
+def test_an_adapter_that_is_there_is_kept_and_gets_tests_and_a_recipe(here: Path, told: Told) -> None:
+    (here / "my_adapter.py").write_text("layer = 1\n")
+    printed = told("cemverify init --name my_adapter:layer --ci tox --no-check").out
+    assert "my_adapter.py exists and is kept as it is" in printed
+    assert (here / "my_adapter.py").read_text() == "layer = 1\n"
+    assert 'parametrize_with_properties("my_adapter:layer"' in (here / "test_my_adapter.py").read_text()
+    assert "cemverify check my_adapter:layer --catalogue" in (here / "tox.ini").read_text()
+
+
 def test_the_rules_for_agents_name_commands_that_there_are(tmp_path: Path, told: Told) -> None:
     command = f"cemverify init --agents --name my_layer --folder {tmp_path}"
     told(command)
     text = (tmp_path / "AGENTS.md").read_text()
     assert "NAME" not in text
+    assert len({line.index("  # ") for line in text.splitlines() if "  # " in line}) == 1, "comments in one column"
     assert len(text.splitlines()) <= 60
     commands = parsers("cemverify")
     for line in re.findall(r"^    cemverify (.*?)(?:  #.*)?$", text, re.MULTILINE):
