@@ -25,8 +25,7 @@ from synthetic.studies.recursion.contenders import FAMILIES, OF_SEQUENCES
 from synthetic.studies.recursion.estimate import estimate
 from synthetic.studies.recursion.findings import measured, study
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
-from synthetic.studies.recursion.rows import priors as by_prior
-from synthetic.studies.recursion.rows import short
+from synthetic.studies.recursion.rows import named
 from synthetic.studies.recursion.tables import sheets
 from synthetic.studies.recursion.worth import sentences as worths
 
@@ -131,9 +130,9 @@ def run(options: argparse.Namespace) -> int:
     bare = envelope.result("recursion", maker, [], outcome)
     tables = [plain(sheet) for sheet in sheets(bare)]
     envelope.show(terminal(tables))
-    for prior, rows in by_prior(bare).items():
+    for prior, rows in named(bare).items():
         for sentence in worths(bare, rows):
-            envelope.show(f"\n{short(prior)}: {sentence}")
+            envelope.show(f"\n{prior}: {sentence}")
     for s in outcome["statements"]:
         envelope.show(f"\nthe paper: {s['text']}\n     here: {s['found']}\n  reading: {s['reading']}")
     for sentence in outcome["notes"]:

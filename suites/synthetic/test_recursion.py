@@ -440,6 +440,16 @@ def test_the_statements_on_the_second_step_and_the_best_depth_are_read_by_their_
     assert ("smallest geometric mean at T" in found.found) == tie
 
 
+def test_priors_of_one_kernel_are_told_apart_and_a_sum_is_no_process_of_the_papers() -> None:
+    studied = ["rbf(lengthscale=2)", "rbf(lengthscale=4)", f"{WARPED} + 0.1*linear"]
+    rows = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
+    content = content_of(rows) | {"rows": [row for prior in studied for row in content_of(rows, prior)["rows"]]}
+    second, *best = findings.read(content)
+    for told in (headline(content), second.found):
+        assert [part.partition(": ")[0] for part in told.split("; ")[:3]] == studied
+    assert [statement.found.partition(": ")[0] for statement in best] == studied[:2]
+
+
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     """One test alone would call this difference real; among the many rows of table and page, it is not."""
     rivals = [c for name in ("unlifted", "normed", "diagonal", "reused") for c in FAMILIES[name].contenders((1, 2))]

@@ -37,8 +37,8 @@ from synthetic.studies.recursion.rows import (
     errors,
     is_drawn,
     is_plain,
-    priors,
-    short,
+    kind,
+    named,
 )
 from synthetic.studies.recursion.tables import verdict
 
@@ -280,19 +280,19 @@ _NON_STATIONARY = ("warped", "gibbs", "changepoint", "modulated")
 
 def read(content: Mapping[str, Any]) -> list[Statement]:
     """The statements on plain CEM, prior by prior."""
-    named = [(short(prior), rows) for prior, rows in priors(content).items()]
+    studied = named(content)
     return [
-        _second_step({prior: by_depth(rows) for prior, rows in priors(content).items()}),
+        _second_step({prior: by_depth(rows) for prior, rows in studied.items()}),
         *(
             _best_depth(rows, name, "RBF: T = 4 is best, T = 8 slightly worse", 4, 8)
-            for name, rows in named
-            if name == "rbf"
+            for name, rows in studied.items()
+            if kind(rows[0]["prior"]) == "rbf"
         ),
         *(
             _best_depth(rows, name, "non-stationary process: T = 8 is best", 8, of_the_papers_case=False)
-            for kind in _NON_STATIONARY
-            for name, rows in named
-            if name == kind
+            for process in _NON_STATIONARY
+            for name, rows in studied.items()
+            if kind(rows[0]["prior"]) == process
         ),
     ]
 
@@ -300,7 +300,7 @@ def read(content: Mapping[str, Any]) -> list[Statement]:
 def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Statement:
     """ "Usually" is taken as: better on most priors, worse on none. The verdicts are those of the tables."""
     text = "T = 2 usually improves on T = 1"
-    comparisons = {short(prior): at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
+    comparisons = {prior: at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
     if not comparisons:
         return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
     verdicts = [verdict(c) for c in comparisons.values()]
@@ -363,7 +363,7 @@ def _verdicts(at: Mapping[int, Mapping[str, Any]]) -> list[str]:
 
 def measured(content: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of a study, and at what scale, from its result; see docs/result-files.md."""
-    config, studied = content["made_by"]["configuration"], priors(content)
+    config, studied = content["made_by"]["configuration"], named(content)
     depths = {prior: by_depth(rows) for prior, rows in studied.items()}
     sizes = [row["cost"]["parameters"] for at in depths.values() for row in at.values()]
     drawn = any(is_drawn(row) for rows in studied.values() for row in rows)
@@ -377,7 +377,7 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
         "figure": "expected RMSE",
         "margin": MARGIN,
         "ratios": [
-            measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), short(prior))
+            measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), prior)
             | {"verdict": told}
             for prior, at in depths.items()
             for (flat, deep), told in zip(combinations(sorted(at), 2), _verdicts(at), strict=True)

@@ -23,9 +23,8 @@ from synthetic.studies.recursion.rows import (
     errors,
     families,
     floor,
-    priors,
+    named,
     shallowest,
-    short,
 )
 from synthetic.studies.recursion.tables import headline, shown_depths
 
@@ -39,7 +38,7 @@ _TEST_TICKS = (1, 2, 4, 8, 16)
 
 def panels(make: Callable[[Content, str, Sequence[Row]], Panel | None], content: Content) -> list[Panel]:
     """The panel of each prior that has one."""
-    made = (make(content, prior, rows) for prior, rows in priors(content).items())
+    made = (make(content, prior, rows) for prior, rows in named(content).items())
     return [panel for panel in made if panel is not None]
 
 
@@ -53,18 +52,18 @@ def ratios(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
         curves.append(Curve(family, _depths(members), [r.mean for r in ratios], low, high))
     label = f"RMSE / RMSE at T = {shallowest(rows)}"
     ticks = sorted({x for curve in curves for x in curve.x})
-    return Panel(short(prior), "T", label, curves, ("no change", 1.0), ticks)
+    return Panel(prior, "T", label, curves, ("no change", 1.0), ticks)
 
 
 def points(content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
     """Of functions from context: RMSE after 1, 2, ... points, each family at T = 1 and its best T, and references."""
-    scores = by_points(content, prior, rows)
+    scores = by_points(content, rows)
     best = [min(members, key=lambda row: row["rmse"]["mean"])["name"] for members in families(rows).values()]
     names = dict.fromkeys(row["name"] for row in rows if row["contender"] is None or row["depth"] == 1)
     shown = {name: scores[name][0][1:] for name in [*names, *best] if name in scores and name != "prior mean"}
     curves = [Curve(name, range(1, len(rmse) + 1), rmse) for name, rmse in shown.items()]
     ticks = [n for n in (*_TEST_TICKS, 32, 64) if n <= len(curves[0].y)] if curves else []
-    return Panel(short(prior), "points seen", "RMSE", curves, None, ticks) if curves else None
+    return Panel(prior, "points seen", "RMSE", curves, None, ticks) if curves else None
 
 
 def costs(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
@@ -75,7 +74,7 @@ def costs(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
         name = "MLP, several sizes" if family.startswith("MLP, ") else family
         points.setdefault(name, []).extend((r["cost"]["inference"]["matmul"], r["excess"]["mean"]) for r in members)
     curves = [Curve(name, *zip(*sorted(pairs), strict=True)) for name, pairs in points.items()]
-    return Panel(short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves)
+    return Panel(prior, "matmul FLOPs of a prediction", "excess over the floor", curves)
 
 
 def other_steps(_content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
@@ -113,7 +112,7 @@ def _over_steps(
     more = [Curve(name, depths, [shown[name][T] for T in depths]) for name, depths in drawn]
     level = ("floor", floor(rows) or 0.0)
     words = f"T' at test time{left_out}"
-    return Panel(short(prior), words, "expected RMSE", [*curves, *more], level, _TEST_TICKS, y_scale=scale)
+    return Panel(prior, words, "expected RMSE", [*curves, *more], level, _TEST_TICKS, y_scale=scale)
 
 
 def _with_depths(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -154,4 +153,4 @@ def _against_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
     level = None if optimum is None else ("Bayes floor", optimum)
     ticks = sorted({x for curve in curves for x in curve.x})
     words = "recursion depth T" + (f"\nonly in the tables: {hidden}" if hidden else "")
-    return Panel(short(prior), words, "RMSE", curves, level, ticks, y_scale="from 0")
+    return Panel(prior, words, "RMSE", curves, level, ticks, y_scale="from 0")

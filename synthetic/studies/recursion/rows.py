@@ -8,6 +8,7 @@ function; and its configuration. The study's own tables, page and pictures are m
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -30,9 +31,19 @@ def priors(content: Content) -> dict[str, list[Row]]:
     return rows
 
 
-def short(prior: str) -> str:
-    """The name of a prior without its parameters."""
-    return brief(prior.partition("(")[0], 100)
+def kind(prior: str) -> str:
+    """The name of a prior without its parameters, "warped"; all of a sum or product, which is no such process."""
+    name, inner = prior, 1
+    while inner:
+        name, inner = re.subn(r"\([^()]*\)", "", name)
+    return brief(name if re.fullmatch(r"[\w:.-]+", name) else prior, 100)
+
+
+def named(content: Content) -> dict[str, list[Row]]:
+    """The rows by the kind of their prior, or by its whole name where several are of that kind."""
+    studied = priors(content)
+    kinds = list(map(kind, studied))
+    return {k if kinds.count(k) == 1 else brief(p, 100): studied[p] for p, k in zip(studied, kinds, strict=True)}
 
 
 def errors(row: Row) -> list[float]:
@@ -124,8 +135,9 @@ def at_stops(row: Row) -> tuple[AtStop, ...]:
     return means([[AtStop(**stop) for stop in stops] for stops in of_runs])
 
 
-def by_points(content: Content, prior: str, rows: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:
+def by_points(content: Content, rows: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:
     """Of functions from context: RMSE after 0, 1, 2, ... points, and the excess in nats, means over their sets."""
+    prior = rows[0]["prior"]
     tasks = [task["by_points"] for task in content["tasks"] if task["prior"] == prior and task.get("by_points")]
     found = {}
     for row in rows:

@@ -28,9 +28,9 @@ from synthetic.studies.recursion.rows import (
     is_floor,
     is_plain,
     marked,
+    named,
     priors,
     shallowest,
-    short,
     sizes,
 )
 from synthetic.studies.recursion.worth import sentences
@@ -46,7 +46,7 @@ _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's wher
 def headline(content: Content) -> str:
     """For each prior, plain CEM against its smallest T: the least mean error, then each depth that a test decides."""
     told_of = []
-    for prior, rows in priors(content).items():
+    for prior, rows in named(content).items():
         deeper = sorted(
             (row for row in families(rows).get(Family.CEM, []) if row["deeper"]),
             key=lambda row: row["deeper"]["ratio"]["mean"],
@@ -60,12 +60,10 @@ def headline(content: Content) -> str:
             parts.append(f"T = {row['depth']} has {ratio}{words}, {verdict(compared)}")
             words = " times"
         if told:
-            told_of.append(f"{short(prior)}: {', and '.join(parts)}")
-    return (
-        f"{'; '.join(told_of)}{'; one learning rate was tried' * _only(content)}"
-        if told_of
-        else "plain CEM was not compared at several depths"
-    )
+            told_of.append(f"{prior}: {', and '.join(parts)}")
+    if not told_of:
+        return "plain CEM was not compared at several depths"
+    return "; ".join([*told_of, *["one learning rate was tried"] * _only(content)])
 
 
 def of_rates(content: Content) -> str:
@@ -73,7 +71,7 @@ def of_rates(content: Content) -> str:
     trained = [row for row in content["rows"] if row["contender"]]
     if _only(content):
         return ""
-    edges = [f"{row['name']} ({short(row['prior'])})" for row in trained if row["at_edge"]]
+    edges = [f"{row['name']} ({prior})" for prior, rows in named(content).items() for row in rows if row["at_edge"]]
     if edges:
         return f"At an edge of the learning rates tried: {', '.join(edges)}."
     return f"Each of the {len(trained)} learning rates was found between two worse ones."
@@ -81,14 +79,14 @@ def of_rates(content: Content) -> str:
 
 def of_drawn(content: Content) -> Iterator[str]:
     """For each prior the best of the models for all T, beside those for one T; nothing without such a model."""
-    for prior, rows in priors(content).items():
+    for prior, rows in named(content).items():
         drawn = [(name, at) for name, row in drawn_models(rows).items() if (at := at_depths(row))]
         own = [row["rmse"]["mean"] for row in by_depth(rows).values()]
         if drawn and own:
             name, at = min(drawn, key=lambda pair: min(pair[1].values()))
             T = min(at, key=lambda T: at[T])
             yield (
-                f"{short(prior)}: of the models for all T the best (*{name}*) has an error of {at[T]:.3f} with {T}"
+                f"{prior}: of the models for all T the best (*{name}*) has an error of {at[T]:.3f} with {T}"
                 f" steps, and {at.get(_LAST, math.inf):.3f} with {_LAST}; models for one T {min(own):.3f} at best."
             )
 
@@ -251,7 +249,7 @@ def _same_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | N
 
 def _by_points(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
     """Of functions from context: the error after so many points, and the excess in nats."""
-    scores = by_points(content, prior, rows)
+    scores = by_points(content, rows)
     last = max((len(rmse) for rmse, _ in scores.values()), default=0) - 1
     shown = sorted({*(n for n in _SHOWN_DEPTHS if n < last), 0, last})
     lines: list[list[Entry]] = [
