@@ -48,6 +48,7 @@ from synthetic.studies.recursion.page import page_of
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
+from synthetic.studies.recursion.rows import by_depth
 from synthetic.studies.recursion.tables import headline, sheets
 from synthetic.studies.recursion.worth import exponent, sentences, worth
 
@@ -361,6 +362,15 @@ def test_every_depth_is_compared_with_its_familys_smallest_and_with_cem_at_its_o
     assert reuse.deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
     assert reuse.same_depth.ratio.mean == pytest.approx(1.21 / 0.9, abs=0.01)
     assert reuse.deeper.holm >= reuse.deeper.t_test
+
+
+def test_a_first_layer_is_not_trained_again_beside_the_first_step_that_it_is() -> None:
+    alone, beside = (replace(TINY, families=names).contenders(RBF) for names in (("layers",), ("cem", "layers")))
+    assert [c.name for c in alone] == ["CEM, T layers, T = 1", "CEM, T layers, T = 2"]
+    assert [c.name for c in beside] == ["CEM, T = 1", "CEM, T = 2", "CEM, T layers, T = 2"]
+    rows = rows_of(dict(zip(beside, (1.0, 0.9, 0.8), strict=True)))
+    assert by_name(rows)["CEM, T layers, T = 2"].deeper.ratio.mean == pytest.approx(0.8, abs=0.01)
+    assert list(by_depth(content_of(rows)["rows"], "CEM, T layers")) == [1, 2]
 
 
 def test_an_own_model_is_counted_trained_and_judged_like_the_rest() -> None:

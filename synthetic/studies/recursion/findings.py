@@ -31,6 +31,7 @@ from synthetic.studies.recursion.cells import (
 from synthetic.studies.recursion.contenders import Contender, RegressorCost, cost_of
 from synthetic.studies.recursion.presets import FIRST_RATES, RecursionConfig
 from synthetic.studies.recursion.rows import (
+    SAME_AT_1,
     Family,
     best_depth,
     by_depth,
@@ -256,7 +257,11 @@ def _compared(rows: Sequence[Predictor]) -> list[Predictor]:
 
 def _shallowest(row: Predictor, rows: Sequence[Predictor], plain: Sequence[Predictor]) -> Predictor | None:
     assert row.contender is not None
-    family = [r for r in rows if r.contender is not None and r.contender.family == row.contender.family]
+    name = row.contender.family
+    family = [r for r in rows if r.contender is not None and r.contender.family == name]
+    family += [
+        r for r in rows if r.contender is not None and (r.contender.family, _depth(r)) == (SAME_AT_1.get(name), 1)
+    ]
     candidates = family if len(family) > 1 else plain
     return min(candidates, key=lambda r: _depth(r) or 0, default=None)
 

@@ -14,6 +14,7 @@ from synthetic.studies.recursion.cells import ModelCell, Replicate, TaskCell
 from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, OF_SEQUENCES, Contender, Family, family
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.regressors import DrawnSpec
+from synthetic.studies.recursion.rows import SAME_AT_1
 
 # Numbers of the rates that a search begins with (`engine.rates`): 4e-3 to 3.2e-2, between which most models are best.
 FIRST_RATES = (1, 2, 3, 4)
@@ -76,10 +77,12 @@ class RecursionConfig:
         return tuple(Replicate(self.task(prior), self.seed, seed) for seed in range(self.seeds))
 
     def contenders(self, prior: str) -> list[Contender]:
-        """The models that are compared on one prior."""
+        """The models that are compared on one prior, each once."""
         edge = prior in (self.priors[0], self.priors[-1])
         names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
-        return [contender for name in names for contender in self.family(name).contenders(self.depths)]
+        named = [contender for name in names for contender in self.family(name).contenders(self.depths)]
+        of_one = {contender.family for contender in named if contender.depth == 1}
+        return [c for c in named if c.depth != 1 or SAME_AT_1.get(c.family) not in of_one]
 
     def task_cells(self, prior: str) -> list[TaskCell]:
         """The functions of one prior, with their references."""

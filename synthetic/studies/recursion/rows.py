@@ -69,12 +69,23 @@ class Family(StrEnum):
     MLP_LAYERS = "MLP, T layers"
 
 
+# Families whose T = 1 is that of another, to the last bit: beside it, it is not trained again.
+SAME_AT_1: Mapping[str, str] = {
+    Family.LAYERS: Family.CEM,
+    Family.REFRESHED: Family.CEM,
+    Family.MLP_LAYERS: Family.REUSED,
+}
+
+
 def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The trained models by family, without those that diverged, by depth."""
+    """The trained models by family, without those that diverged, by depth; T = 1 may be another family's."""
     members_of: dict[str, list[Row]] = {}
     for row in rows:
         if row["contender"] is not None and not row["diverged"]:
             members_of.setdefault(row["contender"]["family"], []).append(row)
+    for name in SAME_AT_1.keys() & members_of.keys():
+        if all(row["depth"] != 1 for row in members_of[name]):
+            members_of[name] += (row for row in members_of.get(SAME_AT_1[name], ()) if row["depth"] == 1)
     return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in members_of.items()}
 
 
