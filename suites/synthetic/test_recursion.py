@@ -48,7 +48,7 @@ from synthetic.studies.recursion.page import page_of
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
-from synthetic.studies.recursion.rows import by_depth
+from synthetic.studies.recursion.rows import by_depth, errors, far_above
 from synthetic.studies.recursion.tables import headline, sheets
 from synthetic.studies.recursion.worth import exponent, sentences, worth
 
@@ -561,6 +561,28 @@ def content_rows(
         for name, curve in (("CEM", steps), ("CEM, T layers", stacks))
         for n, found in curve.items()
     ]
+
+
+def test_the_page_says_what_may_be_one_of_training_and_what_other_models_do() -> None:
+    shallow, deep, *layers = [*cem((1, 2)), *FAMILIES["layers"].contenders((2,))]
+    found = json.loads(json.dumps(content_of(rows_of({shallow: 1.0, deep: 0.95, layers[0]: 0.7}))))
+    failed, sound = (row for row in found["rows"] if row["depth"] == 2)
+    assert (far_above(errors(failed)), far_above(errors(sound)), far_above(errors(failed)[:5])) == (0, 0, 0)
+    for run in failed["runs"][:2]:
+        run["score"]["expected"] *= 4
+    ridge = next(row for row in found["rows"] if row["name"] == "ridge")
+    ridge["rmse"]["mean"] = 0.01
+    found["made_by"]["configuration"] |= {"recipe": {"steps": 100}, "rates": [], "tuning": 2}
+    failed["runs"][0]["best_step"] = 90
+    told = str(page_of({**found, "statements": []}).blocks[0]).replace("\n", " ")
+    for words in (
+        r"rbf: of other models the largest decided ratios to T = 1 are \*CEM, T layers, T = 2\*: 0\.70 \[.*\]\.",
+        r"rbf: smaller mean RMSE than that of any trained model \(0\.\d+\): ridge \(0\.010\)",
+        r"Each of the 3 learning rates was found between two worse ones, on 2 of the 8 functions\.",
+        r"Trainings that ended far above the others of their model: \*CEM, T = 2\* \(rbf\) in 2 of 8\.",
+        r"Training ended while 23 of 24 models still improved\.",
+    ):
+        assert re.search(words, told), told
 
 
 def test_rows_are_found_whatever_their_titles_say() -> None:

@@ -6,8 +6,8 @@ each other with names at their ends, for a phone and for a page of results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from synthetic.figures.drawing import (
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 _WIDE_COLOURS = (*COLOURS[:5], "#8c564b", "#000000")
 _WIDE_DASHES: Sequence[Dash] = ("-", ":", "-.")
+REFERENCE = "reference"  # the family of what is no model
 _WIDE_MARKERS = ("o", "s", "^")
 # A line of more points shows them without markers.
 _MOST_MARKED = 20
@@ -51,6 +52,11 @@ class Curve:
     # low, high: the interval at each point, if it has one
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
+    dots: Sequence[Sequence[float]] = field(
+        default=(), kw_only=True, metadata={"added": True}
+    )  # at each x, small: its replicates
+    # on a wide page curves of one family share a colour; those of REFERENCE are grey, without points
+    family: str = field(default="", kw_only=True, metadata={"added": True})
 
 
 @dataclass(frozen=True)
@@ -151,6 +157,9 @@ def _plot(axis: Axes, curve: Curve, mark: Mark, octaves: float, **how: Any) -> N
     aside = 2**octaves if curve.low is not None else 1.0
     x = [value * aside for value in curve.x]
     axis.plot(x, curve.y, mark.dash, marker=mark.marker, color=mark.colour, **how)
+    for at, dots in zip(x, curve.dots, strict=False):
+        beside = [at * 2**0.04] * len(dots)  # the interval would hide them
+        axis.plot(beside, dots, "o", markersize=2.5, alpha=0.5, color=mark.colour, markeredgewidth=0)
     if curve.low is not None and curve.high is not None:
         axis.vlines(x, curve.low, curve.high, color=mark.colour, linewidth=1)
 
@@ -190,7 +199,8 @@ def _scale_y(axis: Axes) -> None:
 
 def side_by_side(panels: Sequence[Panel]) -> str:
     """The SVG of a row of panels: logarithmic x axes, one y scale if all measure the same, one legend below them."""
-    names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
+    marks = _wide_marks([curve for panel in panels for curve in panel.curves])
+    names = list(marks)
     longest = max((len(name) for name in names), default=0)
     width = max(5.0, 3.6 * len(panels))
     columns = max(1, min(3, int(width / (0.065 * longest + 0.5))))
@@ -201,7 +211,7 @@ def side_by_side(panels: Sequence[Panel]) -> str:
         shared = len({panel.y_label for panel in panels}) == 1
         axes = figure.subplots(1, len(panels), squeeze=False, sharey=shared)
         for axis, panel in zip(axes[0], panels, strict=True):
-            _draw_wide(axis, panel, names)
+            _draw_wide(axis, panel, marks)
         legend: dict[str, Artist] = {}
         for axis in axes[0]:
             handles, labels = axis.get_legend_handles_labels()
@@ -213,13 +223,24 @@ def side_by_side(panels: Sequence[Panel]) -> str:
     return drawn(width, 3.8 + 0.17 * max(0, lines - 3), draw, PLAIN).decode()
 
 
-def _draw_wide(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
-    for curve in panel.curves:
-        i = names.index(curve.name)
+def _wide_marks(curves: Sequence[Curve]) -> dict[str, Mark]:
+    """A mark for each name: a colour for each family, and another dash for each curve in it."""
+    families: dict[str, list[str]] = {}
+    for name, family in dict.fromkeys((curve.name, curve.family or curve.name) for curve in curves):
+        families.setdefault(family, []).append(name)
+    references = families.pop(REFERENCE, [])
+    marks = {}
+    for i, members in enumerate(families.values()):
         again, place = divmod(i, len(_WIDE_COLOURS))
-        mark = Mark(_WIDE_COLOURS[place], _WIDE_MARKERS[again % 3], _WIDE_DASHES[again % 3])
-        octaves = 0.05 * (i - (len(names) - 1) / 2)
-        _plot(axis, curve, mark, octaves, markersize=4, linewidth=1.2, label=curve.name)
+        for k, name in enumerate(members, again):
+            marks[name] = Mark(_WIDE_COLOURS[place], _WIDE_MARKERS[k % 3], _WIDE_DASHES[k % 3])
+    return marks | {name: Mark(_GREY, dash=("--", ":", "-.")[k % 3]) for k, name in enumerate(references)}
+
+
+def _draw_wide(axis: Axes, panel: Panel, marks: Mapping[str, Mark]) -> None:
+    for curve in panel.curves:
+        octaves = 0.05 * (list(marks).index(curve.name) - (len(marks) - 1) / 2)
+        _plot(axis, curve, marks[curve.name], octaves, markersize=4, linewidth=1.2, label=curve.name)
     if panel.level is not None:
         name, height = panel.level
         axis.axhline(height, color=_GREY, linewidth=1, linestyle="--", label=name)

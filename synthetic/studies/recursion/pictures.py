@@ -11,7 +11,7 @@ from typing import Literal
 
 from cemverify.console.escaping import brief
 from cemverify.results.statistics import compare, mean_interval
-from synthetic.figures.charts import Curve, Panel, stacked
+from synthetic.figures.charts import REFERENCE, Curve, Panel, stacked
 from synthetic.figures.drawing import Picture
 from synthetic.studies.recursion.rows import (
     Content,
@@ -43,13 +43,14 @@ def panels(make: Callable[[Content, str, Sequence[Row]], Panel | None], content:
 
 
 def ratios(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
-    """Every family with several depths: expected RMSE over that of its smallest T, with the 95 % interval."""
+    """Every family with several depths: expected RMSE over that of its smallest T, with interval and functions."""
     curves = []
     for family, members in _with_depths(rows).items():
         ratios = [compare(errors(row), errors(members[0])).ratio for row in members]
         low = [r.mean if r.low is None else r.low for r in ratios]
         high = [r.mean if r.high is None else r.high for r in ratios]
-        curves.append(Curve(family, _depths(members), [r.mean for r in ratios], low, high))
+        dots = [[e / b for e, b in zip(errors(row), errors(members[0]), strict=True)] for row in members]
+        curves.append(Curve(family, _depths(members), [r.mean for r in ratios], low, high, dots=dots))
     label = f"RMSE / RMSE at T = {shallowest(rows)}"
     ticks = sorted({x for curve in curves for x in curve.x})
     return Panel(prior, "T", label, curves, ("no change", 1.0), ticks)
@@ -58,10 +59,13 @@ def ratios(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
 def points(content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:
     """Of functions from context: RMSE after 1, 2, ... points, each family at T = 1 and its best T, and references."""
     scores = by_points(content, rows)
-    best = [min(members, key=lambda row: row["rmse"]["mean"])["name"] for members in families(rows).values()]
-    names = dict.fromkeys(row["name"] for row in rows if row["contender"] is None or row["depth"] == 1)
-    shown = {name: scores[name][0][1:] for name in [*names, *best] if name in scores and name != "prior mean"}
-    curves = [Curve(name, range(1, len(rmse) + 1), rmse) for name, rmse in shown.items()]
+    best = [min(members, key=lambda row: row["rmse"]["mean"]) for members in families(rows).values()]
+    chosen = [row for row in rows if row["name"] != "prior mean" and (not row["contender"] or row["depth"] == 1)]
+    shown = {row["name"]: row["contender"] for row in (*chosen, *best) if row["name"] in scores}
+    curves = [
+        Curve(name, range(1, len(rmse := scores[name][0][1:]) + 1), rmse, family=c["family"] if c else REFERENCE)
+        for name, c in shown.items()
+    ]
     ticks = [n for n in (*_TEST_TICKS, 32, 64) if n <= len(curves[0].y)] if curves else []
     return Panel(prior, "points seen", "RMSE", curves, None, ticks) if curves else None
 

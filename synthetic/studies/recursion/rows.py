@@ -11,9 +11,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from statistics import median
 from typing import Any
 
 from cemverify.console.escaping import brief
+from cemverify.results.statistics import FEWEST
 from synthetic.studies.engine.stopping import AtStop, means
 
 # The reference that is no model, and what families begin with whose T is drawn: as files name them.
@@ -55,6 +57,20 @@ def errors(row: Row) -> list[float]:
 def marked(content: Content, row: Row) -> str:
     """What a learning rate is marked with: "only rate" of one that was given, "edge", or nothing."""
     return "only rate" if len(content["made_by"]["configuration"]["rates"]) == 1 else "edge" * row["at_edge"]
+
+
+def far_above(errors: Sequence[float]) -> int:
+    """How many of a model's errors lie far above the others; 0 of fewer than a verdict needs.
+
+    That is by more than 10 %, and by more than 3 standard deviations of the logarithms from their median, where 1.48
+    times the median deviation stands for one.
+    """
+    if len(errors) < FEWEST:
+        return 0
+    logs = list(map(math.log, errors))
+    away = [value - median(logs) for value in logs]
+    edge = max(3 * 1.48 * median(map(abs, away)), math.log(1.1))
+    return sum(value > edge for value in away)
 
 
 class Family(StrEnum):

@@ -24,6 +24,7 @@ from synthetic.studies.recursion.rows import (
     drawn_models,
     errors,
     families,
+    far_above,
     is_drawn,
     is_floor,
     is_plain,
@@ -40,6 +41,7 @@ _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
 _ON_THE_PAGE = ("model", "rate", "RMSE", "ratio", "p (Holm)", "verdict")
+_MOST_TOLD = 4  # ratios of other families in a sentence
 _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's where a model has no T"
 
 
@@ -74,7 +76,53 @@ def of_rates(content: Content) -> str:
     edges = [f"{row['name']} ({prior})" for prior, rows in named(content).items() for row in rows if row["at_edge"]]
     if edges:
         return f"At an edge of the learning rates tried: {', '.join(edges)}."
-    return f"Each of the {len(trained)} learning rates was found between two worse ones."
+    made = content["made_by"]["configuration"]
+    some = f", on {made['tuning']} of the {_functions(content, content['rows'])}" if made.get("tuning") else ""
+    return f"Each of the {len(trained)} learning rates was found between two worse ones{some}."
+
+
+def of_others(content: Content) -> Iterator[str]:
+    """For each prior the largest differences of other families that a test decides, and what beats all models."""
+    for prior, rows in named(content).items():
+        models = families(rows)
+        decided = [
+            max(sure, key=_distance)
+            for name, members in models.items()
+            if name != Family.CEM
+            and (sure := [r for r in members if r["deeper"] and verdict(r["deeper"]) in ("better", "worse")])
+        ]
+        told = [
+            f"*{row['name']}*: {shown_ratio(Ratio(**row['deeper']['ratio']), 2)}"
+            for row in sorted(decided, key=_distance, reverse=True)[:_MOST_TOLD]
+        ]
+        if told:
+            to = f"T = {shallowest(rows)}"
+            yield f"{prior}: of other models the largest decided ratios to {to} are {', '.join(told)}."
+        least = min((row["rmse"]["mean"] for members in models.values() for row in members), default=0.0)
+        ahead = [
+            f"{row['name']} ({row['rmse']['mean']:.3f})"
+            for row in rows
+            if row["contender"] is None and not is_floor(row) and row["rmse"] and row["rmse"]["mean"] < least
+        ]
+        if ahead:
+            yield f"{prior}: smaller mean RMSE than that of any trained model ({least:.3f}): {', '.join(ahead)}."
+
+
+def _distance(row: Row) -> float:
+    return abs(math.log(row["deeper"]["ratio"]["mean"]))
+
+
+def of_trainings(content: Content) -> Iterator[str]:
+    """What of the differences may be one of training: errors far above the others, and trainings that ended early."""
+    trained = [(prior, row) for prior, rows in named(content).items() for row in rows if row["contender"]]
+    found = [(prior, row, far) for prior, row in trained if (far := far_above(errors(row)))]
+    if found:
+        told = (f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}" for prior, row, far in found)
+        yield f"Trainings that ended far above the others of their model: {', '.join(told)}."
+    last = content["made_by"]["configuration"].get("recipe", {}).get("steps")
+    ends = [run["best_step"] == last for _, row in trained for run in row["runs"]]
+    if any(ends):
+        yield f"Training ended while {sum(ends)} of {len(ends)} models still improved."
 
 
 def of_drawn(content: Content) -> Iterator[str]:
