@@ -14,6 +14,7 @@ from cemverify.results.statistics import compare, mean_interval
 from synthetic.figures.charts import REFERENCE, Curve, Panel, stacked
 from synthetic.figures.drawing import Picture
 from synthetic.studies.recursion.rows import (
+    DISTANCE,
     Content,
     Family,
     Row,
@@ -78,7 +79,7 @@ def costs(_content: Content, prior: str, rows: Sequence[Row]) -> Panel:
         name = "MLP, several sizes" if family.startswith("MLP, ") else family
         points.setdefault(name, []).extend((r["cost"]["inference"]["matmul"], r["excess"]["mean"]) for r in members)
     curves = [Curve(name, *zip(*sorted(pairs), strict=True)) for name, pairs in points.items()]
-    return Panel(prior, "matmul FLOPs of a prediction", "excess over the floor", curves)
+    return Panel(prior, "matmul FLOPs of a prediction", DISTANCE, curves)
 
 
 def other_steps(_content: Content, prior: str, rows: Sequence[Row]) -> Panel | None:

@@ -21,6 +21,8 @@ from synthetic.studies.engine.stopping import AtStop, means
 # The reference that is no model, and what families begin with whose T is drawn: as files name them.
 FLOOR = "exact GP (floor)"
 DRAWN = "T drawn"
+# What files name "excess": sqrt(RMSE^2 - floor^2), no difference.
+DISTANCE = "RMS distance to the exact posterior mean"
 Content = Mapping[str, Any]
 Row = Mapping[str, Any]
 

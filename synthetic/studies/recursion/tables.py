@@ -13,6 +13,7 @@ from cemverify.results.statistics import FEWEST, Ratio, compare, correct, mean_i
 from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet, plain
 from synthetic.studies.engine.stopping import share
 from synthetic.studies.recursion.rows import (
+    DISTANCE,
     Content,
     Family,
     Row,
@@ -267,7 +268,7 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
         f" {sizes(content)}, mean [95 % interval] of n = {_functions(content, rows)}",
         (
             *map(Column, ("model", "rate", "parameters", "matmul FLOPs", "element-wise FLOPs")),
-            *(Column(name, text=_mean_error) for name in ("RMSE", "observed RMSE", "excess")),
+            *(Column(name, text=_mean_error) for name in ("RMSE", "observed RMSE", DISTANCE)),
             Column("gap closed", "%", text=_share),
             *_compared_columns(f"ratio to T = {shallowest(rows)}", ("p (Holm)", "p (sign flips)") if tested else ()),
         ),
