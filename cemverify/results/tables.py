@@ -33,6 +33,8 @@ _OPEN, _CLOSE = "\x02", "\x03"
 _FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
 # What a spreadsheet computes; +1.5, -0.3 and "- 2" are no formulas.
 _FORMULA = re.compile(r"[=@]|[+-](?![\d.\s]|$|inf|nan)", re.IGNORECASE)
+# What fonts of LaTeX have in math mode alone, and tabulate leaves as it is.
+_MATH: Mapping[str, str] = {"|": "$|$", "→": r"$\rightarrow$"}
 _TABULATE: Mapping[Style, str] = {"terminal": "simple", "markdown": "github", "latex": "latex_booktabs"}
 
 
@@ -135,7 +137,7 @@ def grid(table: Table, style: Style) -> str:
         return text_
     lengths = [max((len(row[i]) for row in rows if len(row) > i), default=0) for i in range(len(columns))]
     kinds = ["r" if right else "l" if n <= _LONG else "p{14em}" for right, n in zip(numeric, lengths, strict=True)]
-    rest = text_.split("}", 2)[2]  # after \begin{tabular}{...}
+    rest = "".join(_MATH.get(c, c) for c in text_.split("}", 2)[2])  # after \begin{tabular}{...}
     text_ = rf"\begin{{tabular}}{{{''.join(kinds)}}}{rest}"
     return text_.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}")
 
@@ -223,8 +225,9 @@ def _widths(table: Table) -> list[int]:
 def _latex_text(text: str) -> str:
     """A caption or a footnote: nothing in it is a command."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {c: f"\\{c}" for c in "&%$#_{}"}
-    return "".join(special.get(c, c) for c in one_line(text))
+    special |= {c: f"\\{c}" for c in "&%$#_{}"} | {c: f"${c}$" for c in "<>"} | _MATH
+    words = "".join(special.get(c, c) for c in one_line(text))
+    return re.sub(r"(T\\textasciicircum\{\})?\bphi\b", lambda m: r"$T^\phi$" if m[1] else r"$\phi$", words)
 
 
 def markdown_cell(cell: Cell) -> str:

@@ -35,7 +35,7 @@ KINDS: Mapping[str, Kind] = {
     "claims": Kind(claims.headline, claims.sheets, 1),
     "recursion": Kind(recursion.headline, recursion.sheets, 0, recursion.summaries),
     "language": Kind(language.headline, language.sheets, 1),
-    "readings": Kind(readings.headline, readings.sheets, 1),
+    "readings": Kind(readings.headline, readings.sheets, 1, readings.summaries),
     "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, 0),
 }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cemverify.results.numbers import NOTHING, shown_verdict
 from synthetic.figures.sheets import Column, Group, Quantity, Sheet
+from synthetic.studies.recursion import tables as recursion
 
 
 def headline(content: Mapping[str, Any]) -> str:
@@ -15,6 +17,13 @@ def headline(content: Mapping[str, Any]) -> str:
     few = next((f"; {verdict}" for verdict in told if verdict.startswith("too few")), "")
     counts = f"the model is better {told.count('better')} times and worse {told.count('worse')} times"
     return f"{content['study']}: in {len(told)} comparisons {counts}{few}"
+
+
+def summaries(content: Mapping[str, Any]) -> list[Sheet]:
+    """Of a recursion study its narrow tables, or the ratios where an older file has no more."""
+    if not content["study"].startswith("recursion"):
+        return []
+    return recursion.summaries(content) if "rows" in content else [replace(sheets(content, True)[0], name="summary")]
 
 
 def verdicts(content: Mapping[str, Any]) -> list[str]:

@@ -72,6 +72,10 @@ def test_latex_escapes_what_it_would_interpret() -> None:
     assert "share\\_\\%" in text
     assert r"\begin{tabular}{rp{14em}}" in text, "a column of words is not wider than a page"
     assert "5 \\%" in text
+    (title, cell) = ("p < 0.05: |x| → no T^phi fits", "|x| → <y>")
+    text = latex([Table(title, ["words"], [[cell]])])
+    assert r"\caption{p $<$ 0.05: $|$x$|$ $\rightarrow$ no $T^\phi$ fits}" in text
+    assert r"$|$x$|$ $\rightarrow$ \ensuremath{<}y\ensuremath{>}" in text
 
 
 def test_a_table_without_rows_shows_its_heading_and_a_row_of_another_length_is_refused() -> None:
@@ -170,7 +174,7 @@ def test_one_rate_that_was_tried_is_marked_as_one_at_the_edge_is() -> None:
 
 
 def test_the_summary_says_what_it_shows_and_how_rates_were_tried(tmp_path: Path, told: Told) -> None:
-    content, title = a_recursion(), "6 functions: RMSE with its 95 \\% interval; ratio of the RMSE to"
+    content, title = a_recursion(), "RMSE, mean over functions [95 \\% interval]; ratio of the RMSE to"
     for rates, note in (([0.01], "One learning rate was tried."), ([0.01, 1.0], "of the rates tried: CEM, T = 4.")):
         content["made_by"]["configuration"]["rates"] = rates
         write(tmp_path / "r.json", content)
@@ -181,6 +185,9 @@ def test_the_summary_says_what_it_shows_and_how_rates_were_tried(tmp_path: Path,
         content["rows"][6]["at_edge"] = True
     text = told(f"reports tables {tmp_path / 'r.json'} --format latex --columns model rate").out
     assert "6 functions}" in text  # nothing is said of columns that are not shown
+    assert [text.count(f"\n {name} ") for name in ("ridge", "kernel ridge", "exact GP (floor)")] == [1, 1, 1]
+    old = told("reports tables docs/results/recursion-dial.json --format latex").out  # of ratios alone
+    assert old.count(r"\begin{table}") == 1
 
 
 def test_tables_and_columns_are_chosen_by_name(tmp_path: Path, told: Told) -> None:

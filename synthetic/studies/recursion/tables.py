@@ -14,6 +14,7 @@ from synthetic.figures.sheets import Column, Entry, Group, Quantity, Sheet, plai
 from synthetic.studies.engine.stopping import share
 from synthetic.studies.recursion.rows import (
     DISTANCE,
+    FLOOR,
     Content,
     Family,
     Row,
@@ -60,7 +61,7 @@ def headline(content: Content) -> str:
         for row in told:
             compared = row["deeper"]
             ratio = shown_ratio(Ratio(**compared["ratio"]), 2)
-            parts.append(f"T = {row['depth']} has {ratio}{words}, {verdict(compared)}")
+            parts.append(f"T = {row['depth']} has {ratio}{words}, {verdict(compared, _noun(content))}")
             words = " times"
         if told:
             told_of.append(f"{prior}: {', and '.join(parts)}")
@@ -140,9 +141,9 @@ def of_drawn(content: Content) -> Iterator[str]:
             )
 
 
-def verdict(comparison: Mapping[str, Any]) -> str:
+def verdict(comparison: Mapping[str, Any], noun: str = "functions") -> str:
     """The verdict of a comparison that a file holds."""
-    return shown_verdict(comparison["conclusion"], comparison["n"], "functions")
+    return shown_verdict(comparison["conclusion"], comparison["n"], noun)
 
 
 def _only(content: Content) -> bool:
@@ -188,49 +189,62 @@ def summaries(content: Content) -> list[Sheet]:
 
 
 def _summary(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
-    best = _best(rows)
+    best, noun = _best(rows), _noun(content)
     trained = [(row, row["contender"]["family"]) for row in rows if row["contender"] is not None]
-    ground = [(row, row["name"]) for row in rows if is_floor(row)]
+    ground = [(row, row["name"]) for row in rows if row["contender"] is None]
 
     def line(row: Row, name: str) -> list[Entry]:
-        ratio, *_, told = _compared(row["deeper"], ())
+        ratio, *_, told = _compared(content, row["deeper"], ())
         return [
             name,
             row["depth"],
             _rate(content, row),
             _figure(row, "rmse", best),
             ratio,
-            str(told or NOTHING).partition(" functions")[0],
+            str(told or NOTHING).partition(f" {noun}")[0],
         ]
 
-    lines = [[line(*pair) for pair in pairs] for pairs in (trained, ground)]
+    baselines, floor = ([pair for pair in ground if is_floor(pair[0]) == last] for last in (False, True))
+    lines = [[line(*pair) for pair in pairs] for pairs in (baselines, trained, floor)]
     edges = ", ".join(row["name"] for row, _ in trained if row["at_edge"])
     notes = (
-        f"Too few: a verdict needs {FEWEST} functions." if any(line[-1] == "too few" for line in lines[0]) else "",
+        f"{FLOOR}: of the exact posterior; over functions, no model has a smaller RMSE." if floor else "",
+        f"Too few: a verdict needs {FEWEST} {noun}." if any(line[-1] == "too few" for line in lines[1]) else "",
         "One learning rate was tried." if _only(content) else "",
         f"At an edge of the rates tried: {edges}." if edges else "",
+        *sentences(content, rows),
     )
     made = content["made_by"]["configuration"]
     return Sheet(
-        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sizes(content)},"
-        f" {_functions(content, rows)}",
+        f"{prior}, {_inputs(content)}, noise {made['noise']:g}, {sizes(content)}, {_functions(content, rows)}",
         (
-            *map(Column, ("model", "T")),
+            Column("model"),
+            Column("T", about='T steps, or T layers with weights of their own where the model is "T layers"'),
             Column("rate", spare=True),
-            Column("RMSE", text=lambda figure: _mean_error(figure, 3), about="RMSE with its 95 % interval"),
-            Column("ratio", text=lambda figure: _mean_error(figure, 2), about=_RATIO),
-            Column("verdict"),
+            Column(
+                "RMSE", text=lambda figure: _mean_error(figure, 3), about=f"RMSE, mean over {noun} [95 % interval]"
+            ),
+            Column("ratio", text=lambda figure: _mean_error(figure, 2), about=f"{_RATIO}, geometric mean"),
+            Column("verdict", about="better or worse where p < 0.05 after Holm's correction over all models"),
         ),
-        [Group("models", lines[0]), Group("floor", lines[1])],
+        [Group(name, group) for name, group in zip(("baselines", "models", "floor"), lines, strict=True)],
         " ".join(filter(None, notes)),
         _BEST,
         name="summary",
     )
 
 
+def _noun(content: Content) -> str:
+    return "sets of functions" if content["made_by"]["configuration"].get("sequence") else "functions"
+
+
 def _functions(content: Content, rows: Sequence[Row]) -> str:
-    n = max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
-    return f"{n} {'sets of ' if content['made_by']['configuration'].get('sequence') else ''}functions"
+    return f"{max((row['rmse']['n'] for row in rows if row['rmse']), default=0)} {_noun(content)}"
+
+
+def _inputs(content: Content) -> str:
+    n = content.get("inputs", 10)
+    return f"{n} input{'s' * (n != 1)}"
 
 
 def _best(rows: Sequence[Row]) -> str | None:
@@ -260,11 +274,11 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
             _rate(content, row),
             *((cost["parameters"], *cost["inference"].values()) if cost else (None, None, None)),
             *(_figure(row, name, best) for name in ("rmse", "observed", "excess", "gap_closed")),
-            *_compared(deeper, ("holm", "sign_flip") if tested else ()),
+            *_compared(content, deeper, ("holm", "sign_flip") if tested else ()),
         ]
 
     return Sheet(
-        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sampling[0]}:"
+        f"{prior}, {_inputs(content)}, noise {made['noise']:g}, {sampling[0]}:"
         f" {sizes(content)}, mean [95 % interval] of n = {_functions(content, rows)}",
         (
             *map(Column, ("model", "rate", "parameters", "matmul FLOPs", "element-wise FLOPs")),
@@ -288,9 +302,9 @@ def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
     )
 
 
-def _same_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+def _same_depth(content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
     """Every model against plain CEM at the same T; None if nothing else took part."""
-    compared = [[row["name"], *_compared(row["same_depth"], ("holm",))] for row in rows if row["same_depth"]]
+    compared = [[row["name"], *_compared(content, row["same_depth"], ("holm",))] for row in rows if row["same_depth"]]
     columns = (Column("model"), *_compared_columns("ratio to CEM at the same T", ("p (Holm)",)))
     title = f"{prior}: models against CEM at the same T"
     return Sheet(title, columns, [Group("", compared)], name="same-T") if compared else None
@@ -405,12 +419,17 @@ def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:
     yield Column("verdict")
 
 
-def _compared(comparison: Mapping[str, Any] | None, p_values: Sequence[str]) -> list[Entry]:
+def _compared(content: Content, comparison: Mapping[str, Any] | None, p_values: Sequence[str]) -> list[Entry]:
     if comparison is None:
         return [None] * (3 + len(p_values))
     ratio, p = comparison["ratio"], [Quantity(comparison[name]) for name in p_values]
     ends = None if ratio["low"] is None else (ratio["low"], ratio["high"])
-    return [Quantity(ratio["mean"], interval=ends), *p, Quantity(comparison["detectable"]), verdict(comparison)]
+    return [
+        Quantity(ratio["mean"], interval=ends),
+        *p,
+        Quantity(comparison["detectable"]),
+        verdict(comparison, _noun(content)),
+    ]
 
 
 def _mean_error(figure: Quantity, digits: int = 4) -> str:
