@@ -122,8 +122,11 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--folder runs", "interrupted; no checkpoint was kept (--save-every)"),
-        ("--folder runs --resume", "interrupted; the same command with --resume goes on"),
+        ("--folder runs", "interrupted; the same command with --resume goes on"),
+        (
+            "",
+            "interrupted; nothing was kept: --folder DIR keeps each finished model, --save-every N also each N steps",
+        ),
     ],
 )
 def test_an_interrupt_says_how_to_go_on(

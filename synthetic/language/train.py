@@ -27,7 +27,6 @@ from synthetic.studies.side_by_side.rows import DEFAULT_PRESET
 from synthetic.studies.side_by_side.trainings import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
 from synthetic.training.machine import choose
-from synthetic.training.steps import warning
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
 USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
@@ -69,8 +68,8 @@ def add_arguments(parser: Command) -> None:
     group.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, help="train through torch.compile (default: on a GPU)"
     )
-    group.add_argument("--folder", type=path, metavar="DIR", help="keep weights and checkpoints here")
-    group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
+    group.add_argument("--folder", type=path, metavar="DIR", help="keep each finished model here")
+    group.add_argument("--save-every", type=whole(1), metavar="N", help="and a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
     group.add_argument(
         "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
@@ -101,8 +100,8 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt as interrupt:
         kept = (
             "the same command with --resume goes on"
-            if run.every or run.resume
-            else "no checkpoint was kept (--save-every)"
+            if run.folder
+            else "nothing was kept: --folder DIR keeps each finished model, --save-every N also each N steps"
         )
         raise KeyboardInterrupt(f"interrupted; {kept}") from interrupt
 
@@ -116,7 +115,7 @@ def _tell(findings: TrainingFindings, maker: Maker, options: argparse.Namespace)
     show("\n" + ("fail:" if findings.reasons else f"pass: {findings.passed}"))
     for reason in findings.reasons:
         show(f"  {reason}")
-    if sentence := warning({model.contender.name: model.start for model in findings.results}):
+    for sentence in content["notes"]:
         note(f"WARNING: {sentence}")
     write(options.output, result("language", maker, printed, content))
     show(

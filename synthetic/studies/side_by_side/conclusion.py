@@ -18,6 +18,7 @@ from synthetic.studies.side_by_side.rows import LanguageConfig
 from synthetic.studies.side_by_side.tables import models
 from synthetic.studies.side_by_side.trainings import Ground, ModelResult
 from synthetic.training.cost import Paths, on_meta, paths
+from synthetic.training.steps import warning
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def payload(findings: TrainingFindings) -> dict[str, Any]:
     config, ground, reasons = findings.config, findings.ground, findings.reasons
     corpus, y = ground.corpus, ground.yardsticks
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()}
+    sentence = warning({result.contender.name: result.start for result in findings.results})
     return {
+        "notes": [sentence] if sentence else [],
         "corpus": {
             **corpus.describe(),
             "train": _part(corpus.train),

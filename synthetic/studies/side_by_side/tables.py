@@ -72,4 +72,5 @@ def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     groups = [*sheet.groups, Group("yardsticks", references)]
     if floor is not None:
         groups.append(Group("floor", [line("floor", floor)]))
-    return [replace(sheet, groups=groups, legend="No model is marked: one seed leaves nothing to test in pairs.")]
+    told = ["No model is marked: one seed leaves nothing to test in pairs.", *content.get("notes", ())]
+    return [replace(sheet, groups=groups, legend=" ".join(told))]

@@ -156,7 +156,7 @@ def train_contender(
     specification = _specification(contender, recipe, corpus, run.seed)
     saving = None
     folder = None if run.folder is None else run.folder / contender.slug
-    if folder is not None and (run.every is not None or run.resume):
+    if folder is not None:  # where at least each finished model is kept
         saving = Saving(folder / "checkpoint.safetensors", run.every or recipe.steps, specification, run.resume)
     observe = _progress(contender.name, recipe, machine)
     forget_peak_memory(machine.device)
