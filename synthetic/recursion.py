@@ -54,11 +54,14 @@ docs/how-to/sweep.md explains the columns of the tables.
 A run whose loss is no longer finite is reported as diverged, and its row shows no mean over the other runs.
 The same command gives the same tables, bit for bit, with any number of workers.
 
+exit code: 0; 2 with one sentence if an option cannot be used; 130 after Ctrl-C, and the same command goes on.
+
 examples:
   python -m synthetic recursion                                     the quick preset
   python -m synthetic recursion --preset standard --page docs/results/recursion.md
   python -m synthetic recursion --report out/recursion.json --page out/recursion.md
   python -m synthetic recursion --prior rbf warped --seeds 10 --models cem reused
+  python -m synthetic recursion --models cem layers                 what T steps are worth in layers of their own
   python -m synthetic recursion --steps 1 2 --models cem mymodel:MLP      with mymodel.py in this folder:
       from torch.nn import Linear, Sequential, SiLU
       def MLP(d): return Sequential(Linear(d, 64), SiLU(), Linear(64, 1))

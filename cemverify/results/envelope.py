@@ -121,8 +121,9 @@ def check_outputs(
             _writable(path.with_name(f"{path.stem}-and-what-a-picture-shows.svg"))  # whose name may be too long
     files = [(path, target.place) for path, target in targets if not target.stream]
     if len({place for _, place in files}) < len(files):
-        beside = f" ({readings} is for the readings of {page})" if page is not None else ""
-        raise ResultError(f"two outputs have the same path; give each its own{beside}")
+        if readings is not None and readings != page:
+            raise ResultError(f"--page writes {readings} too; give --output another name")
+        raise ResultError("two outputs have the same path; give each its own")
     within = list(files)
     for folder in filter(None, folders):
         if folder.exists() and not folder.is_dir():

@@ -327,8 +327,9 @@ def test_rates_double_until_the_best_has_a_worse_one_on_both_sides(
 
 def test_an_estimate_counts_trainings_and_trains_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main([*SMALL, "--rates", "0.01", "0.02", "--estimate", "--store", str(tmp_path / "store")]) == 0
-    line = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("warped"))
-    assert line[-4:-1] == ["2", "2", "4"]
+    text = capsys.readouterr().out
+    line = next(line.split() for line in text.splitlines() if line.startswith("warped"))
+    assert (line[-5:-2], line[-1], "a search taken to try" in text) == (["2", "2", "4"], "s", False)
     assert not (tmp_path / "store").exists()
 
 

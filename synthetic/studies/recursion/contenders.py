@@ -183,7 +183,7 @@ OF_SEQUENCES: Mapping[str, Family] = {
 def family(name: str, *, of_sequences: bool = False) -> Family:
     """The family of that name, or the one that a module of the user's makes."""
     if of_sequences:
-        return one_of("model family of functions from context", name, OF_SEQUENCES)
+        return one_of("model family of functions from context", name, OF_SEQUENCES, "; it takes none of your own")
     if ":" not in name:
         return one_of("model family", name, FAMILIES, ", or name your own as module:object")
     return Family("", lambda depths: [Contender(name, spec) for spec in specs(name, tuple(depths), INPUTS)])

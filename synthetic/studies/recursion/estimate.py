@@ -10,7 +10,7 @@ USUAL_RATES = 4.9
 
 
 def estimate(config: RecursionConfig) -> Table:
-    """For each prior its functions, models and trainings, and the hours of one core, by the seconds of its cells."""
+    """For each prior its functions, models and trainings, and the time of one core, by the seconds of its cells."""
     rates = float(len(config.rates) or USUAL_RATES)
     rows: list[list[Cell]] = []
     total = 0.0
@@ -21,11 +21,17 @@ def estimate(config: RecursionConfig) -> Table:
             for r in (False, True)
         )
         seconds = sum(f.cost for f in functions) + rates * sum(m.cost for m in models) + sum(m.cost for m in rest)
-        rows.append([prior, len(functions), len(models), round(rates * len(models)), f"{seconds / 3600:.2f}"])
+        rows.append([prior, len(functions), len(models), round(rates * len(models)), _shown(seconds)])
         total += seconds
-    rows.append(["all", "", "", "", f"{total / 3600:.2f}"])
+    rows.append(["all", "", "", "", _shown(total)])
+    search = "" if config.rates else f", a search taken to try {USUAL_RATES:g} rates"
     title = (
-        "What the study takes: trainings of all functions of a prior at once, a search taken to try"
-        f" {USUAL_RATES:g} rates; hours of one core of an Intel Xeon with AVX-512"
+        f"What the study takes: trainings of all functions of a prior at once{search}; time of one core of an Intel"
+        " Xeon with AVX-512"
     )
-    return Table(title, ("prior", "functions", "models", "trainings", "hours"), rows)
+    return Table(title, ("prior", "functions", "models", "trainings", "time"), rows)
+
+
+def _shown(seconds: float) -> str:
+    unit, size = next((u, s) for u, s in (("h", 3600), ("min", 60), ("s", 1)) if seconds >= s or s == 1)
+    return f"{seconds / size:.2g} {unit}"
