@@ -15,6 +15,7 @@ RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = {
     "power": verdicts.of_powers,
     "claims": verdicts.of_claims,
     "readings": figures.of_readings,
+    "recursion": figures.of_readings,
     "benchmarks": figures.of_benchmarks,
 }
 

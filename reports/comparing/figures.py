@@ -19,6 +19,10 @@ def of_readings(old: Content, new: Content) -> Iterator[Finding]:
 
 
 def _ratios(content: Content) -> dict[str, Ratio]:
+    if "ratios" not in content:  # a whole result of a recursion study
+        compared = [row for row in content["rows"] if row["deeper"]]
+        name = "ratio of {name} to the family's smallest T, or to CEM's, on {prior}"
+        return {name.format_map(row): Ratio(**row["deeper"]["ratio"]) for row in compared}
     ratios = {}
     for r in content["ratios"]:
         on = f" on {r['on']}" if r.get("on") else ""

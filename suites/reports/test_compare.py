@@ -58,6 +58,8 @@ BROKEN = a_check("mine", [a_property("a/b/c"), violated("a/b/d")])
 QUICK = a_check("mine", [a_property("a/b/c")], unasked=["a/b/d"])
 THEIRS = a_check("theirs", [violated("a/b/c"), a_property("a/b/d", "not offered", None)])
 
+ROWS, SURELY = a_recursion(), {"mean": 1.9, "low": 1.8, "high": 2.0}
+
 # an old result and a new one, the exit code, and what is printed
 CASES: Mapping[str, tuple[Any, ...]] = {
     "verdict": (CHECK, perturbed(CHECK, "violated", "properties", 5, "verdict"), 1, "mlp/case-1: holds -> violated"),
@@ -69,6 +71,7 @@ CASES: Mapping[str, tuple[Any, ...]] = {
     "repair": (BROKEN, TWO, 0, "a/b/d: violated -> holds", "0 regressions, 1 improvement"),
     "kind without a rule": (ATLAS, ATLAS, 0, "no rule compares results of this kind"),
     "ratio": (a_readings(0.9), a_readings(1.1), 1, "REGRESSION  ratio of", "0.9 -> 1.1 (the 95 % intervals exclude"),
+    "ratio of rows": (ROWS, perturbed(ROWS, SURELY, "rows", 6, "deeper", "ratio"), 1, "REGRESSION  ratio of CEM, T"),
     "ratio within its interval": (a_readings(0.9), a_readings(0.91), 0, "the same"),
     "time within the margin": (TIMES, a_benchmark(1.05), 0, "the same"),
     "time": (TIMES, a_benchmark(1.5), 1, "REGRESSION  time of T=1 (tiles), 512 tokens"),
