@@ -23,7 +23,7 @@ from synthetic.studies.engine.pages import write_page
 from synthetic.training.machine import compiles
 
 WHEN = """\
---estimate            print what it takes, and train nothing; --tflops N: of your device
+--estimate            print the rows and what they take, and train nothing; --tflops N: of your device
 --until MINUTES       then stop cleanly, 0: train nothing; --cells FILE: trainings to share
 --page FILE           a page in Markdown; --output FILE; --device cpu or cuda
 """

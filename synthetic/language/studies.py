@@ -66,7 +66,8 @@ MODULE:STUDY          one of your own: docs/how-to/new-study.md
 Of studies that are not the paper's:
 --replaced LAYER      attention, mlp or full are CEM's; --depth T
 --per-parameter N     tokens for each parameter of Llama, the same for all rows
---rows NAME ...       only these rows; --beyond: also those that are beyond the paper
+--rows NAME ...       only these of the rows, which --estimate lists with what each is there for;
+                      --beyond: also those that are beyond the paper
 --tuning N            find rates in trainings of 1/N of the length; --tuning-seeds N
 --preconditioner P    of CEM's layers: identity, diagonal or low-rank"""
 _NOT_OF_THE_PAPERS = (

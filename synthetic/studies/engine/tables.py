@@ -149,16 +149,26 @@ def costs(study: str, plan: Plan, flops_per_second: float, of: str) -> Table:
                     _bytes(footprint.PER_PARAMETER * count),
                     _bytes(footprint.activations(row.design.looped, plan.recipe.context)),
                 ),
-                _bytes(12 * count),
+                *(_bytes(12 * count), row.why or NOTHING),
             ]
         )
-    rows.append(["all", NOTHING, NOTHING, NOTHING, _hours(total), NOTHING, NOTHING, NOTHING])
+    rows.append(["all", NOTHING, NOTHING, NOTHING, _hours(total), *[NOTHING] * 4])
     title = (
         f"Cost of {study}{'' if plan.papers else f', {plan.replaced},'} at size {plan.size}: {plan.recipe.tokens:,}"
         f" tokens a training; hours of one device, at {of}; memory of weights, gradients and optimiser,"
         " and what a window keeps for its backward pass in bfloat16 on a GPU"
     )
-    columns = ("row", "parameters", "FLOPs of a training", "trainings", "hours", "memory", "kept", "checkpoint")
+    columns = (
+        "row",
+        "parameters",
+        "FLOPs of a training",
+        "trainings",
+        "hours",
+        "memory",
+        "kept",
+        "checkpoint",
+        "for",
+    )
     return Table(title, columns, rows)
 
 
