@@ -225,7 +225,7 @@ def _widths(table: Table) -> list[int]:
 def _latex_text(text: str) -> str:
     """A caption or a footnote: nothing in it is a command."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {c: f"\\{c}" for c in "&%$#_{}"} | {c: f"${c}$" for c in "<>"} | _MATH
+    special |= {c: f"\\{c}" for c in "&%$#_{}"} | {c: f"${c}$" for c in "<>"} | dict(_MATH)
     words = "".join(special.get(c, c) for c in one_line(text))
     return re.sub(r"(T\\textasciicircum\{\})?\bphi\b", lambda m: r"$T^\phi$" if m[1] else r"$\phi$", words)
 
