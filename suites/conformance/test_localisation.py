@@ -15,18 +15,23 @@ from torch.nn import functional as F
 from cemverify import check_implementation, energy_layer, implementation
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.conformance.asking.boxes import form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.edited import edited, module_of
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import advice
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.judging.localisation.bench import WrongPart
+from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Offer, by_id
+from cemverify.conformance.questions.black_boxes import scattered
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.mutants import Mutant
 from suites.kit.judging import judged, mutant, searched
+from suites.kit.source import ROOT
 
 # by part, the mutants that have it wrong, as the zoo states their faults; several parts where a fault is in each
 PARTS: Mapping[str, str] = {
@@ -113,6 +118,33 @@ def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any
     case = dense_case(MLPConfig(3, 2), 1, 1, 0)
     part: Any = localise(Caller(implementation(mlp=mlp, not_offered=["start"])), replace(case, x=case.h))
     assert (part.name, part.because) == (name, because)
+
+
+_FORGETS = "        S = m.g[:, t, None, None].exp() * S\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "name", "because"),
+    [
+        ("(m.beta[:, t, None] *", "(m.beta[:, t, None].sigmoid() *", "beta",
+         "it does what is declared with sigmoid(beta) in the place of beta"),
+        (_FORGETS, _FORGETS.replace(".exp()", ""), "g", "given exp(g) in the place of g, it does what is declared"),
+        (_FORGETS, _FORGETS.replace("m.g[:, t, None, None]", "(-m.g[:, t, None, None])"), "forgetting",
+         "the state is divided by what it must be multiplied by"),
+        (_FORGETS, _FORGETS.replace("* S", "* S if t else S"), "the first token", "it forgets nothing"),
+        ("* off\n", "* off * (1 if t < 15 else 1.01)\n", "long rows", "up to 15 tokens, and wrong from 16 on"),
+        ("m.q[:, t, None] @ S / K**0.5)", "m.q[:, t, None] @ S)", "q", "with q sqrt(n), n = 4 in the place of q"),
+    ],
+)  # fmt: skip
+def test_a_loop_over_tokens_is_told_what_it_does_instead(right: str, wrong: str, name: str, because: str) -> None:
+    text = (ROOT / "examples" / "online_layers" / "gated_delta_rule.py").read_text()
+    caller = Caller(module_of(edited(text, (right, wrong)), "gated").mine)
+    part = localise_layer(caller, scattered(form_of(caller.subject), 7, {"J": 20}))
+    assert part is not None
+    assert part.name == name
+    assert because in part.because
+    right_one = Caller(module_of(text, "gated").mine)
+    assert localise_layer(right_one, scattered(form_of(right_one.subject), 7, {"J": 20})) is None
 
 
 @pytest.mark.slow

@@ -221,10 +221,12 @@ class Box:
         return self.referring().displacement(q, mask)
 
     @experiment(lambda arguments: shapes(arguments.q.x), of="reference")
-    def of_loop(self, q: Question, other: str) -> Arrays:
+    def of_loop(self, q: Question, other: str, inside: bool = False) -> Arrays:
         """The answer of a loop that differs from the declared one in one thing; of that itself for an empty name."""
         loop = self.layer.others[other] if other else self.referring().layer.update
-        return replace(self, caller=replace(self.caller, subject=replace(self.layer, update=loop))).answer(q)
+        return replace(self, caller=replace(self.caller, subject=replace(self.layer, update=loop))).answer(
+            q, inside=inside
+        )
 
     def referring(self) -> Box:
         """The box of the reference, in the process that holds it."""

@@ -13,7 +13,7 @@ form. The declaration becomes this loop, and the layer is compared with it, as w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from cemverify.conformance.implementations.arrays import ArrayName
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayName
 from cemverify.conformance.implementations.energy_layers import (
     TOKENS,
     Domain,
@@ -205,6 +205,8 @@ class Recurrence:
     several: Sequence[str]
     arrays: ArrayName
     width: float = _STEP  # of differences
+    retains: Literal["before", "after", "each"] = "before"  # the first of a token's steps, the last, or each
+    excepted: Mapping[int, Recurrence] = field(default_factory=dict)  # the loops of some tokens, by their places
 
     def __call__(self, x: Any, memory: Any) -> Arrays:
         """The last state and the outputs, by name, of a row that starts at x."""
@@ -216,7 +218,7 @@ class Recurrence:
         along = {name: given[name] for name, shape in self.tokens.items() if TOKENS in shape}
         axes = {name: 1 + self.tokens[name].index(TOKENS) for name in along}
         J = next(a.shape[axes[name]] for name, a in along.items())
-        if self.arrays == "jax":
+        if self.arrays == "jax" and not self.excepted:
             import jax
 
             moved = {name: jax.numpy.moveaxis(a, axes[name], 0) for name, a in along.items()}
@@ -226,10 +228,11 @@ class Recurrence:
         rows = []
         for t in range(J):
             token = {name: a[(slice(None),) * axes[name] + (t,)] for name, a in along.items()}
-            carry, out = self._step(carry, {**given, **token}, t % self._batch == 0)
+            one = self.excepted.get(t, self.excepted.get(t - J, self))
+            carry, out = one._step(carry, {**given, **token}, t % self._batch == 0)
             rows.append(out)
-        stack = np.stack if self.arrays == "numpy" else torch.stack
-        return self._ended(carry) | {name: stack([row[name] for row in rows], 1) for name in self.outputs}
+        joined = ARRAY_KINDS[self.arrays].joined
+        return self._ended(carry) | {name: joined([row[name][:, None] for row in rows], 1) for name in self.outputs}
 
     def _ended(self, carry: tuple[Arrays, Arrays, Arrays]) -> Arrays:
         S, M, _ = carry
@@ -241,7 +244,15 @@ class Recurrence:
         def sized(factor: float) -> Recurrence:
             return replace(self, step_size=lambda *of: factor * self.step_size(*of))
 
-        forgets, batches = self.retain is not None, isinstance(self.gradient_at, int)
+        def inverse(S: Any, m: Any) -> Any:  # of a product with a gate
+            as_state, by_name = _bundle("State", self.state), unpacked(S, dict.fromkeys(self.state))
+            states = dict(zip(self.state, by_name, strict=True))
+            gates = _by_name(retain(as_state({name: 0 * a + 1 for name, a in states.items()}), m), self.state)
+            return as_state({name: a / gates[name] for name, a in states.items()})
+
+        retain: Any = self.retain
+        forgets, batches = retain is not None, isinstance(self.gradient_at, int)
+        still = replace(self, step_size=lambda *_: 0.0)
         changes: Sequence[tuple[str, bool, Callable[[], Recurrence]]] = (
             ("steps of the other sign", True, lambda: sized(-1.0)),
             ("nothing forgotten", forgets, lambda: replace(self, retain=None)),
@@ -257,6 +268,13 @@ class Recurrence:
             ("no preconditioner", self.preconditioner is not None, lambda: replace(self, preconditioner=None)),
             ("read before", self.reads == "after", lambda: replace(self, reads="before")),
             ("read after", self.reads == "before", lambda: replace(self, reads="after")),
+            ("forgetting after the step", forgets, lambda: replace(self, retains="after")),
+            ("forgetting at each step", forgets and bool(self.several), lambda: replace(self, retains="each")),
+            ("the inverse kept", forgets, lambda: replace(self, retain=inverse)),
+            *((f"{what} at the {place} token", there, lambda at=at, one=one: replace(self, excepted={at: one}))
+              for place, at in (("first", 0), ("last", -1))
+              for what, there, one in (("no step", True, still), ("no change", forgets, replace(still, retain=None)),
+                                       ("nothing forgotten", forgets, replace(self, retain=None)))),
             (OTHER_WIDTH, self.arrays == "numpy", lambda: replace(self, width=2 * _STEP)),
         )  # fmt: skip
         return {name: made() for name, there, made in changes if there}
@@ -278,7 +296,10 @@ class Recurrence:
         after = S
         for i in range(token[self.several[0]].shape[1] if self.several else 1):
             m = as_token({name: a[:, i] if name in self.several else a for name, a in token.items()})
-            after, M = self._descended(after, M, first, m, self.retain if i == 0 else None)
+            keeps = self.retains == "each" or (i == 0 and self.retains == "before")
+            after, M = self._descended(after, M, first, m, self.retain if keeps else None)
+        if self.retains == "after" and self.retain is not None:
+            after = _by_name(self.retain(as_state(after), m), self.state)
         out = self.read(as_state(after if self.reads == "after" else S), as_token(token))
         return (after, M, first), _by_name(out, self.outputs)
 

@@ -45,6 +45,12 @@ def is_wrong(asked: Asked) -> bool:
     return _excess(asked) > 1
 
 
+def fails_at(box: Box, q: Question) -> bool:
+    """Whether there is an answer, and it is not the right one."""
+    asked = asked_of(box, q)
+    return asked is not None and is_wrong(asked)
+
+
 def _excess(asked: Asked) -> float:
     """The error over what is allowed."""
     _, got, expected, tolerance = asked
@@ -85,8 +91,7 @@ def where_it_begins(caller: Caller, cases: Sequence[Question], wrong: Sequence[A
 
 def _with_rows(box: Box, wrong: Sequence[Asked]) -> str:
     def fails(q: Question, rows: Sequence[int]) -> bool:
-        asked = asked_of(box, q.rows(rows))
-        return asked is not None and is_wrong(asked)
+        return fails_at(box, q.rows(rows))
 
     alone = [(q, next((i for i in range(q.batch) if fails(q, [i])), None)) for q, *_ in wrong[:_QUESTIONS]]
     if all(i is not None and not fails(q, [i] * 2) and not fails(q, [i] * 3) for q, i in alone):
@@ -96,13 +101,13 @@ def _with_rows(box: Box, wrong: Sequence[Asked]) -> str:
 
 def _with_length(box: Box, q: Question) -> str:
     for letter in box.form.letters():
-        if (right := longest_right(box, q, letter) or 0) > 1:
+        if (right := longest_right(box, q, letter, partial(fails_at, box)) or 0) > 1:
             where = f"with more than {right} tokens" if letter == TOKENS else f"where {letter} > {right}"
             return f"the error begins {where}"
     return ""
 
 
-def longest_right(box: Box, q: Question, letter: str) -> int | None:
+def longest_right(box: Box, q: Question, letter: str, is_wrong_at: Callable[[Question], bool]) -> int | None:
     """Up to how many places along an axis questions are right, two of which are wrong with one more; None if none is.
 
     Args:
@@ -111,8 +116,7 @@ def longest_right(box: Box, q: Question, letter: str) -> int | None:
     form = replace(box.form, shapes=None)
 
     def fails(question: Question, length: int) -> bool:
-        asked = asked_of(box, along_axis(question, form, letter, range(length)))
-        return asked is not None and is_wrong(asked)
+        return is_wrong_at(along_axis(question, form, letter, range(length)))
 
     right, long = form.least(letter), axis_size(q, form, letter)
     first, second = (box.asked(scattered(form, seed, {letter: long})) for seed in _SEEDS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from cemverify.conformance.implementations.faults import Discard, Fault, NotFini
 from cemverify.conformance.judging.localisation.beginning import (
     Asked,
     asked_of,
+    fails_at,
     is_wrong,
     longest_right,
     onset,
@@ -372,7 +374,7 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
 
 def _tokens(box: Box, q: Question) -> WrongPart | None:
     """Whether a single token is right where several are wrong."""
-    if "tokens" in box.layer.not_offered or longest_right(box, q, TOKENS) != 1:
+    if "tokens" in box.layer.not_offered or longest_right(box, q, TOKENS, partial(fails_at, box)) != 1:
         return None
     return WrongPart("what tokens do to each other", "a single token is right, several together are wrong")
 
