@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from cemverify import check_implementation, energy_layer, implementation
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.boxes import form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
@@ -118,6 +119,59 @@ def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any
     case = dense_case(MLPConfig(3, 2), 1, 1, 0)
     part: Any = localise(Caller(implementation(mlp=mlp, not_offered=["start"])), replace(case, x=case.h))
     assert (part.name, part.because) == (name, because)
+
+
+class _InPairs(Plain):
+    def rotate(self, x: Tensor, rows: Tensor, c: Any, sign: float) -> Tensor:
+        turned = super().rotate(x.unflatten(-1, (-1, 2)).mT.flatten(-2), rows, c, sign)
+        return turned.unflatten(-1, (2, -1)).mT.flatten(-2)
+
+
+class _OwnHidden(Plain):
+    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
+        return j >= i
+
+
+class _Interleaved(Plain):
+    def attention_direction(self, x: Tensor, h: Tensor, w: Any, c: Any) -> Tensor:
+        own = {name: w[name].flatten(0, 1).unflatten(0, (-1, c.heads)).transpose(0, 1) for name in ("W_Q", "W_K")}
+        return super().attention_direction(x, h, own, c)
+
+
+class _Tanh(Plain):
+    def sigma(self, z: Tensor, c: Any) -> Tensor:
+        return torch.tanh(z)
+
+
+_AttentionOnly, _Rotary = AttentionConfig(6, 2), AttentionConfig(8, 2, position="rotary")
+_Block = BlockConfig(_AttentionOnly, MLPConfig(6, 4))
+
+
+@pytest.mark.parametrize(
+    ("subject", "config", "name", "because"),
+    [
+        (mutant("unrotated-values").subject(), _Rotary, "rotary, value path", "the values are not rotated, as in"),
+        (_InPairs().subject(), _Rotary, "rotary, pairs", "it pairs features 2r and 2r + 1; the contract pairs r and"),
+        (mutant("transposed-score-matrix").subject(), _AttentionOnly, "score",
+         "with W_K for the queries and W_Q for the keys"),
+        (_Interleaved().subject(), _AttentionOnly, "heads", "rows k, k + K, k + 2K ... of W_Q and W_K"),
+        (_OwnHidden().subject(), _AttentionOnly, "mask", "token 0 reads nothing: the mask hides its own key"),
+        (mutant("model-dimension-temperature").subject(), _AttentionOnly, "temperature",
+         "the square root of 6, the model dimension; due is that of 3, the head dimension"),
+        (mutant("untied-output").subject(), _Block, "output projection", "in the block's attention: "),
+        (_Tanh().subject(), _Block, "activation", "in the block's MLP: with silu it returns the result for tanh"),
+    ],
+)  # fmt: skip
+def test_a_layer_that_starts_at_its_own_input_is_told_what_it_does_instead(
+    subject: Any, config: Any, name: str, because: str
+) -> None:
+    case = dense_case(config, 1, 4, 0)
+    alone = subject if config is not _Block else implementation(block=subject.functions["block"])
+    caller = Caller(replace(alone, not_offered={**alone.not_offered, "start": "it has one argument"}))
+    part = localise(caller, replace(case, x=case.h))
+    assert part is not None
+    assert part.name == name
+    assert because in part.because
 
 
 _FORGETS = "        S = m.g[:, t, None, None].exp() * S\n"

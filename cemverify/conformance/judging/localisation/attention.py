@@ -23,6 +23,7 @@ from cemverify.conformance.judging.localisation.bench import (
     with_one_memory,
 )
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
+from cemverify.conformance.judging.localisation.usual import hides_its_own_key, usual_weights
 from cemverify.conformance.questions.cases import Case
 
 _SMALL = 1.0  # size of scores that no clipping, masking or overflow changes
@@ -35,10 +36,13 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
     case = generic(bench, case)
     dense = list(bench.dense(case.attention))
     cases = [case, *dense]
+    if (hidden := hides_its_own_key(bench, cases)) is not None:
+        return hidden
     if (wrong := residual(bench, cases) or swapped(bench, cases, "W_Q", "W_K")) is not None:
         return wrong
-    if (size := _size(bench, cases)) is not None:
-        return size
+    for experiment in (usual_weights, _temperature, _size):  # in low precision a temperature shows at large scores
+        if (wrong := experiment(bench, cases)) is not None:
+            return wrong
     R = case.attention.R
     three = bench.dense(replace(case.attention, heads=3, dim=3 * R, head_dim=R))  # two may be told apart from one
     singles = [token for c in (*cases, *three) for token in each_token(c) if bench.wrong(token)]
@@ -48,8 +52,6 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
         still = next((c for c in map(at_zero, cases) if bench.wrong(c)), None)
         if still is not None:
             return _uniform_weights(bench, still)
-    if (temperature := _temperature(bench, cases)) is not None:
-        return temperature
     if any(bench.wrong(with_one_memory(c)) for c in cases):
         return None  # weights that sum to 1 make no difference there: it is not they alone
     if bench.offers("start") and all(bench.wrong(c) for c in dense):
@@ -175,5 +177,8 @@ def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
     answers = [(c, bench.got(c)) for c in cases if bench.wrong(c)]
     for tau in sorted(temperatures - {config.tau}):
         if all(equal(got, expected_update(c.having(temperature=tau)), bench.tolerance(c)) for c, got in answers):
-            return WrongPart("temperature", f"with tau = {config.tau:.4g} it returns the result for tau = {tau:.4g}")
+            told = f"with tau = {config.tau:.4g} it returns the result for tau = {tau:.4g}"
+            if (tau, config.tau) == (math.sqrt(D), usual):
+                told += f": the square root of {D}, the model dimension; due is that of {R}, the head dimension"
+            return WrongPart("temperature", told)
     return None

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.judging.verdicts import TWO_ANSWERS
 from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.questions.cases import Case, Config, dense_case
+from cemverify.conformance.oracle.golden import golden, norm_into
+from cemverify.conformance.questions.cases import Case, Config, dense_case, weight_shapes
 
 _SEEDS = (1, 2, 3)
 _EXPERIMENTS = 400  # calls at most
@@ -59,8 +63,19 @@ class Bench:
         if self.calls > _EXPERIMENTS:
             raise Undecided
         try:
-            alone = case.layer == "attention" and self.decodes_only
-            return (self.caller.decoded(case) if alone else self.caller.output(case)) - case.x
+            return self.answer(case) - case.x
+        except Fault:
+            return None
+
+    def answer(self, case: Case) -> Tensor:
+        """The layer's output, (B, J, D)."""
+        alone = case.layer == "attention" and self.decodes_only
+        return self.caller.decoded(case) if alone else self.caller.output(case)
+
+    def undefined(self, case: Case) -> Tensor | None:
+        """The layer's update, some of whose values are NaN or infinite: (B, J, D); None if there is none."""
+        try:
+            return with_undefined(self.caller, case) - case.x
         except Fault:
             return None
 
@@ -90,6 +105,44 @@ class Bench:
         for seed in _SEEDS:
             case = dense_case(config, batch, tokens, seed)
             yield self.rounded(case if self.offers("start") else replace(case, x=case.h))
+
+
+@dataclass
+class Half(Bench):
+    """Asks a block for one of its layers, by itself: the other has weights that are zero, and takes no step."""
+
+    config: BlockConfig = field(kw_only=True)
+
+    def offers(self, *features: str) -> bool:
+        return "start" not in features and super().offers(*features)
+
+    @property
+    def decodes_only(self) -> bool:
+        return False
+
+    def answer(self, case: Case) -> Tensor:
+        D, own = case.layer_config.dim, self.config.mlp
+        assert isinstance(own, MLPConfig)
+        attention = case.attention if case.layer == "attention" else AttentionConfig(D, 1)
+        mlp = case.mlp if case.layer == "mlp" else MLPConfig(D, 1, activation=own.activation)
+        block = BlockConfig(attention, mlp)
+        weights = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in weight_shapes(block).items()}
+        weights |= {f"{case.layer}.{name}": W for name, W in case.weights.items()}
+        return super().answer(Case(block, case.x, case.x, weights))
+
+    def undefined(self, case: Case) -> Tensor | None:  # noqa: ARG002
+        return None
+
+    def rounded(self, case: Case) -> Case:
+        case = super().rounded(case)
+        return replace(case, h=norm_into(case, case.x))
+
+
+@experiment(lambda arguments: arguments.case.x.shape, finite=False)
+def with_undefined(caller: Caller, case: Case) -> Tensor:
+    """What the layer returns, though it be NaN: (B, J, D)."""
+    with caller.guarded():
+        return as_tensor(caller.bound(case.layer, case)(), case.x.shape)
 
 
 def expected_update(case: Case) -> Tensor:

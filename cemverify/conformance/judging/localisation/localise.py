@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.calls import Caller, prefilled
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.implementations.features import PREFILL
 from cemverify.conformance.judging.localisation.attention import wrong_in_attention
 from cemverify.conformance.judging.localisation.bare import in_float32
-from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows, two_answers
+from cemverify.conformance.judging.localisation.bench import Bench, Half, Undecided, WrongPart, only_rows, two_answers
 from cemverify.conformance.judging.localisation.mixing import mixing_tokens
 from cemverify.conformance.judging.localisation.mlp import wrong_in_mlp
 from cemverify.conformance.judging.localisation.options import needed_options, wrong_in_options
@@ -56,6 +57,7 @@ def _layer(bench: Bench, case: Case) -> WrongPart | None:
     if (mixing := mixing_tokens(bench, case)) is not None:
         return mixing
     case, needed = needed_options(bench, case)
+    case = bench.rounded(case)
     if needed:
         return wrong_in_options(bench, case, needed)
     rows = case.x.shape[0]
@@ -103,8 +105,7 @@ def _stated_energy_is_wrong(bench: Bench, case: Case) -> bool:
 
 def _block(bench: Bench, case: Case) -> WrongPart | None:
     """For a block: either one of its two layers is wrong by itself, or the way they are joined is."""
-    if not bench.offers("attention", "mlp", "start"):
-        return None
+    assert isinstance(case.config, BlockConfig)
     if not bench.wrong(case):
         return None
     attention = case.part("attention")
@@ -112,8 +113,20 @@ def _block(bench: Bench, case: Case) -> WrongPart | None:
     middle = golden(attention)
     mlp = case.part("mlp")
     mlp = replace(mlp, x=middle, h=norm_into(mlp, middle))
-    for layer in (attention, mlp):
+    alone = bench.offers("attention", "mlp", "start")
+    for layer in (attention, mlp) if alone else ():
         if bench.wrong(layer):
             wrong = _layer(bench, layer)
             return wrong and WrongPart(wrong.name, f"the block's {layer.layer} alone is wrong too: {wrong.because}")
+    halves = [(half := Half(bench.caller, config=case.config), half.rounded(part)) for part in (attention, mlp)]
+    found = [one for half, part in halves for one in ((half, c) for c in (part, *half.dense(part.layer_config)))
+             if half.wrong(one[1])]  # fmt: skip
+    layers = {part.layer: (half, part) for half, part in reversed(found)}
+    if len(layers) == 1 or (layers and not alone):
+        said = {"attention": "the block's attention", "mlp": "the block's MLP"}
+        name = min(layers)
+        because = "it is wrong where the other half's weights are zero, which then takes no step"
+        part = _layer(*layers[name]) or WrongPart(said[name], because)
+        also = "; the other half is wrong, too" * (len(layers) > 1)
+        return WrongPart(part.name, f"in {said[name]}: {part.because}{also}")
     return WrongPart("block", "its attention and its MLP are each right for the inputs that the block gives them")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.conformance.judging.localisation.bare import generic, linear_in_memory, residual, swapped
 from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, expected_update, with_weights
 from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
@@ -25,6 +26,9 @@ def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
     several = [case, *bench.dense(config)]
     if (part := residual(bench, several) or swapped(bench, several, "V", "W")) is not None:
         return part
+    for other in ACTIVATIONS:
+        if other != config.activation and all(bench.explained(c, c.having(activation=other)) for c in several):
+            return WrongPart("activation", f"with {config.activation} it returns the result for {other}")
     dense = [c for c in bench.dense(config, tokens=1) if bench.wrong(c)]
     activations = [a for a in ("silu", "relu", "tanh", "identity", "gelu", "sigmoid") if a != config.activation]
     activations = [a for a in activations if bench.offers(f"activation:{a}")][:3]

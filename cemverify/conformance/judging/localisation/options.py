@@ -24,6 +24,7 @@ from cemverify.conformance.judging.localisation.bench import (
     with_logits,
     with_weights,
 )
+from cemverify.conformance.judging.localisation.usual import usual_rotary
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.questions.cases import Case
 
@@ -165,6 +166,9 @@ def _bias(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _rotary(bench: Bench, case: Case) -> WrongPart | None:
+    four = replace(case.attention, dim=8, heads=2, head_dim=4, temperature=None)  # two features make one pair
+    if (usual := usual_rotary(bench, [case, *bench.dense(four)])) is not None:
+        return usual
     if not bench.offers("start"):
         return None
     if any(bench.wrong(at_zero(c)) for c in (case, *bench.dense(case.attention))):
