@@ -19,7 +19,7 @@ from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
-from cemverify.conformance.judging.verdicts import Record, Verdict, facts_of, size
+from cemverify.conformance.judging.verdicts import BACKWARD, Record, Verdict, facts_of, size
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.conformance.oracle.evidence import Compared, Key
@@ -80,6 +80,10 @@ LEAF = "it raised RuntimeError: a leaf Variable that requires grad is being used
           violated("structure/layer/inputs-unchanged", cause=Compared.KEPT),
           violated("training/layer/states", None, "raised", LEAF)],
          {"a constant factor": 1, "an argument that a call edits": 2}, "3 of 3 violated, 2 causes"),
+        # where the update is wrong, nothing shows that a weight is stored twice, or the backward pass wrong
+        ([violated("gradient/attention/a", cause=Compared.ANSWER), violated("training/attention/b", BACKWARD),
+          violated("training/mlp/b", BACKWARD)],
+         {CLAIM.replace("training/attention/b", "gradient/attention/a"): 1, BACKWARD: 1}, "3 of 3 violated, 2"),
         # and all from answers that differ from call to call
         ([violated("gradient/attention/a"), violated("descent/attention/b", "mask"),
           violated("contract/attention/determinism")],

@@ -41,6 +41,7 @@ _ASKED = {
 }
 _FEW = 3  # functions that are named
 _IN_PLACE = "in-place operation"  # what torch calls an edit of an array whose numbers it still needs
+_OF_A_RIGHT_ANSWER = (BACKWARD, "untied parameters")  # which nothing shows where the answer itself is wrong
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
 
 
@@ -153,10 +154,13 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
     groups: dict[Hashable, list[Record]] = {}
     unexplained: list[Record] = []
     edited = any(map(_is_edit, violated))
+    wrong: set[str] = set()  # the layers whose answers are not the right ones
     for record in violated:
         follows = edited and _IN_PLACE in (record.reason or "")
         key = ("part", EDITED) if follows else _cause_of(record, next(iter(groups), None))
-        if key is None:
+        if _is_wrong_answer(record):
+            wrong.add(_layer(record))
+        if key is None or (record.part in _OF_A_RIGHT_ANSWER and _layer(record) in wrong):
             unexplained.append(record)
         else:
             groups.setdefault(key, []).append(record)
@@ -176,6 +180,16 @@ def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
     if record.is_fault:
         return "fault", record.cause, _SIZES.sub("[]", record.reason or "")
     return ("claim", record.id) if first is None or record.id in _APART else None
+
+
+def _layer(record: Record) -> str:
+    return record.id.split("/")[1]
+
+
+def _is_wrong_answer(record: Record) -> bool:
+    """Whether it shows that the update is not the one that the energy, or the declared reference, gives."""
+    compares = record.id.startswith("gradient/") or record.id == "structure/layer/reference"
+    return compares and record.key is not None and record.key.kind == Compared.ANSWER
 
 
 def _is_edit(record: Record) -> bool:
@@ -243,7 +257,7 @@ def _place(record: Record, origin: Origin) -> tuple[Place | None, str]:
 
 def _function(record: Record) -> str:
     """The function that a property asks, by its id and the wrong part."""
-    layer = record.id.split("/")[1]
+    layer = _layer(record)
     if record.part in UNDEFINED:
         return "energy" if record.part == NO_ENERGY else "step size"
     if layer == "layer":

@@ -366,6 +366,8 @@ def _direction(box: Box, wrong: list[Asked]) -> WrongPart | None:
     if all(slope < 0 for slope in slopes):
         because = "where it was tried, the energy falls along the update: it descends, but is no step of its gradient"
         return WrongPart(_NO_GRADIENT, because)
+    if min(slopes) < 0 < max(slopes):
+        return WrongPart(_NO_GRADIENT, "where it was tried, the energy falls along the update here and rises there")
     return None
 
 
