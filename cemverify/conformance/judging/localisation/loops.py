@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ def localise_loop(caller: Caller, question: Question) -> WrongPart | None:
         return _of_length(box, asked[-1][0]) if wrong[-1] else None
     asked.sort(key=lambda one: one[0].x[box.layer.outputs[0]].numel())  # most loops differ at a short row already
     for other in filter(_PARTS.__contains__, box.layer.others):
-        if _explained(box, asked, lambda q, other=other: box.of_loop(q, other)):
+        if _explained(box, asked, partial(box.of_loop, other=other)):
             return WrongPart(*_PARTS[other])
     return _of_an_array(box, asked) or _read(box, asked)
 
@@ -129,7 +130,7 @@ def _of_an_array(box: Box, asked: Sequence[Asked]) -> WrongPart | None:
     ways = [
         (name, words.format(*[name] * 2, n=shape[-1]), function)
         for name, shape in shapes.items()
-        for words, function in (_FUNCTIONS | (_OF_FEATURES if shape[-1] != TOKENS else {})).items()
+        for words, function in (*_FUNCTIONS.items(), *(_OF_FEATURES.items() if shape[-1] != TOKENS else ()))
     ]
 
     def explains(function: Callable[[Tensor], Tensor], name: str, *, inside: bool) -> bool:
