@@ -43,6 +43,7 @@ _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _LAST = _SHOWN_DEPTHS[-1]
 _BEST = "the best of the trained models: the paired test calls it better than each of the others (Holm)"
 _ON_THE_PAGE = ("model", "rate", "RMSE", "ratio", "p (Holm)", "verdict")
+_MOST_FAR = 6  # models of which each training that ended far above the others is told
 _MOST_TOLD = 4  # ratios of other families in a sentence
 _RATIO = "ratio of the RMSE to that of the family's smallest T, or of CEM's where a model has no T"
 
@@ -119,7 +120,13 @@ def of_trainings(content: Content) -> Iterator[str]:
     trained = [(prior, row) for prior, rows in named(content).items() for row in rows if row["contender"]]
     found = [(prior, row, far) for prior, row in trained if (far := far_above(errors(row)))]
     if found:
-        told = (f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}" for prior, row, far in found)
+        singly = [far for _, _, far in found if far == 1] if len(found) > _MOST_FAR else []
+        told = [
+            f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}"
+            for prior, row, far in found
+            if far not in singly
+        ]
+        told += [f"one training of each of {len(singly)} more of the {len(trained)} models"] if singly else []
         yield f"Trainings that ended far above the others of their model: {', '.join(told)}."
     last = content["made_by"]["configuration"].get("recipe", {}).get("steps")
     ends = [run["best_step"] == last for _, row in trained for run in row["runs"]]
