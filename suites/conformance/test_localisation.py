@@ -123,8 +123,10 @@ def test_exchanged_projections_of_a_layer_that_takes_h_alone_are_told(wrong: Any
 
 class _InPairs(Plain):
     def rotate(self, x: Tensor, rows: Tensor, c: Any, sign: float) -> Tensor:
-        turned = super().rotate(x.unflatten(-1, (-1, 2)).mT.flatten(-2), rows, c, sign)
-        return turned.unflatten(-1, (2, -1)).mT.flatten(-2)
+        def halves(array: Tensor, *shape: int) -> Tensor:
+            return array.reshape(*array.shape[:-1], *shape).mT.flatten(-2)
+
+        return halves(super().rotate(halves(x, -1, 2), rows, c, sign), 2, -1)
 
 
 class _OwnHidden(Plain):
@@ -192,13 +194,16 @@ _FORGETS = "        S = m.g[:, t, None, None].exp() * S\n"
 )  # fmt: skip
 def test_a_loop_over_tokens_is_told_what_it_does_instead(right: str, wrong: str, name: str, because: str) -> None:
     text = (ROOT / "examples" / "online_layers" / "gated_delta_rule.py").read_text()
-    caller = Caller(module_of(edited(text, (right, wrong)), "gated").mine)
-    part = localise_layer(caller, scattered(form_of(caller.subject), 7, {"J": 20}))
+
+    def told(source: str) -> WrongPart | None:
+        layer: EnergyLayer = module_of(source, "gated").mine
+        return localise_layer(Caller(layer), scattered(form_of(layer), 7, {"J": 20}))
+
+    part = told(edited(text, (right, wrong)))
     assert part is not None
     assert part.name == name
     assert because in part.because
-    right_one = Caller(module_of(text, "gated").mine)
-    assert localise_layer(right_one, scattered(form_of(right_one.subject), 7, {"J": 20})) is None
+    assert told(text) is None
 
 
 @pytest.mark.slow
