@@ -73,7 +73,7 @@ def plan(kind: Kind, folder: Path, target: str | None = None, service: str | Non
             kind if None. service: a key of RECIPES; None writes no recipe.
     """
     stem = STEMS[kind]
-    target = _whole(target or stem)
+    target = _whole(stem if target is None else target)
     name, _, attribute = target.partition(":")
     adapter, tests = folder / f"{name}.py", folder / f"test_{name}.py"
     if os.path.lexists(tests):

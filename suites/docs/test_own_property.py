@@ -40,7 +40,7 @@ def test_the_property_holds_until_the_layer_sees_too_much(folder: Path, told: To
     os.utime(layer, (1e9, 1e9))  # or a server that writes bytecode would take it for what it was
     output = told(f"{CHECK} -v --save-counterexamples found", 1).out
     assert PAGE["violation"] in output
-    assert output.endswith("--properties own/first-token-reads-itself --properties-from myproperties\n")
+    assert "--properties own/first-token-reads-itself --properties-from myproperties\n" in output
     told("cemverify replay found/own-first-token-reads-itself.json", 1)
     layer.write_text(layer.read_text().replace("triu(2)", "triu(1)"))
     os.utime(layer, (2e9, 2e9))

@@ -185,7 +185,7 @@ REFUSED: dict[str, Any] = {
     "second-step --size large": "unknown size 'large'; choose from tiny, small, 86M",
     "second-step --learning-rate 0.1": "has learning rates of its own",
     "second-step --shard 1/2": "cannot be cut into shards",
-    "second-step --page a.md --output a.json": "two outputs have the same path; give each its own (a.json is for the",
+    "second-step --page a.md --output a.json": "--page writes a.json too; give --output another name",
     "fixed-memory --preconditioner round": "unknown preconditioner 'round'; choose from identity, diagonal, low-rank",
 }
 
