@@ -18,6 +18,7 @@ from cemverify.conformance.judging.events import RunFinished, SuggestedEdit
 from cemverify.conformance.judging.verdicts import (
     BACKWARD,
     EDITED,
+    HALVES,
     NO_ENERGY,
     TWO_ANSWERS,
     UNDEFINED,
@@ -160,7 +161,8 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
         key = ("part", EDITED) if follows else _cause_of(record, next(iter(groups), None))
         if _is_wrong_answer(record):
             wrong.add(_layer(record))
-        if key is None or (record.part in _OF_A_RIGHT_ANSWER and _layer(record) in wrong):
+        a_half = record.part in HALVES.values() and groups  # of a block, in which nothing more can be named
+        if key is None or a_half or (record.part in _OF_A_RIGHT_ANSWER and _layer(record) in wrong):
             unexplained.append(record)
         else:
             groups.setdefault(key, []).append(record)

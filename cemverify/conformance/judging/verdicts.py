@@ -201,6 +201,7 @@ def violations(records: Iterable[Record]) -> list[Record]:
 # parts that are wrong, as no part of the formula is
 DETERMINISM = "determinism"  # the name of properties that ask a call twice
 TWO_ANSWERS, EDITED, BACKWARD = "one call has two answers", "an argument that a call edits", "the backward pass"
+HALVES = {"attention": "the block's attention", "mlp": "the block's MLP"}
 # parts where the declaration of an energy layer, and not its update, says nothing
 NO_STEP_SIZE, NO_ENERGY = UNDEFINED = "the declared step size", "the declared energy"
 

@@ -16,6 +16,7 @@ from cemverify.conformance.judging.localisation.bench import Bench, Half, Undeci
 from cemverify.conformance.judging.localisation.mixing import mixing_tokens
 from cemverify.conformance.judging.localisation.mlp import wrong_in_mlp
 from cemverify.conformance.judging.localisation.options import needed_options, wrong_in_options
+from cemverify.conformance.judging.verdicts import HALVES
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.golden import energies_at, golden, norm_into
 from cemverify.conformance.questions.cases import Case
@@ -123,10 +124,9 @@ def _block(bench: Bench, case: Case) -> WrongPart | None:
              if half.wrong(one[1])]  # fmt: skip
     layers = {part.layer: (half, part) for half, part in reversed(found)}
     if len(layers) == 1 or (layers and not alone):
-        said = {"attention": "the block's attention", "mlp": "the block's MLP"}
         name = min(layers)
         because = "it is wrong where the other half's weights are zero, which then takes no step"
-        part = _layer(*layers[name]) or WrongPart(said[name], because)
+        part = _layer(*layers[name]) or WrongPart(HALVES[name], because)
         also = "; the other half is wrong, too" * (len(layers) > 1)
-        return WrongPart(part.name, f"in {said[name]}: {part.because}{also}")
+        return WrongPart(part.name, f"in {HALVES[name]}: {part.because}{also}")
     return WrongPart("block", "its attention and its MLP are each right for the inputs that the block gives them")
