@@ -146,7 +146,7 @@ def test_outputs_that_do_not_fit_together_are_refused_before_the_work(tmp_path: 
     for which in ("page", "pictured", "updated"):
         with pytest.raises(ResultError, match="so it has to be a regular file"):
             check_outputs(**{which: null})  # type: ignore[arg-type]
-    with pytest.raises(ResultError, match="--page writes .*json too; give --output another name"):
+    with pytest.raises(ResultError, match="too; give --output another name"):
         check_outputs(tmp_path / "page.json", page=tmp_path / "page.md")
     check_outputs(tmp_path / "page.json", pictured=tmp_path / "page.md")
     assert list(tmp_path.iterdir()) == []
