@@ -52,7 +52,8 @@ class Cases(Questions):
     # property's own: then in one shape
     plain: bool = False
     sometimes: tuple[str, ...] = ()  # some that every fourth scattered question takes, in turn
-    tokens: int = 0  # that half of them has, every other one with a large memory, unless each shape is compiled
+    tokens: int = 0  # that another fourth of them has, unless each shape is compiled
+    spread: bool = False  # whether yet another fourth has them and a large memory, which lies all over an interval
 
     def search(self, offer: Offer) -> SearchStrategy[Any] | None:
         if self.few:
@@ -68,9 +69,9 @@ class Cases(Questions):
             return crowded(form, seed, self.least)
         if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
             return stretched(form, seed // self.long, self.least)
-        if self.tokens and seed % 2 == 0 and form.shapes is None:
+        if self.tokens and (seed % 4 == 2 or (self.spread and seed % 4 == 0)) and form.shapes is None:
             crowd = crowded(form, seed, self._drawn, "J", self.tokens)
-            return crowd if seed % 4 else dressed(crowd, "large-memory")  # which lies all over an interval
+            return crowd if seed % 4 else dressed(crowd, "large-memory")
         question = scattered(form, seed, self._drawn)
         return question if self.texture is None else self._dressed(offer, question)
 

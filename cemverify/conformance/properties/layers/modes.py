@@ -31,15 +31,18 @@ def compiled_is_eager(calls: Sequence[BoxCall]) -> Evidence:
 
 
 def _in(dtype: torch.dtype, **more: Any) -> Callable[[Check], Check]:
-    name = str(dtype).removeprefix("torch.")
+    name, is_wide = str(dtype).removeprefix("torch."), dtype == torch.float32
     return states(
         f"precision/layer/{name}",
         claim=f"In {name}, the update is as close to the float64 one as the dtype allows.",
         **BOUNDED,
         premise="the update differs from zero by more than the roundoff of the dtype",
         dtype=dtype,
-        # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count
-        cases=Cases(texture="plain", plain=True, sometimes=("faint",), tokens=600),
+        # faint: an epsilon of a dtype's spacing shows; beyond 256 tokens, positions that bfloat16 cannot count, and
+        # float32 is as wide as that
+        cases=Cases(
+            texture="plain", plain=True, sometimes=("faint",), tokens=150 if is_wide else 600, spread=is_wide
+        ),
         source="a plain evaluation of the gradient in the same dtype",
         **more,
     )
