@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ import torch
 from torch import Tensor
 
 from cemverify import online_layer
+from cemverify.conformance.asking.boxes import form_of
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.edited import edited, module_of
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties.layers.pieces import _cuts
+from cemverify.conformance.questions.black_boxes import crowded, smaller
 from suites.kit.judging import judged
 from suites.kit.source import ROOT
 
@@ -251,3 +255,26 @@ def test_what_outlived_a_first_contact_is_found() -> None:
         ("ob_jax_linear_phi_by_where", "training/layer/reference"),
     ):
         assert judged(load(f"suites.blind.faults:{name}"), violated).verdict == Verdict.VIOLATED
+
+
+def test_a_float32_state_of_narrow_tokens_may_be_declared() -> None:
+    wide = load("suites.blind.faults:oa_gated_last_state_in_float32")
+    wide = replace(wide, not_offered={**wide.not_offered, "narrow-state": "declared"})
+    assert judged(wide, "structure/layer/dtype").verdict == Verdict.HOLDS
+
+
+def test_a_state_that_is_kept_between_calls_is_named() -> None:
+    edits = (
+        ("K, V = ", "KEPT = {}\nK, V = "),
+        ("= m.k.new_zeros(len(m.k), K, V) if", "= KEPT.get(len(m.k), m.k.new_zeros(len(m.k), K, V)) if"),
+        ("return torch.cat(outputs, 1), S", "KEPT[len(m.k)] = S.detach()\n    return torch.cat(outputs, 1), S"),
+    )
+    record = judged(module_of(edited(EXAMPLE, *edits), "keeping_delta_rule").mine, "structure/layer/no-state")
+    assert record.verdict == Verdict.VIOLATED
+    assert "a second time = the first time" in str(record.reason)
+
+
+def test_a_long_row_loses_halves_before_single_tokens() -> None:
+    form = form_of(layer())
+    q = crowded(form, 1, letter="J", size=226).rows([0])
+    assert [each.memory["k"].shape[1] for each in islice(smaller(q, form), 4)] == [113, 113, 170, 170]
