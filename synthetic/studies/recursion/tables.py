@@ -120,13 +120,10 @@ def of_trainings(content: Content) -> Iterator[str]:
     trained = [(prior, row) for prior, rows in named(content).items() for row in rows if row["contender"]]
     found = [(prior, row, far) for prior, row in trained if (far := far_above(errors(row)))]
     if found:
-        singly = [far for _, _, far in found if far == 1] if len(found) > _MOST_FAR else []
-        told = [
-            f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}"
-            for prior, row, far in found
-            if far not in singly
-        ]
-        told += [f"one training of each of {len(singly)} more of the {len(trained)} models"] if singly else []
+        named_ones = found if len(found) <= _MOST_FAR else [one for one in found if one[2] > 1]
+        told = [f"*{row['name']}* ({prior}) in {far} of {len(row['runs'])}" for prior, row, far in named_ones]
+        if more := len(found) - len(named_ones):
+            told.append(f"one training of each of {more} more of the {len(trained)} models")
         yield f"Trainings that ended far above the others of their model: {', '.join(told)}."
     last = content["made_by"]["configuration"].get("recipe", {}).get("steps")
     ends = [run["best_step"] == last for _, row in trained for run in row["runs"]]

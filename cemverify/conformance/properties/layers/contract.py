@@ -151,12 +151,12 @@ def _dtypes_are_kept(box: Box, q: Question, *narrow: torch.dtype) -> Evidence:
     for at in (box, *offered):
         may_be_wide = at.caller.dtype == torch.bfloat16 and "narrow-state" in box.layer.not_offered
         for name, question in at.functions(q).items():
-            for part, *widths_ in zip(question.x, *widths(at, name, question), strict=False):
+            for part, *pair in zip(question.x, *widths(at, name, question), strict=False):
                 is_last = bool(box.layer.outputs) and part not in box.layer.outputs
                 if is_last and may_be_wide:
                     continue
                 claim = Compared.DTYPE(_OF_THE_LAST if is_last else "bytes per number of the output = of the state")
-                got, expected = (torch.tensor([width], dtype=torch.float64) for width in widths_)
+                got, expected = (torch.tensor([width], dtype=torch.float64) for width in pair)
                 phrase = phrase_of(name, claim, part if len(question.x) > 1 else "")
                 comparisons.append(Comparison(phrase, got, expected, torch.zeros(())))
     return Evidence.of(*comparisons)
