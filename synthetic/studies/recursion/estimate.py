@@ -5,8 +5,8 @@ from __future__ import annotations
 from cemverify.results.envelope import Cell, Table
 from synthetic.studies.recursion.presets import RecursionConfig
 
-# So many rates a search tries on average: the first four, and then one more or two.
-USUAL_RATES = 4.9
+# So many rates a search tries on average, mostly the first four: the standard study found 100 rates in 412 trainings.
+USUAL_RATES = 4.1
 
 
 def estimate(config: RecursionConfig) -> Table:

@@ -165,8 +165,8 @@ PRESETS: Mapping[str, Preset] = {
         ),
     ),
     "dial": Preset(
-        "depth as a dial: one model for all T, against models for each; ten minutes",
-        RecursionConfig(families=("cem", "shared-step", "drawn", "again")),
+        "depth as a dial: one model for all T, against models for each; a quarter of an hour",
+        RecursionConfig(seeds=6, families=("cem", "shared-step", "drawn", "again")),
     ),
     "context-smoke": Preset(
         "functions from context, to check that everything works: ten seconds",
