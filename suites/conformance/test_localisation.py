@@ -263,6 +263,7 @@ def test_errors_that_libraries_raise_are_told_what_to_do() -> None:
     heads = AssertionError("embed_dim must be divisible by num_heads")
     assert "put 'head-dim' into not_offered" in advice(heads, torch.float64)
     assert advice(ValueError("something else"), torch.float64) == ""
+    assert "'gain' is given only with an option (norm: scalar" in advice(KeyError("attention.gain"), torch.float64)
     # dtypes that meet under another default are told apart from those of weights
     dtypes = RuntimeError("expected scalar type Float but found Double")
     assert "torch.eye(n, dtype=x.dtype)" in advice(dtypes, torch.float32, torch.float64)

@@ -93,7 +93,10 @@ def advice(error: BaseException, dtype: object, usual: object = "torch.float32")
         return f". Heads are R wide, which need not be D / K: if yours always are, put {feature!r} into not_offered"
     if feature is not None:
         return f". If it has no such option, put {feature!r} into not_offered"
-    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and _UPPER.match(error.args[0]):
+    asked = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
+    if (weight := asked.rpartition(".")[2]) in WEIGHTS and (option := WEIGHTS[weight][1]) not in ("attention", "MLP"):
+        return f". {weight!r} is given only with an option ({option}): look at config before you read it"
+    if _UPPER.match(asked):
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
     if _OTHER_STRIDES in message:
         return ". An argument was not contiguous: use reshape, or contiguous() before view"
