@@ -7,8 +7,7 @@ name. An HTML comment right above a block, which readers do not see, may say
     <!-- not run: REASON -->      compiled only
 
 Commands are not run but read, options and all, by the parser of the program. What they print is shown by tests of
-their own: `suites/docs/test_tutorial.py`, `suites/docs/test_own_property.py`, `suites/docs/test_new_study.py`,
-`suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
+their own: `suites/docs/test_followed.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
 """
 
 from __future__ import annotations

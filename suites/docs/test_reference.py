@@ -1,9 +1,10 @@
-"""The reference pages name everything, and the page that begins the site leads to every page."""
+"""The reference pages name everything, the first page leads to every page, and formulas and pictures are whole."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,19 @@ def test_the_schema_page_has_every_kind_with_its_keys() -> None:
     (verdict,) = (row for row in by_kind["check"] if row.key == "properties[].verdict")
     assert verdict.required
     assert '"violated"' in verdict.value
+
+
+WITH_FORMULAS = [page for page in sorted(DOCS.rglob("*.md")) if "$" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_FORMULAS, ids=lambda page: page.stem)
+def test_every_formula_can_be_typeset(page: Path) -> None:
+    mathml = pytest.importorskip("docutils.utils.math.latex2mathml", reason="sphinx is not installed")
+    text = re.sub(r"```.*?```|`[^`\n]*`|^    .*?$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    displayed = re.findall(r"\$\$(.*?)\$\$", text, flags=re.DOTALL)
+    inline = re.findall(r"\$([^$]+)\$", re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL))
+    for formula in (*displayed, *inline):
+        assert "<math" in mathml.tex2mathml(formula)
 
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
